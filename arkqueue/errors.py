@@ -1,0 +1,71 @@
+"""Every error that arkqueue raises on purpose, in one tree.
+
+ArkqueueError                what a person is told: the thing, the fault and the remedy
+├── ConfigurationError       the configuration, with all its faults at once
+├── NotFound                 no such archive, run, task, revision or attempt
+├── Conflict                 the state of the thing forbids the action (HTTP 409)
+├── Invalid                  a malformed request, name or value (HTTP 422)
+├── Forbidden                the token does not allow it (HTTP 403)
+├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
+├── ArchiveError             a repository
+│   ├── ArchiveUnreachable   it cannot be read now; tried again with backoff
+│   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
+├── WorkspaceError           a task's files cannot be put in place
+└── ExecutorError            a task cannot be started: no such shell, user, ...
+
+Expected ends (a non-zero exit, a timeout, a cancellation, a lost lease) are values, never exceptions.
+"""
+
+from __future__ import annotations
+
+
+class ArkqueueError(Exception):
+    """Something went wrong that a person can act on: ``thing`` is at fault, ``fault`` says how, ``remedy`` what helps."""
+
+    def __init__(self, thing: str, fault: str, remedy: str = "") -> None:
+        self.thing, self.fault, self.remedy = thing, fault, remedy
+        super().__init__(f"{thing}: {fault}" + (f". {remedy}" if remedy else ""))
+
+
+class ConfigurationError(ArkqueueError):
+    """The configuration has faults; all of them are listed."""
+
+
+class NotFound(ArkqueueError):
+    """There is no such thing."""
+
+
+class Conflict(ArkqueueError):
+    """The state of the thing forbids the action."""
+
+
+class Invalid(ArkqueueError):
+    """The request is malformed."""
+
+
+class Forbidden(ArkqueueError):
+    """The token does not carry the scope or the archive that the action needs."""
+
+
+class DatabaseUnavailable(ArkqueueError):
+    """PostgreSQL does not answer."""
+
+
+class ArchiveError(ArkqueueError):
+    """A repository could not be used."""
+
+
+class ArchiveUnreachable(ArchiveError):
+    """A repository cannot be read now; reading is tried again with backoff."""
+
+
+class ArchiveMismatch(ArchiveError):
+    """A repository is not the one that was registered, or went back in time; the archive is stopped (design 2)."""
+
+
+class WorkspaceError(ArkqueueError):
+    """A task's workspace cannot be made."""
+
+
+class ExecutorError(ArkqueueError):
+    """A task's program cannot be started."""

@@ -1,0 +1,199 @@
+"""The words of design section 1 as types; shared by every module, depending on none.
+
+Nothing here knows a database, a file or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NewType
+
+ArchiveId = NewType("ArchiveId", int)
+BranchId = NewType("BranchId", int)
+RunId = NewType("RunId", int)
+TaskId = NewType("TaskId", int)
+AttemptId = NewType("AttemptId", int)
+
+COMMIT = "COMMIT"
+REPORT = "REPORT"
+PREV = "PREV"
+
+
+class ArchiveKind(StrEnum):
+    SUBVERSION = "subversion"
+    GIT = "git"
+
+
+class Trigger(StrEnum):
+    """Why a run exists."""
+
+    COMMIT = "commit"
+    MANUAL = "manual"
+    SCHEDULE = "schedule"
+    SUBMISSION = "submission"
+
+
+class EdgeKind(StrEnum):
+    DEPENDS = "depends"
+    CANCELS = "cancels"
+
+
+class When(StrEnum):
+    """What meets a ``depends`` edge (design 5.6, 5.8, 5.9)."""
+
+    COMPLETED = "completed"
+    SETTLED = "settled"
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    NOTE = "note"
+    """What arkqueue itself says in a task's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which task made a commit (design 5.15). ``generation`` counts the commits of the chain, the first by a task is 1."""
+
+    task: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One revision as the repository tells it; ``date`` is aware, ``number`` is the ledger's number (design 1)."""
+
+    id: str
+    number: int
+    author: str
+    date: datetime
+    message: str
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A workflow file as the repository holds it; ``text`` is bytes because it may not be UTF-8."""
+
+    path: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """What is wrong with a workflow file, where, and what would be right. ``line`` and ``column`` count from 1; 0 means the whole file."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+    word: str = ""
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{where}: {self.message}" + (f" (did you mean {self.suggestion!r}?)" if self.suggestion else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Depends:
+    """One ``depends`` entry. ``task`` None: the task itself (PREV) or every one (``PREV:*`` has ``task == "*"``)."""
+
+    task: str | None
+    previous: bool = False
+    when: When = When.COMPLETED
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancels:
+    """One ``cancels`` entry: the named task (None: the task itself) of earlier runs, or of the same run."""
+
+    task: str | None
+    previous: bool = False
+    only_unstarted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Automatic retries after a failure: at most ``max``, the first after ``delay`` seconds, each later one ``factor`` times later."""
+
+    max: int = 0
+    delay: float = 10.0
+    factor: float = 2.0
+
+
+class Checkout(StrEnum):
+    TREE = "tree"
+    WORKING_COPY = "working-copy"
+    NONE = "none"
+    PATHS = "paths"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefinition:
+    """One task of a revision's workflow, complete with defaults. Made by ``workflow``; planned by ``plan``; frozen in the run (design 3).
+
+    Times are seconds. ``shell`` is only set with ``script``. A task with neither command nor script is a gate.
+    """
+
+    name: str
+    path: str = ""
+    line: int = 0
+    depends: tuple[Depends, ...] = ()
+    cancels: tuple[Cancels, ...] = ()
+    command: str | tuple[str, ...] | None = None
+    script: str | None = None
+    shell: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    timeout: float = 6 * 3600.0
+    grace: float = 10.0
+    retries: Retries = Retries()
+    on: tuple[Trigger, ...] = (Trigger.COMMIT, Trigger.MANUAL)
+    schedule: str | None = None
+    timezone: str = "UTC"
+    paths: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
+    exclusive: bool = False
+    on_lost: str = "rerun"
+    checkout: Checkout = Checkout.TREE
+    checkout_paths: tuple[str, ...] = ()
+
+    @property
+    def is_gate(self) -> bool:
+        return self.command is None and self.script is None
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """All workflow files of one revision: their tasks in the order of files and lines, or their faults (then no tasks)."""
+
+    tasks: tuple[TaskDefinition, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+class End(StrEnum):
+    """How an attempt ended, as the task manager saw it."""
+
+    EXITED = "exited"
+    TIMED_OUT = "timed-out"
+    STOPPED = "stopped"
+    """It was asked to end (a cancellation, a restart, a shutdown) and is proved gone."""
+    NOT_STARTED = "not-started"
+    """The workspace or the program could not be had; ``message`` says why."""
+    LOST = "lost"
+    """Its task manager is gone; said by the queue manager, never by a task manager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one attempt. ``exit_code`` is 128 + n for a signal n, None where no program ran."""
+
+    attempt: AttemptId
+    end: End
+    exit_code: int | None = None
+    message: str = ""
+    outputs: dict[str, Any] | None = None
