@@ -1,0 +1,172 @@
+"""The life of a task: which event may move a task from which state to which (design 4). Pure.
+
+A task waits until its last ``depends`` edge is met; then it *enters*: its ``cancels`` fire, and when what they stop is gone
+it becomes ready (a task with a program) or completed (a gate). Every way back to work leads through ``waiting`` again: a retry, a
+deferred task that is due, a lost or restarted attempt. So there is one door to ``ready``, and cancellations fire at each passage.
+
+``MOVES`` is the only place that says so. The guards in ``sql/*.sql`` (``{from EVENT}``, ``{to EVENT}``), the diagram in the
+documentation and the tests of every (state, event) are made from it. An attempt has no state of its own, only an end; what an end
+means for its task is decided by ``verdict``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from arkqueue.model import End, Retries
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    HELD = "held"
+    READY = "ready"
+    RUNNING = "running"
+    DEFERRED = "deferred"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+    SKIPPED = "skipped"
+
+
+SETTLED = frozenset({State.COMPLETED, State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED})
+"""The final states."""
+
+UNSETTLED = frozenset(State) - SETTLED
+
+
+class Event(StrEnum):
+    PASS = "pass"
+    ENABLE = "enable"
+    UNMEET = "unmeet"
+    CLAIM = "claim"
+    HAND_BACK = "hand_back"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    REJECT = "reject"
+    DEFER = "defer"
+    DUE = "due"
+    STOP = "stop"
+    RESTART = "restart"
+    RERUN = "rerun"
+    CANCEL = "cancel"
+    SKIP = "skip"
+    RETRY = "retry"
+    REOPEN = "reopen"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    sources: frozenset[State]
+    target: State
+    meaning: str
+
+
+def _move(sources: str, target: str, meaning: str) -> Move:
+    return Move(frozenset(State(s) for s in sources.split()), State(target), meaning)
+
+
+MOVES: dict[Event, Move] = {
+    Event.PASS: _move("waiting", "completed", "a gate whose edges are all met"),
+    Event.ENABLE: _move("waiting", "ready", "all edges are met and what it cancels is gone"),
+    Event.UNMEET: _move("ready", "waiting", "what it depends on was retried before it started (design 5.8)"),
+    Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
+    Event.HAND_BACK: _move("running", "waiting", "its task manager shut down or could not begin"),
+    Event.COMPLETE: _move("running", "completed", "exit code 0"),
+    Event.FAIL: _move("running", "failed", "it failed and its retries are used up, or its task managers died too often"),
+    Event.REJECT: _move("running", "rejected", "exit code 65"),
+    Event.DEFER: _move("running", "deferred", "exit code 75, or a failure that is retried after a delay"),
+    Event.DUE: _move("deferred", "waiting", "its delay is over"),
+    Event.STOP: _move("running", "canceled", "it was asked to stop and is proved gone"),
+    Event.RESTART: _move("running", "waiting", "a person asked for another attempt and this one is gone"),
+    Event.RERUN: _move("running", "waiting", "its task manager died"),
+    Event.CANCEL: _move("waiting held ready deferred", "canceled", "by a person, or superseded, before it ran"),
+    Event.SKIP: _move("waiting held ready deferred", "skipped", "what it needs will not come, or a person decided so"),
+    Event.RETRY: _move("failed canceled skipped", "waiting", "a person wants it run again"),
+    Event.REOPEN: _move("skipped", "waiting", "the root of its being skipped is retried"),
+}
+
+
+class IllegalMove(ValueError):
+    """The event is not possible in the task's state."""
+
+
+def move(state: State, event: Event) -> State:
+    """The state after the event; ``IllegalMove`` where the table has none."""
+    if state not in MOVES[event].sources:
+        raise IllegalMove(f"{event} is not possible for a task that is {state}")
+    return MOVES[event].target
+
+
+def expand(word: str, event: str) -> str:
+    """What ``{from EVENT}`` and ``{to EVENT}`` of an SQL block stand for."""
+    chosen = MOVES[Event(event)]
+    if word == "to":
+        return f"'{chosen.target}'::task_state"
+    return "state in (" + ", ".join(f"'{s}'" for s in State if s in chosen.sources) + ")"
+
+
+EX_DATAERR = 65
+EX_TEMPFAIL = 75
+DEFER_DELAY = 60.0
+"""Seconds until a task that ended with 75 is tried again, where its ``retries`` give no delay."""
+LONGEST_DELAY = 6 * 3600.0
+MOST_LOSSES = 3
+"""How often a task is run again because its task manager died (design 3, ``on_lost``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the database knows of a running task when its attempt ends.
+
+    ``stop`` is what its attempt was asked for: ``"cancel"``, ``"restart"`` or None. ``failures`` and ``deferrals`` count earlier ones since the
+    last retry by a person, ``losses`` the attempts that died with their task manager.
+    """
+
+    stop: str | None
+    failures: int
+    deferrals: int
+    losses: int
+    retries: Retries
+    on_lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of the task. ``delay``: seconds until it is due, for DEFER only."""
+
+    event: Event
+    delay: float = 0.0
+
+
+def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
+    """What the end of an attempt means for its task (design 3, exit codes; 5.10, 5.19; 6, ``on_lost``).
+
+    An attempt that had ended before the signal keeps its outcome, where that outcome is final; where it would be tried again, the request to
+    cancel it stands.
+    """
+    if end is End.STOPPED:
+        return Verdict({"cancel": Event.STOP, "restart": Event.RESTART}.get(task.stop or "", Event.HAND_BACK))
+    if end is End.LOST:
+        if task.stop == "cancel":
+            return Verdict(Event.STOP)
+        if task.on_lost == "fail" or task.losses >= MOST_LOSSES:
+            return Verdict(Event.FAIL)
+        return Verdict(Event.RERUN)
+    if end is End.EXITED and exit_code == 0:
+        return Verdict(Event.COMPLETE)
+    if end is End.EXITED and exit_code == EX_DATAERR:
+        return Verdict(Event.REJECT)
+    if end is End.EXITED and exit_code == EX_TEMPFAIL:
+        first = task.retries.delay if task.retries.max else DEFER_DELAY
+        return _again(task, first, task.deferrals)
+    if task.failures < task.retries.max:
+        return _again(task, task.retries.delay, task.failures)
+    return Verdict(Event.FAIL)
+
+
+def _again(task: Circumstances, first: float, before: int) -> Verdict:
+    if task.stop == "cancel":
+        return Verdict(Event.STOP)
+    return Verdict(Event.DEFER, min(first * task.retries.factor ** min(before, 64), LONGEST_DELAY))
