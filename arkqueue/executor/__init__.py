@@ -1,0 +1,85 @@
+"""Executors: each has the life of one attempt in its hands — start it, follow its output, wait, stop, clean up (design 9).
+
+What the task manager sees of them is here; ``process`` runs a task as processes of this host, beside ``guard``, the
+small program that ends whole process trees. An executor knows no database and decides nothing: not what an exit code
+means, not when a task has taken too long.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from arkqueue.model import AttemptId, Stream, TaskDefinition
+
+DEFAULT_SHELL = "sh"
+
+
+def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
+    """What to execute for a task that is no gate (design 3); ``script`` is where its script's text has been put."""
+    if definition.script is None:
+        if definition.command is None:
+            raise ValueError(f"{definition.name} is a gate: it has nothing to execute")
+        if isinstance(definition.command, str):
+            return ("/bin/sh", "-c", definition.command)
+        return definition.command
+    shell, *arguments = shlex.split(definition.shell or DEFAULT_SHELL) or [DEFAULT_SHELL]
+    if not arguments:
+        # The first failing line ends the script, as one expects of a list of steps.
+        arguments = {"sh": ["-e"], "bash": ["-eo", "pipefail"]}.get(shell, [])
+    return (shell, *arguments, script)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run for one attempt. ``env`` is its whole environment; ``user`` is an OS user (only root can name another).
+
+    ``shell`` says that ``argv[0]`` is the shell of a script, so that a missing one is called by its name.
+    """
+
+    attempt: AttemptId
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: Path
+    user: str | None = None
+    shell: bool = False
+
+
+class Sink(Protocol):
+    """Where an attempt's output goes. Called from one thread per attempt; while it blocks, the attempt's pipe fills and
+    the task waits, so output never piles up in memory."""
+
+    def write(self, stream: Stream, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an attempt; nothing of it is left. ``exit_code`` is 128 + n for a signal n, None where it cannot be known.
+
+    ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
+    ``message`` is a note for the log.
+    """
+
+    exit_code: int | None
+    stopped: bool
+    message: str = ""
+
+
+class Running(Protocol):
+    """One attempt that has been started. Its methods may be called from any thread."""
+
+    def wait(self, timeout: float | None = None) -> Ended | None:
+        """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+
+
+class Executor(Protocol):
+    def start(self, program: Program, sink: Sink) -> Running:
+        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
+
+    def close(self) -> None:
+        """End everything that is still running, with no grace."""

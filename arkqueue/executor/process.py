@@ -1,0 +1,375 @@
+"""The process executor: an attempt is a tree of processes on this host, under a guard (``guard.py``) that ends all of it.
+
+The task manager calls it; it knows no database. For each attempt there are three descriptors (stdout, stderr and the
+control socket to its guard) and one thread, which copies the output to the sink and waits for the guard's report. The
+thread is the attempt's own, so that a slow sink holds up one task and no other.
+
+If the guard server dies, the attempts go on under their guards, and the next start brings up another server. If the
+task manager dies, its ends of the control sockets close, and the guards end their trees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pwd
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from arkqueue.errors import ExecutorError
+from arkqueue.executor import Ended, Program, Running, Sink
+from arkqueue.model import Stream
+
+CHUNK = 64 * 1024
+"""Bytes of one read: a pipe holds no more, unless it was enlarged."""
+LAST_READS = 16
+"""Reads after the end: a process outside the tree may hold the pipe and write for ever; 16 empty the largest usual one."""
+START_TIMEOUT = 60.0
+"""Seconds until a program that does not get executed (its folder is on a dead file server) is given up."""
+OVERDUE = 5.0
+"""Seconds after the grace until a guard that has reported no end is killed: its task may have stopped it with a signal.
+The guard server then ends what is left."""
+
+
+class ProcessExecutor:
+    """Starts attempts as processes. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[_ProcessRunning] = set()
+        self._is_closed = False
+        self._server = _GuardServer()
+
+    def start(self, program: Program, sink: Sink) -> Running:
+        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
+        request = _request(program)
+        server = self._server
+        try:
+            return self._start(server, program, request, sink)
+        except _NoGuard:
+            # Something has killed the server. No guard has read the request, so nothing can be started twice.
+            return self._start(self._replace(server), program, request, sink)
+
+    def close(self) -> None:
+        """End everything that is still running, with no grace."""
+        with self._lock:
+            self._is_closed = True
+            running = list(self._running)
+        for one in running:
+            one.stop(0)
+        for one in running:
+            one.wait()
+        self._server.close()
+
+    def _start(self, server: _GuardServer, program: Program, request: bytes, sink: Sink) -> Running:
+        with contextlib.ExitStack() as ours:
+            with contextlib.ExitStack() as theirs:
+                try:
+                    stdout, to_stdout = _pipe(ours, theirs)
+                    stderr, to_stderr = _pipe(ours, theirs)
+                    control, to_control = socket.socketpair()
+                except OSError as error:
+                    raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
+                ours.enter_context(control)
+                theirs.enter_context(to_control)
+                server.send([to_stdout, to_stderr, to_control.fileno()])
+            guard = _Guard(control)
+            guard.begin(program, request)
+            running = _ProcessRunning(guard, {stdout: Stream.STDOUT, stderr: Stream.STDERR}, sink, self._forget)
+            with self._lock:
+                self._running.add(running)
+                is_closed = self._is_closed
+            running.follow(ours.pop_all())
+        if is_closed:
+            running.stop(0)
+        return running
+
+    def _replace(self, server: _GuardServer) -> _GuardServer:
+        with self._lock:
+            if self._is_closed:
+                raise _not_started("it is closed")
+            if self._server is server:
+                server.kill()
+                self._server = _GuardServer()
+            return self._server
+
+    def _forget(self, running: _ProcessRunning) -> None:
+        with self._lock:
+            self._running.discard(running)
+
+
+class _ProcessRunning:
+    """One attempt and the thread that follows it."""
+
+    def __init__(
+        self, guard: _Guard, streams: dict[int, Stream], sink: Sink, forget: Callable[[_ProcessRunning], None]
+    ) -> None:
+        self._guard, self._streams, self._sink, self._forget = guard, streams, sink, forget
+        self._lock = threading.Lock()
+        self._stop_by: float | None = None
+        self._lost_output = ""
+        self._ended: Ended | None = None
+        self._has_ended = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> Ended | None:
+        """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""
+        self._has_ended.wait(timeout)
+        return self._ended
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+        by = time.monotonic() + grace
+        with self._lock:
+            if not self._has_ended.is_set() and (self._stop_by is None or by < self._stop_by):
+                self._stop_by = by
+                self._guard.stop(grace)
+
+    def follow(self, opened: contextlib.ExitStack) -> None:
+        """Follow it to its end, in a thread that closes its descriptors then."""
+        threading.Thread(target=self._follow, args=(opened,), name="attempt", daemon=True).start()
+
+    def _follow(self, opened: contextlib.ExitStack) -> None:
+        report = self._copy_until_report()
+        # Nothing of the attempt is left: what is in the pipes now is the last of its output.
+        for descriptor in self._streams:
+            for _ in range(LAST_READS):
+                if not self._copy(descriptor):
+                    break
+        with self._lock:
+            opened.close()
+            self._ended = self._end(report)
+            self._has_ended.set()
+        self._forget(self)
+
+    def _copy_until_report(self) -> dict[str, Any] | None:
+        """Copy output until the guard reports the end; None where the guard has been killed."""
+        control = self._guard.fileno()
+        poll = select.poll()
+        for descriptor in (control, *self._streams):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll(self._guard.patience(self._stop_by)):
+                if descriptor == control:
+                    return self._guard.receive()
+                if not self._copy(descriptor):
+                    poll.unregister(descriptor)
+
+    def _copy(self, descriptor: int) -> bool:
+        """Hand one chunk to the sink; False where there is none. A sink that fails loses the rest, and the end says so."""
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return False
+        if data and not self._lost_output:
+            try:
+                self._sink.write(self._streams[descriptor], data)
+            except Exception as error:
+                self._lost_output = f"its output from here on is lost: {error}"
+        return bool(data)
+
+    def _end(self, report: dict[str, Any] | None) -> Ended:
+        if report is None:
+            note = (
+                "its guard process was killed, so that its exit code is not known; what was left of it has been ended"
+            )
+            return Ended(None, self._stop_by is not None, _notes(note, self._lost_output))
+        left = report["left"]
+        if report["stopped"] or not left:
+            return Ended(report["exit"], report["stopped"], self._lost_output)
+        names = ", ".join(sorted(set(left))[:5])
+        note = f"it left {len(left)} process{'es' if len(left) > 1 else ''} behind, which had to be ended: {names}"
+        return Ended(report["exit"], False, _notes(note, self._lost_output))
+
+
+class _Guard:
+    """Our side of the conversation with the guard of one attempt; ``guard.py`` documents the messages."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._buffer = b""
+        self._pid = 0
+        self.fileno = control.fileno
+
+    def begin(self, program: Program, request: bytes) -> None:
+        """Give the guard the request; return when the program is being executed."""
+        self._control.settimeout(START_TIMEOUT)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
+            self._control.sendall(request)
+        first = self.receive()
+        if first is None:
+            raise _NoGuard
+        if "guard" in first:
+            self._pid = first["guard"]
+            first = self.receive()
+        if first is None:
+            raise _not_started("its guard process was killed, or could not execute it in time", "Try again")
+        if "failed" in first:
+            raise _failure(program, *first["failed"])
+        self._control.settimeout(None)
+
+    def stop(self, grace: float) -> None:
+        with contextlib.suppress(OSError):  # it has been killed: the end is near
+            self._control.sendall(json.dumps({"stop": grace}).encode() + b"\n")
+
+    def patience(self, stop_by: float | None) -> float:
+        """How long to wait for it, in milliseconds. A guard that is overdue is killed here."""
+        if stop_by is None:
+            return 1000.0
+        rest = stop_by + OVERDUE - time.monotonic()
+        if rest <= 0:
+            # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            return OVERDUE * 1000
+        return min(rest * 1000 + 1, 1000.0)
+
+    def receive(self) -> dict[str, Any] | None:
+        """Its next message; None where it has been killed (or a timeout that was set has passed)."""
+        while b"\n" not in self._buffer:
+            try:
+                data = self._control.recv(4096)
+            except (ConnectionResetError, TimeoutError):
+                data = b""
+            if not data:
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+class _GuardServer:
+    """The program that forks guards: one for each executor."""
+
+    def __init__(self) -> None:
+        self._requests, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._requests.close()
+                raise _not_started(f"the guard server does not start ({error})", "Free memory or processes") from None
+
+    def send(self, descriptors: list[int]) -> None:
+        """Have a guard forked, which gets stdout, stderr and its control socket."""
+        try:
+            socket.send_fds(self._requests, [b"."], descriptors)
+        except OSError as error:
+            raise _NoGuard from error
+
+    def kill(self) -> None:
+        """End the server alone; the attempts go on under their guards."""
+        self._requests.close()
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the server once its guards have ended."""
+        self._requests.close()
+        self._process.wait()
+
+
+class _NoGuard(ExecutorError):
+    """The guard server has gone before a guard was there."""
+
+    def __init__(self) -> None:
+        super().__init__("process executor", "the guard server was killed", "Try again")
+
+
+# --- What a guard is asked for, and what it may answer ---------------------------------------------------------------
+
+
+def _request(program: Program) -> bytes:
+    for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
+        for text in texts:
+            try:
+                invalid = b"\0" in os.fsencode(text)
+            except UnicodeEncodeError:
+                invalid = True
+            if invalid:
+                raise ExecutorError(what, f"{text!r} has a character that no program can be given", "Remove it")
+    for name in program.env:
+        if not name or "=" in name:
+            raise ExecutorError("environment", f"{name!r} cannot be the name of a variable", "Rename it")
+    if not program.argv:
+        raise ExecutorError("command", "it is empty", "Name a program")
+    request = {"argv": program.argv, "env": program.env, "cwd": str(program.cwd), "user": _user(program.user)}
+    return json.dumps(request).encode() + b"\n"
+
+
+def _user(name: str | None) -> tuple[int, int, list[int]] | None:
+    """The ids of a user, None for our own."""
+    if name is None:
+        return None
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise ExecutorError(
+            f"user {name!r}", "there is no such user on this host", "Create it or name another"
+        ) from None
+    if user.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise ExecutorError(
+            f"user {name!r}", "a task manager that is not root cannot use another user", "Leave `user` out"
+        )
+    return user.pw_uid, user.pw_gid, os.getgrouplist(name, user.pw_gid)
+
+
+def _failure(program: Program, step: str, number: int, path: str) -> ExecutorError:
+    """The words for what kept a guard from executing the program."""
+    command = program.argv[0]
+    thing = f"shell {command!r}" if program.shell else f"command {command!r}"
+    reason = os.strerror(number)
+    match step, number:
+        case "find", errno.ENOENT:
+            remedy = "Install it or use sh" if program.shell else "Install it, or correct the name or PATH"
+            return ExecutorError(thing, f"there is no such {thing.split()[0]} on this host", remedy)
+        case "find", _:
+            return ExecutorError(thing, f"it cannot be executed ({reason})", "Make it executable (chmod +x)")
+        case "exec", errno.ENOENT:
+            return ExecutorError(thing, f"the interpreter that {path} names is not on this host", "Correct its #! line")
+        case "exec", errno.ENOEXEC:
+            return ExecutorError(thing, f"{path} is not a program of this host", "Give it a #! line, or run it with sh")
+        case "exec", errno.E2BIG:
+            return ExecutorError(thing, "its arguments and environment are too long", "Pass them in a file")
+        case "cwd", _:
+            return ExecutorError(f"folder {program.cwd}", f"the task cannot start there ({reason})", "Create it")
+        case "user", _:
+            return ExecutorError(f"user {program.user!r}", f"the task cannot become it ({reason})", "Name another")
+        case "fork", _:
+            return _not_started(f"the host gives no further process ({reason})", "Use fewer slots")
+    return ExecutorError(thing, f"it cannot be executed ({reason})")
+
+
+def _not_started(fault: str, remedy: str = "") -> ExecutorError:
+    return ExecutorError("process executor", fault, remedy)
+
+
+def _notes(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    ours.callback(os.close, read)
+    theirs.callback(os.close, write)
+    os.set_blocking(read, False)
+    return read, write
