@@ -1,0 +1,6 @@
+"""PostgreSQL for those above: connections, wake-ups, named SQL, the schema's versions, and an embedded server. It knows no table."""
+
+from arkqueue.db.connections import Connection, Database
+from arkqueue.db.wakeups import Bell, Wakeups
+
+__all__ = ["Bell", "Connection", "Database", "Wakeups"]

@@ -479,7 +479,9 @@ def _told_plainly(home: Path) -> Iterator[None]:
     except OSError as error:
         fault = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         _, remedy = _diagnose(fault)
-        raise ArkqueueError(f"the database in {home}", fault, remedy or "Choose another home (ARKQUEUE_HOME).") from error
+        raise ArkqueueError(
+            f"the database in {home}", fault, remedy or "Choose another home (ARKQUEUE_HOME)."
+        ) from error
 
 
 # -- the operating system --------------------------------------------------------------------------------------------

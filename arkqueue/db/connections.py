@@ -1,0 +1,348 @@
+"""The way to PostgreSQL: a pool of connections on which every call has an end (design 6).
+
+Who writes (``queue``) or reads (``views``) does it inside ``Database.transaction``, or better ``Database.retrying``. It knows no table.
+
+What can go wrong on the way, and what becomes of it:
+
+- A connection broke while it lay in the pool: seen before it is handed out, replaced, not noticed by the caller.
+- It broke during a transaction: nothing of that is stored. ``retrying`` runs it once more; then, and in ``transaction``, DatabaseUnavailable.
+- It broke during the commit: the transaction may or may not be stored, so nothing is repeated here. DatabaseUnavailable; the caller looks again.
+- The server is silent, without an error (stopped, overloaded, a network that swallows): ``statement_timeout`` ends what the server still runs, and
+  the watchdog cuts the connection of a call that is overdue. DatabaseUnavailable.
+- The server is away: DatabaseUnavailable within seconds (``CHECKOUT_TIMEOUT``, ``CONNECT_TIMEOUT``). Each new call tries again, so that loops go on by themselves.
+- Deadlocks (40P01) and serialization failures (40001): ``retrying`` runs the transaction again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable
+
+Connection = psycopg.Connection[DictRow]
+"""A connection as this module hands it out; its rows are dicts."""
+
+CONNECT_TIMEOUT = 5
+"""Seconds, like all below."""
+CHECKOUT_TIMEOUT = 5.0
+STATEMENT_TIMEOUT = 15.0
+LOCK_TIMEOUT = 10.0
+IDLE_TIMEOUT = 30.0
+"""How long a transaction of ours may stand idle before the server ends it."""
+CALL_TIMEOUT = 30.0
+"""How long a whole transaction may take before the watchdog cuts its connection."""
+MOST_RETRIES = 10
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What psycopg and its pool would print about a server that is away is told by DatabaseUnavailable, in the words of arkqueue.
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+
+class Database:
+    """The pool of one process. ``open`` it with a connection string, ``close`` it at the end.
+
+    ``pooler=True`` is for a connection string that leads through pgbouncer in transaction mode: nothing is kept in the session there, neither
+    prepared statements nor timeouts. ``direct`` is then the connection string for what needs a session of its own: LISTEN and migrations.
+    """
+
+    def __init__(self, conninfo: str, *, application_name: str, pooler: bool, direct: str | None, size: int) -> None:
+        self._pooler = pooler
+        self._direct = _complete(direct or conninfo, application_name, pooler=pooler and direct is None)
+        self._settings = _complete(conninfo, application_name, pooler=pooler)
+        self.name = _describe(self._settings)
+        self.watchdog = Watchdog()
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            "",
+            kwargs={**self._settings, **self._session(pooler)},
+            min_size=1,
+            max_size=size,
+            timeout=CHECKOUT_TIMEOUT,
+            configure=_configure,
+            # Short, so that the pool never backs off for longer than a caller waits.
+            reconnect_timeout=CHECKOUT_TIMEOUT / 2,
+            name=application_name,
+            num_workers=2,
+            open=False,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        conninfo: str,
+        *,
+        application_name: str = "arkqueue",
+        pooler: bool = False,
+        direct: str | None = None,
+        size: int = 10,
+    ) -> Database:
+        """Open the pool; raises ArkqueueError for a faulty connection string. A server that is away is no fault here."""
+        database = cls(conninfo, application_name=application_name, pooler=pooler, direct=direct, size=size)
+        database._pool.open(wait=False)
+        return database
+
+    def close(self) -> None:
+        self._pool.close(timeout=CHECKOUT_TIMEOUT)
+        self.watchdog.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def transaction(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Connection]:
+        """One READ COMMITTED transaction: committed at the end of the block, rolled back by an exception.
+
+        ``timeout`` is for the whole of it, in seconds; a longer one than usual also lifts the server's ``statement_timeout``.
+        """
+        with self._checkout(timeout) as connection, connection.transaction():
+            if self._pooler or timeout > CALL_TIMEOUT:
+                limits = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
+                connection.execute("; ".join(f"set local {name} = {value}" for name, value in limits.items()).encode())
+            yield connection
+
+    @contextmanager
+    def statement(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Connection]:
+        """A connection on which each statement is a transaction of its own: one round trip instead of three."""
+        with self._checkout(timeout) as connection:
+            yield connection
+
+    def retrying(
+        self, function: Callable[Concatenate[Connection, P], R], /, *arguments: P.args, **options: P.kwargs
+    ) -> R:
+        """Run ``function(connection, …)`` in a transaction; again after a deadlock, and once after a lost connection.
+
+        The function is run as a whole, so it must not change anything but the database.
+        """
+        collisions = losses = 0
+        while True:
+            finished = False
+            try:
+                with self.transaction() as connection:
+                    result = function(connection, *arguments, **options)
+                    finished = True
+                return result
+            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+                collisions += 1
+                if collisions > MOST_RETRIES:
+                    raise self._unavailable(
+                        f"{collisions} collisions in a row: {error.diag.message_primary}"
+                    ) from error
+                time.sleep(random.uniform(0, 0.005 * 2 ** min(collisions, 6)))
+            except Lost:
+                losses += 1
+                # Once the commit is under way, only the caller can know whether doing it twice does harm.
+                if finished or losses > 1:
+                    raise
+
+    def connect(self) -> Connection:
+        """A connection of its own, past the pool and any pooler, in autocommit; the caller closes it."""
+        try:
+            connection: Connection = psycopg.connect(**{**self._direct, **self._session(False)})
+        except psycopg.OperationalError as error:
+            raise self._unavailable(_first_line(error)) from error
+        _configure(connection)
+        return connection
+
+    @contextmanager
+    def _checkout(self, timeout: float) -> Iterator[Connection]:
+        connection = self._take()
+        try:
+            with self.watchdog.guard(connection, timeout) as guard:
+                try:
+                    yield connection
+                except psycopg.Error as error:
+                    if guard.cut:
+                        raise self._lost(f"no answer within {timeout:.0f} s") from error
+                    if isinstance(error, _COLLISIONS) or not (connection.closed or _is_outage(error)):
+                        raise
+                    raise self._lost(_first_line(error)) from error
+        finally:
+            self._pool.putconn(connection)
+
+    def _take(self) -> Connection:
+        deadline = time.monotonic() + CHECKOUT_TIMEOUT
+        while True:
+            try:
+                connection = self._pool.getconn(timeout=max(0.0, deadline - time.monotonic()))
+            except PoolTimeout as error:
+                raise self._unavailable(self._why()) from error
+            # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
+            if _is_quiet(connection):
+                return connection
+            connection.close()
+            self._pool.putconn(connection)
+
+    def _why(self) -> str:
+        """Why the pool has no connection to give: its own answer never says."""
+        try:
+            psycopg.connect(**{**self._settings, **self._session(self._pooler)}).close()
+        except psycopg.Error as error:
+            return _first_line(error)
+        return f"all {self._pool.max_size} connections are busy, or it has just come back"
+
+    def _session(self, pooler: bool) -> dict[str, Any]:
+        session: dict[str, Any] = {"autocommit": True, "row_factory": dict_row}
+        return session | {"prepare_threshold": None} if pooler else session
+
+    def _unavailable(self, fault: str) -> DatabaseUnavailable:
+        return DatabaseUnavailable(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
+
+    def _lost(self, fault: str) -> DatabaseUnavailable:
+        return Lost(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
+
+
+class Lost(DatabaseUnavailable):
+    """The connection was lost while it was in use."""
+
+
+class Guard:
+    """One call under the watchdog; ``cut`` tells that it was overdue."""
+
+    __slots__ = ("cut", "deadline", "descriptor")
+
+    def __init__(self, descriptor: int, deadline: float) -> None:
+        self.descriptor, self.deadline, self.cut = descriptor, deadline, False
+
+
+class Watchdog:
+    """Cuts the connections of overdue calls: a silent server gives a client nothing else to wake up by."""
+
+    def __init__(self) -> None:
+        self._guards: set[Guard] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="database-watchdog", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def guard(self, connection: psycopg.Connection[Any], seconds: float) -> Iterator[Guard]:
+        # A descriptor of our own: libpq may close its one at any moment, and the number could be another file's by then.
+        guard = Guard(os.dup(connection.fileno()), time.monotonic() + seconds)
+        with self._lock:
+            self._guards.add(guard)
+        try:
+            yield guard
+        finally:
+            with self._lock:
+                self._guards.discard(guard)
+                os.close(guard.descriptor)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(1.0):
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """Cut every call whose deadline is past."""
+        with self._lock:
+            for guard in self._guards:
+                if guard.deadline < now:
+                    guard.cut = True
+                    cut(guard.descriptor)
+
+
+def cut(descriptor: int) -> None:
+    """Shut a socket down under whoever waits for it."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def _complete(conninfo: str, application_name: str, *, pooler: bool) -> dict[str, Any]:
+    """The connection string with our timeouts where it says nothing else."""
+    try:
+        given = conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError as error:
+        raise ArkqueueError(
+            "the connection string of the database",
+            f"is faulty: {str(error).strip()}",
+            "It looks like postgresql://user@host/database, or like: host=… dbname=… user=…",
+        ) from error
+    settings: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "application_name": application_name,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
+        **given,
+    }
+    if not pooler:  # pgbouncer refuses such options; there they go with each transaction
+        options = " ".join(f"-c {name}={value}" for name, value in _limits(STATEMENT_TIMEOUT).items())
+        settings["options"] = f"{options} {given.get('options') or ''}".strip()
+    return settings
+
+
+def _limits(statement_timeout: float) -> dict[str, int]:
+    """The server's timeouts, in milliseconds."""
+    return {
+        "statement_timeout": round(statement_timeout * 1000),
+        "lock_timeout": round(LOCK_TIMEOUT * 1000),
+        "idle_in_transaction_session_timeout": round(IDLE_TIMEOUT * 1000),
+    }
+
+
+def _configure(connection: Connection) -> None:
+    # Whatever a server's or a role's default says: our lock-then-act needs a fresh snapshot for each statement.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+
+
+def _describe(settings: dict[str, Any]) -> str:
+    """The database in a message: never its password."""
+    return f"the database {settings.get('dbname') or ''!r} at {settings.get('host') or 'the default socket'}"
+
+
+def _is_quiet(connection: Connection) -> bool:
+    """Whether an idle connection is as it should be: the server says nothing unasked but that it closes it."""
+    try:
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        return not poll.poll(0)
+    except (psycopg.Error, OSError):
+        return False
+
+
+_COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+
+_OUTAGES = {
+    "53": "out of disk, memory or connections",
+    "57": "shutting down, starting up, or a statement that took too long",
+    "58": "a fault of the server's system",
+    "08": "a fault of the connection",
+}
+
+
+def _is_outage(error: psycopg.Error) -> bool:
+    """Whether the database, not the statement, is at fault: the same call may succeed later."""
+    if isinstance(
+        error, errors.LockNotAvailable | errors.IdleInTransactionSessionTimeout | errors.ReadOnlySqlTransaction
+    ):
+        return True
+    if error.sqlstate:
+        return error.sqlstate[:2] in _OUTAGES
+    return isinstance(error, psycopg.OperationalError)
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,159 @@
+"""The tables and their versions: an empty database gets ``sql/schema.sql``, an older one the numbered files it lacks.
+
+``sql/schema.sql`` is always the newest schema. The schema of the first release has version 1; each later change is a file
+``sql/migrations/NNNN-what.sql`` from 0002 on, additive first, small enough for ``lock_timeout``. With the first of them the
+released schema is kept as ``0001-first-release.sql``, so that a test can build both ways and compare. Files are plain SQL without
+parameters. ``schema_version`` has one row for each version that the database went through.
+
+Called by ``arkqueue migrate`` and by every role that starts. It takes no advisory lock (a connection pooler would break it): who migrates
+holds the table ``schema_version``, and the others wait for it and find the work done.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from arkqueue.errors import ArkqueueError
+
+OLDEST_SERVER = 14
+LOCK_TIMEOUT = "30s"
+"""For the tables themselves; whoever waits longer for them has met a transaction that hangs."""
+
+_FILE = re.compile(r"(\d{4})-[a-z0-9-]+\.sql")
+
+_MAKE_TABLE = b"""
+create table if not exists schema_version (
+    version bigint primary key,
+    name text not null,
+    applied_at timestamptz not null default now()
+)"""
+
+
+def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = None) -> list[str]:
+    """Bring the database to this arkqueue's schema and say what was applied; safe when several do it at once.
+
+    The connection must not be inside a transaction. All is applied in one transaction: either the whole way is gone, or none of it.
+    """
+    _require_server(connection)
+    changes = _changes(folder)
+    try:
+        _make_table(connection)
+        with connection.transaction():
+            connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'".encode())
+            connection.execute(b"set local statement_timeout = 0")
+            connection.execute(b"lock table schema_version in exclusive mode")
+            present = _version(connection)
+            if present > _newest(changes):
+                raise _too_new(connection, present, _newest(changes))
+            if present == 0:
+                steps = [(_newest(changes), "schema.sql", (_sql(folder) / "schema.sql").read_text("utf-8"))]
+            else:
+                steps = [
+                    (version, file.name, file.read_text("utf-8"))
+                    for version, file in sorted(changes.items())
+                    if version > present
+                ]
+            for version, name, text in steps:
+                connection.execute(text.encode())
+                row = {"version": version, "name": name}
+                connection.execute("insert into schema_version (version, name) values (%(version)s, %(name)s)", row)
+            return [name for _, name, _ in steps]
+    except errors.LockNotAvailable as error:
+        raise ArkqueueError(
+            _thing(connection),
+            f"its tables were in use for more than {LOCK_TIMEOUT}",
+            "Stop the other arkqueue processes, or end the transaction that holds them (pg_stat_activity), and try again.",
+        ) from error
+    except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
+        raise ArkqueueError(
+            _thing(connection),
+            f"its tables cannot be made or changed: {error.diag.message_primary}",
+            "Connect to the primary server as the owner of the database and its schema.",
+        ) from error
+
+
+def check(connection: psycopg.Connection[Any], folder: Traversable | None = None) -> None:
+    """Raise ArkqueueError unless the database has exactly this arkqueue's schema."""
+    _require_server(connection)
+    newest = _newest(_changes(folder))
+    with connection.transaction():
+        try:
+            with connection.transaction():
+                present = _version(connection)
+        except errors.UndefinedTable:
+            present = 0
+        if present > newest:
+            raise _too_new(connection, present, newest)
+    if present < newest:
+        fault = f"its schema has version {present}, this arkqueue needs {newest}" if present else "it has no tables yet"
+        raise ArkqueueError(_thing(connection), fault, "Run arkqueue migrate.")
+
+
+def _make_table(connection: psycopg.Connection[Any]) -> None:
+    # "if not exists" is no promise when two do it at once: the slower one may still be told that it exists.
+    for _ in range(3):
+        try:
+            with connection.transaction():
+                if connection.execute("select from pg_class where oid = to_regclass('schema_version')").rowcount:
+                    return  # so that a user who may not create tables can still learn that nothing is to be done
+                connection.execute(_MAKE_TABLE)
+            return
+        except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
+            continue
+
+
+def _require_server(connection: psycopg.Connection[Any]) -> None:
+    version = connection.info.server_version // 10000
+    if version < OLDEST_SERVER:
+        raise ArkqueueError(
+            _thing(connection),
+            f"its server is PostgreSQL {version}, arkqueue needs {OLDEST_SERVER} or newer",
+            "Upgrade the server, or leave out the connection string to use the embedded one.",
+        )
+
+
+def _version(connection: psycopg.Connection[Any]) -> int:
+    cursor = psycopg.Cursor(connection, row_factory=psycopg.rows.scalar_row)
+    return int(cursor.execute("select coalesce(max(version), 0) from schema_version").fetchone() or 0)
+
+
+def _sql(folder: Traversable | None) -> Traversable:
+    return folder or files("arkqueue") / "sql"
+
+
+def _changes(folder: Traversable | None) -> dict[int, Traversable]:
+    """The numbered files by version."""
+    place = _sql(folder) / "migrations"
+    found: dict[int, Traversable] = {}
+    for file in place.iterdir() if place.is_dir() else ():
+        if not file.name.endswith(".sql"):
+            continue
+        match = _FILE.fullmatch(file.name)
+        if not match or int(match[1]) in found:
+            raise ValueError(f"{file.name}: migrations are named NNNN-what.sql, each number once")
+        found[int(match[1])] = file
+    if sorted(found) != list(range(1, len(found) + 1)):
+        raise ValueError("the numbers of sql/migrations must run from 0001 without a gap")
+    return found
+
+
+def _newest(changes: dict[int, Traversable]) -> int:
+    return max(changes, default=1)
+
+
+def _thing(connection: psycopg.Connection[Any]) -> str:
+    return f"the database {connection.info.dbname!r}"
+
+
+def _too_new(connection: psycopg.Connection[Any], present: int, newest: int) -> ArkqueueError:
+    return ArkqueueError(
+        _thing(connection),
+        f"its schema has version {present}, newer than this arkqueue's {newest}",
+        "Upgrade this arkqueue to the version of the others.",
+    )

@@ -1,0 +1,91 @@
+"""SQL with a home: the named blocks of ``arkqueue/sql/*.sql``, loaded once at import by the modules that run them (design 10).
+
+    -- name: claim
+    -- One sentence what it does.
+    update task set state = {to claim} where {from claim} ... limit %(limit)s;
+
+``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of ``states`` (``{from EVENT t}`` guards the
+column of ``t``); every other brace is left alone. A block is sent as it stands, so psycopg's rule holds: where it has parameters, a literal
+percent sign is written ``%%``. What stands before a file's first block is its story.
+
+A block without a sentence, a name given twice and a name that does not exist are mistakes of ours, not of a person: they raise plain
+exceptions, at import or in the tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+Expand = Callable[[str, str], str]
+"""(``from`` or ``to``, the event's name) → SQL; ``states.expand``."""
+
+_NAME = re.compile(r"--\s*name:\s*(\S+)\s*")
+_MOVE = re.compile(r"\{(from|to) ([a-z_]+)(?: ([a-z_]+))?\}")
+
+
+class Statements(Mapping[str, bytes]):
+    """The blocks by name, as ``SQL["claim"]`` or ``SQL.claim``; ``describe`` gives a block's sentence."""
+
+    def __init__(self, blocks: dict[str, tuple[str, bytes]]) -> None:
+        self._blocks = blocks
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._blocks[name][1]
+
+    def __getattr__(self, name: str) -> bytes:
+        try:
+            return self.__dict__["_blocks"][name][1]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(f"no block of arkqueue/sql is named {name!r}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def describe(self, name: str) -> str:
+        return self._blocks[name][0]
+
+
+def load(expand: Expand, folder: Traversable | None = None) -> Statements:
+    """All blocks of the folder (by default ``arkqueue/sql``); ``schema.sql`` has none and is left out."""
+    blocks: dict[str, tuple[str, bytes]] = {}
+    for file in sorted((folder or files("arkqueue") / "sql").iterdir(), key=lambda file: file.name):
+        if not file.name.endswith(".sql") or file.name == "schema.sql":
+            continue
+        for name, sentence, sql in _blocks(file.name, file.read_text("utf-8")):
+            if name in blocks:
+                raise ValueError(f"{file.name}: the block {name!r} exists already")
+            blocks[name] = sentence, _with_moves(sql, expand).encode()
+    return Statements(blocks)
+
+
+def _blocks(file: str, text: str) -> Iterator[tuple[str, str, str]]:
+    """(name, sentence, SQL) of each block of one file."""
+    found: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if match := _NAME.fullmatch(line.strip()):
+            found.append((match[1], []))
+        elif found:
+            found[-1][1].append(line)
+        elif line.strip() and not line.startswith("--"):
+            raise ValueError(f"{file}: SQL before the first block")
+    for name, lines in found:
+        start = next((n for n, line in enumerate(lines) if not line.startswith("--")), len(lines))
+        sentence = " ".join(line.removeprefix("--").strip() for line in lines[:start])
+        sql = "\n".join(lines[start:]).strip().removesuffix(";")
+        if not sentence or not sql:
+            raise ValueError(f"{file}: the block {name!r} needs a sentence that says what it does, then its SQL")
+        yield name, sentence, sql
+
+
+def _with_moves(sql: str, expand: Expand) -> str:
+    def replace(match: re.Match[str]) -> str:
+        word, event, table = match.groups()
+        return (f"{table}." if table else "") + expand(word, event)
+
+    return _MOVE.sub(replace, sql)

@@ -1,0 +1,196 @@
+"""Wake-ups: telling those who wait, in this process and in all others, that there may be something to do (design 6).
+
+A wake-up only shortens a wait. It may come for nothing, and it may be lost; everybody who waits also looks by himself from time to
+time. So nothing here ever raises to a caller, and no wake-up is part of a transaction: they are sent after the commit, because the server
+lets transactions that carry a NOTIFY commit one at a time only.
+
+    wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
+                           ─→ sender ─NOTIFY, at most one each 5 ms─→ PostgreSQL ─→ listener of every process ─→ its bells
+
+The listener never trusts silence: when nothing came for ``PING`` seconds it has the sender ring for it, and if it does not hear that either, or
+its connection breaks, it connects anew and then rings every bell, since anything may have been missed.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextlib import suppress
+
+import psycopg
+
+from arkqueue.db.connections import Connection, Database, cut
+from arkqueue.errors import DatabaseUnavailable
+
+CHANNEL = "arkqueue"
+INTERVAL = 0.005
+"""Seconds between two NOTIFYs of a process."""
+PING = 5.0
+"""Seconds of silence after which the listener tests its connection, and how long it waits for the answer."""
+CALL_TIMEOUT = 5.0
+LONGEST_PAUSE = 1.0
+MOST_PENDING = 1000
+"""Topics waiting for the database to come back; more than these become one wake-up for all."""
+
+_PING = "!ping"
+_ALL = "!all"
+
+_NOTIFY = b"select pg_notify(%(channel)s, topic) from unnest(%(topics)s::text[]) as topic"
+_LISTEN = f"listen {CHANNEL}".encode()
+
+
+class Bell:
+    """What one waiter waits for. It stays rung until a ``wait`` has returned True."""
+
+    def __init__(self, topics: tuple[str, ...]) -> None:
+        self.topics = topics
+        self._rung = threading.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it rings, or for ``timeout`` seconds; whether it rang. What rings from now on counts for the next wait."""
+        if not self._rung.wait(timeout):
+            return False
+        self._rung.clear()
+        return True
+
+
+class Wakeups:
+    """The sender and the listener of one process; ``close`` ends both."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._bells: weakref.WeakSet[Bell] = weakref.WeakSet()
+        self._pending: set[str] = set()
+        self._lock = threading.Lock()
+        self._to_send = threading.Event()
+        self._closed = threading.Event()
+        self._sender_pid = 0
+        self._connections: dict[str, Connection] = {}
+        self.listening = threading.Event()
+        """Set while other processes' wake-ups arrive."""
+        self._threads = [
+            threading.Thread(target=self._send, name="wakeups-sender", daemon=True),
+            threading.Thread(target=self._listen, name="wakeups-listener", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def bell(self, *topics: str) -> Bell:
+        """A bell that rings for these topics, as long as the caller keeps it."""
+        bell = Bell(topics)
+        with self._lock:
+            self._bells.add(bell)
+        return bell
+
+    def wake(self, *topics: str) -> None:
+        """Ring for the topics, here at once and elsewhere soon. Never waits, never raises; call it after the commit."""
+        self._ring(topics)
+        self._post(topics)
+
+    def close(self) -> None:
+        """End both threads; what could not be sent within a moment is left to everybody's own looking."""
+        self._closed.set()
+        self._to_send.set()
+        with self._lock:
+            listener = self._connections.get("listener")
+            if listener and not listener.closed:
+                with suppress(psycopg.Error, OSError):
+                    cut(listener.fileno())
+        for thread in self._threads:
+            thread.join()
+
+    def _ring(self, topics: tuple[str, ...] | None) -> None:
+        """Ring the bells of these topics, or all of them."""
+        with self._lock:
+            bells = [bell for bell in self._bells if topics is None or not set(topics).isdisjoint(bell.topics)]
+        for bell in bells:
+            bell.ring()
+
+    def _post(self, topics: tuple[str, ...]) -> None:
+        with self._lock:
+            self._pending.update(topics)
+            if len(self._pending) > MOST_PENDING:
+                self._pending = {_ALL}
+        self._to_send.set()
+
+    # -- the sender's thread -----------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        pause = INTERVAL
+        while not self._closed.is_set():
+            try:
+                with self._connected("sender") as connection:
+                    self._sender_pid = connection.info.backend_pid
+                    while self._send_next(connection):
+                        pause = INTERVAL
+                        self._closed.wait(INTERVAL)
+            except (DatabaseUnavailable, psycopg.Error, OSError):
+                self._closed.wait(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+    def _send_next(self, connection: Connection) -> bool:
+        """Send what is pending once there is something; False when the process is leaving."""
+        self._to_send.wait()
+        self._to_send.clear()
+        with self._lock:
+            topics, self._pending = self._pending, set()
+        try:
+            if topics:
+                with self._database.watchdog.guard(connection, CALL_TIMEOUT):
+                    connection.execute(_NOTIFY, {"channel": CHANNEL, "topics": sorted(topics)})
+        except BaseException:
+            self._post(tuple(topics))
+            raise
+        return not self._closed.is_set()
+
+    # -- the listener's thread ---------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        pause = INTERVAL
+        while not self._closed.is_set():
+            try:
+                with self._connected("listener") as connection:
+                    with self._database.watchdog.guard(connection, CALL_TIMEOUT):
+                        connection.execute(_LISTEN)
+                    self._ring(None)
+                    self.listening.set()
+                    pause = INTERVAL
+                    while self._hear(connection):
+                        pass
+            except (DatabaseUnavailable, psycopg.Error, OSError):
+                pass
+            self.listening.clear()
+            self._closed.wait(pause)
+            pause = min(LONGEST_PAUSE, 2 * pause)
+
+    def _hear(self, connection: Connection) -> bool:
+        """Ring for what arrives, until nothing came for a while; whether the connection still carries a ping then."""
+        while self._pass_on(connection):
+            pass
+        self._post((_PING,))
+        return self._pass_on(connection)
+
+    def _pass_on(self, connection: Connection) -> bool:
+        """Wait for the next wake-ups and ring for them; whether any came within ``PING`` seconds."""
+        heard = False
+        for notice in connection.notifies(timeout=PING, stop_after=1):
+            heard = True
+            if notice.payload == _ALL:
+                self._ring(None)
+            elif notice.pid != self._sender_pid:  # our own have rung already
+                self._ring((notice.payload,))
+        return heard and not self._closed.is_set()
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def _connected(self, who: str) -> Connection:
+        """A new connection, known to ``close``; it closes with its block."""
+        connection = self._database.connect()
+        with self._lock:
+            self._connections[who] = connection
+            if self._closed.is_set():
+                connection.close()
+        return connection
