@@ -74,7 +74,9 @@ MOVES: dict[Event, Move] = {
     Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
     Event.HAND_BACK: _move("running", "waiting", "its task manager shut down or could not begin"),
     Event.COMPLETE: _move("running", "completed", "exit code 0"),
-    Event.FAIL: _move("running", "failed", "it failed and its retries are used up, or its task managers died too often"),
+    Event.FAIL: _move(
+        "running", "failed", "it failed and its retries are used up, or its task managers died too often"
+    ),
     Event.REJECT: _move("running", "rejected", "exit code 65"),
     Event.DEFER: _move("running", "deferred", "exit code 75, or a failure that is retried after a delay"),
     Event.DUE: _move("deferred", "waiting", "its delay is over"),

@@ -1,0 +1,58 @@
+"""How runs and tasks are named on the command line, in logs and in commits: ``ARCHIVE:BRANCH@REV.RUN/TASK/ITEM`` (design 8). Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from arkqueue.errors import Invalid
+
+_FORM = re.compile(
+    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d+|g[0-9a-fA-F]{4,64})(?:\.(?P<run>\d+))?"
+    r"(?:/(?P<task>[^/]+)(?:/(?P<item>[^/]+))?)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A run (``task`` None) or a task. ``revision`` is a ledger number, or ``g`` and a prefix of a SHA. None: the main branch, the newest run."""
+
+    archive: str
+    revision: str
+    branch: str | None = None
+    run: int | None = None
+    task: str | None = None
+    item: str = ""
+
+    def __str__(self) -> str:
+        branch = f":{_quoted(self.branch)}" if self.branch else ""
+        run = f".{self.run}" if self.run is not None else ""
+        task = f"/{_quoted(self.task)}" if self.task is not None else ""
+        item = f"/{_quoted(self.item)}" if self.item else ""
+        return f"{_quoted(self.archive)}{branch}@{self.revision}{run}{task}{item}"
+
+
+def name_of(
+    archive: str, number: int, run: int = 1, task: str | None = None, *, branch: str = "", main: bool = True, item: str = ""
+) -> Name:
+    """The shortest name that is not ambiguous: without the main branch, without a first run."""
+    return Name(archive, str(number), None if main or not branch else branch, run if run != 1 else None, task, item)
+
+
+def parse_name(text: str) -> Name:
+    """Read a name; ``Invalid`` where it has another form."""
+    found = _FORM.fullmatch(text)
+    if not found:
+        raise Invalid(
+            repr(text),
+            "is not the name of a run or a task",
+            "write ARCHIVE@REVISION for a run and ARCHIVE@REVISION/TASK for a task, for example papers@12/index",
+        )
+    part = {key: unquote(value) for key, value in found.groupdict().items() if value is not None}
+    run = int(part["run"]) if "run" in part else None
+    return Name(part["archive"], part["revision"], part.get("branch"), run, part.get("task"), part.get("item", ""))
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r"[%:@/]", lambda m: f"%{ord(m[0]):02X}", text)

@@ -1,0 +1,201 @@
+"""The graph of one run: definitions and what the branch has → nodes and edges (design 5.3–5.7, 5.14, 5.18). Pure.
+
+The caller has locked the branch, so that "the nearest earlier occurrence" of a name is a fact: it arrives as ``past``, a mapping from a
+task's name to the id of its nearest earlier task. Whether an edge is met already is not asked here; the queue judges that when it stores the edge.
+
+Called by ``queue.planning``; never reads a repository or a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from arkqueue.model import COMMIT, REPORT, Depends, TaskDefinition, TaskId, Trigger, When, Workflow
+
+EVERYTHING = "PREV:*"
+"""What the gates of ``PREV:*`` are called; no task can have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A task to be. ``definition`` is None for COMMIT, REPORT and the gates of ``PREV:*``; ``position`` orders the tasks of a run."""
+
+    name: str
+    position: int
+    gate: bool
+    definition: TaskDefinition | None = None
+
+    @property
+    def exclusive(self) -> bool:
+        return self.definition is not None and self.definition.exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """``target`` waits for ``source`` (or cancels it): a name of the same run, or the id of a task of an earlier run."""
+
+    target: str
+    source: str | TaskId
+    kind: str = "depends"
+    settled: bool = False
+    declared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    missing: tuple[tuple[str, str], ...] = ()
+    """(task, dependency) pairs that a run which is no commit run cannot take as met (design 5.18)."""
+
+
+def names_needed(workflow: Workflow) -> set[str] | None:
+    """The names whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``)."""
+    needed = {COMMIT}
+    for definition in workflow.tasks:
+        needed.add(definition.name)
+        named = [e.task for e in definition.depends] + [e.task for e in definition.cancels]
+        if "*" in named:
+            return None
+        needed.update(name or definition.name for name in named)
+    return needed
+
+
+def plan(
+    workflow: Workflow,
+    *,
+    trigger: Trigger,
+    branch: str,
+    changed: Collection[str],
+    past: Mapping[str, TaskId],
+    names: Collection[str] | None = None,
+    completed: Collection[str] = (),
+) -> Plan:
+    """The nodes and edges of a run.
+
+    ``changed``: paths of the tree difference. ``names``: for a run that is no commit run, the tasks asked for (None: all that ``on`` allows).
+    ``completed``: names that completed at this revision in other runs.
+    """
+    defined = {d.name: d for d in workflow.tasks}
+    chosen = [
+        d for d in workflow.tasks if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
+    ]
+    inside = {COMMIT, *(d.name for d in chosen)}
+    edges = _Edges(past)
+    missing: list[tuple[str, str]] = []
+
+    if COMMIT in past:
+        edges.add(Edge(COMMIT, past[COMMIT], declared=False))
+    for entry in defined[COMMIT].depends if COMMIT in defined else ():
+        edges.depend(COMMIT, entry)
+    for definition in chosen:
+        edges.add(Edge(definition.name, COMMIT, declared=False))
+        for entry in definition.depends:
+            if entry.previous or entry.task in inside:
+                edges.depend(definition.name, entry)
+            elif entry.task in defined and trigger is Trigger.COMMIT:
+                edges.depend(definition.name, replace(entry, previous=True))
+            elif entry.task in defined and entry.task not in completed:
+                missing.append((definition.name, str(entry.task)))
+        for victim in definition.cancels:
+            if victim.previous and (victim.task or definition.name) in past:
+                edges.add(Edge(definition.name, past[victim.task or definition.name], "cancels"))
+            elif not victim.previous and victim.task in inside:
+                edges.add(Edge(definition.name, str(victim.task), "cancels"))
+
+    nodes = [Node(COMMIT, 0, gate=True)]
+    nodes += [Node(name, 0, gate=True) for name in edges.gates]
+    nodes += [Node(d.name, i, d.is_gate, d) for i, d in enumerate(chosen, 1)]
+    nodes += [Node(REPORT, len(chosen) + 1, gate=True)]
+    exclusive = [d.name for d in _in_order(chosen) if d.exclusive]
+    for earlier, later in pairwise(exclusive):
+        edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
+    return Plan(tuple(nodes), edges.all(), tuple(missing))
+
+
+class _Edges:
+    """Collects edges, each once, and the gates that ``PREV:*`` goes through."""
+
+    def __init__(self, past: Mapping[str, TaskId]) -> None:
+        self.past = past
+        self.gates: dict[str, None] = {}
+        self._edges: dict[tuple[str, str | TaskId, str, bool], Edge] = {}
+
+    def add(self, edge: Edge) -> None:
+        key = (edge.target, edge.source, edge.kind, edge.settled)
+        if key not in self._edges or edge.declared:
+            self._edges[key] = edge
+
+    def depend(self, target: str, entry: Depends) -> None:
+        settled = entry.when is When.SETTLED
+        if not entry.previous:
+            self.add(Edge(target, str(entry.task), settled=settled))
+        elif entry.task == "*":
+            self.add(Edge(target, self._gate(settled)))
+        elif (name := entry.task or target) in self.past:
+            self.add(Edge(target, self.past[name], settled=settled))
+
+    def _gate(self, settled: bool) -> str:
+        gate = EVERYTHING + (":settled" if settled else "")
+        if gate not in self.gates:
+            self.gates[gate] = None
+            for name, task in self.past.items():
+                if name != REPORT and not name.startswith(EVERYTHING):
+                    self.add(Edge(gate, task, settled=settled))
+        return gate
+
+    def all(self) -> tuple[Edge, ...]:
+        return tuple(self._edges.values())
+
+
+def _wanted(
+    definition: TaskDefinition, trigger: Trigger, branch: str, changed: Collection[str], names: Collection[str] | None
+) -> bool:
+    if names is not None:
+        return definition.name in names
+    if trigger not in definition.on or not matches_branch(definition.branches, branch):
+        return False
+    return (
+        trigger is not Trigger.COMMIT
+        or not definition.paths
+        or any(matches(definition.paths, path) for path in changed)
+    )
+
+
+def matches_branch(globs: tuple[str, ...], branch: str) -> bool:
+    return not globs or not branch or matches(globs, branch)
+
+
+def matches(globs: Iterable[str], path: str) -> bool:
+    """Whether a glob matches the whole path: ``*`` and ``?`` stay inside one folder, ``**`` does not, ``docs/`` is ``docs/**``; ``!x`` takes back."""
+    found = False
+    for glob in globs:
+        if glob.startswith("!"):
+            found = found and not _pattern(glob[1:]).fullmatch(path)
+        else:
+            found = found or bool(_pattern(glob).fullmatch(path))
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _pattern(glob: str) -> re.Pattern[str]:
+    if glob.endswith("/"):
+        glob += "**"
+    tokens = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob.removeprefix("/"))
+    return re.compile("".join(tokens.get(part) or re.escape(part) for part in parts), re.DOTALL)
+
+
+def _in_order(chosen: list[TaskDefinition]) -> list[TaskDefinition]:
+    """Topological order of the ``depends`` edges inside the run, ties in the order of the file."""
+    left = {d.name: {e.task for e in d.depends if not e.previous} for d in chosen}
+    ordered: list[TaskDefinition] = []
+    while left:
+        ready = next(d for d in chosen if d.name in left and not left[d.name] & left.keys())
+        ordered.append(ready)
+        del left[ready.name]
+    return ordered

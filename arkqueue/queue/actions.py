@@ -1,0 +1,217 @@
+"""What people do to tasks and runs: cancel, restart, retry, skip, delete. One function per verb.
+
+Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. The meaning of each
+verb is fixed in docs/decisions/0001, points 5 to 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from arkqueue.db import Database
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import COMMIT, REPORT, RunId, TaskId
+from arkqueue.names import name_of
+from arkqueue.plan import EVERYTHING
+from arkqueue.queue.finish import presume_gone
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.planning import refuse_superseded
+from arkqueue.states import MOVES, SETTLED, Event, State
+
+
+def cancel(db: Database, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
+    """Cancel a task: at once, or by asking its running attempt to stop. ``assume_gone``: a person knows that the attempt is gone."""
+
+    def work(graph: Graph, row: Any) -> None:
+        _refuse_implicit(row, "canceled")
+        if row.state in SETTLED:
+            raise Conflict(_name(graph, row), f"is {row.state} already")
+        if row.state == State.RUNNING:
+            _ask_to_stop(graph, [row.id], "cancel", by)
+            if assume_gone:
+                settled = presume_gone(graph, row.attempt_id, by)
+                graph.follow(settled)
+        else:
+            graph.follow(graph.ids("cancel", tasks=[row.id], by=by))
+
+    _on_task(db, task, work)
+
+
+def cancel_run(db: Database, run: RunId, by: str) -> None:
+    """Cancel what is not settled of a run; its COMMIT and REPORT go on."""
+
+    def work(graph: Graph, row: Any) -> None:
+        tasks = graph.ids("cancelable", runs=[run])
+        locked = graph.rows("lock_tasks", tasks=tasks)
+        if not tasks:
+            raise Conflict(_run_name(row), "has nothing left to cancel")
+        graph.do("cancel_run", run=run, by=by)
+        _ask_to_stop(graph, [t.id for t in locked if t.state == State.RUNNING], "cancel", by)
+        graph.follow(graph.ids("cancel", tasks=tasks, by=by))
+
+    _on_run(db, run, work)
+
+
+def restart(db: Database, task: TaskId, by: str) -> None:
+    """Stop a running attempt and start another, without settling the task."""
+
+    def work(graph: Graph, row: Any) -> None:
+        if row.state != State.RUNNING:
+            raise Conflict(_name(graph, row), f"is {row.state}: only a running task is restarted", "retry it where it has failed")
+        if row.stop == "cancel":
+            raise Conflict(_name(graph, row), "is being canceled")
+        _ask_to_stop(graph, [row.id], "restart", by)
+
+    _on_task(db, task, work)
+
+
+def retry(db: Database, task: TaskId, by: str, *, force: bool = False) -> None:
+    """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19)."""
+
+    def work(graph: Graph, row: Any) -> None:
+        _refuse_implicit(row, "retried")
+        here = _name(graph, row)
+        if row.state not in MOVES[Event.RETRY].sources:
+            remedy = "restart it" if row.state == State.RUNNING else ""
+            raise Conflict(here, f"is {row.state}: a failed, canceled or waived task can be retried", remedy)
+        if row.root_id is not None:
+            root = _name(graph, graph.rows("lock_tasks", tasks=[row.root_id])[0])
+            raise Conflict(here, f"was skipped because of {root}", f"arkqueue retry {root}")
+        if row.superseded_by is not None and not force:
+            canceler = _name(graph, graph.rows("lock_tasks", tasks=[row.superseded_by])[0])
+            raise Conflict(here, f"is superseded by {canceler}", "force it, or trigger the task at the newest revision")
+        reopened, staying = _judge_again(graph, row.id)
+        if not force:
+            refuse_superseded(graph, here, row.branch_id, row.number, row.run, [row.name])
+            _refuse_after(graph, here, [row.id, *reopened])
+        graph.ids("retry", task=row.id)
+        _reopen(graph, row, [row.id, *reopened], reopened, staying)
+
+    _on_task(db, task, work)
+
+
+def skip(db: Database, task: TaskId, by: str, *, as_completed: bool = False) -> None:
+    """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9)."""
+
+    def work(graph: Graph, row: Any) -> None:
+        _refuse_implicit(row, "skipped")
+        if row.state in MOVES[Event.SKIP].sources:
+            graph.follow(graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed))
+        elif row.state in (State.FAILED, State.REJECTED):
+            _waive(graph, [row], by, as_completed)
+        else:
+            remedy = "cancel it first" if row.state == State.RUNNING else ""
+            raise Conflict(_name(graph, row), f"is {row.state}: only a failed task, or one that has not started, can be skipped", remedy)
+
+    _on_task(db, task, work)
+
+
+def skip_until(db: Database, archive: int, branch: int, name: str, until: int, by: str) -> int:
+    """Waive every failure of a task up to a revision; returns how many there were."""
+
+    def work(graph: Graph) -> int:
+        tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
+        if tasks:
+            _waive(graph, graph.rows("lock_tasks", tasks=tasks), by, False)
+        return len(tasks)
+
+    return change(db, [archive], work)
+
+
+def delete_run(db: Database, run: RunId, by: str) -> None:
+    """Leave a tombstone in place of a run that has ended; nothing waits for its failures any more."""
+
+    def work(graph: Graph, row: Any) -> None:
+        if row.deleted_at is not None:
+            raise Conflict(_run_name(row), "is deleted already")
+        if graph.rows("unsettled_of_run", run=run)[0][0]:
+            raise Conflict(_run_name(row), "has not ended", f"arkqueue cancel {_run_name(row)}")
+        graph.ids("delete_run", run=run, by=by)
+        waived = graph.ids("waive_run", run=run)
+        graph.follow([*waived, *graph.ids("skipped_because_of", roots=waived)])
+
+    _on_run(db, run, work)
+
+
+def _waive(graph: Graph, rows: Sequence[Any], by: str, as_completed: bool) -> None:
+    tasks = [row.id for row in rows]
+    graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
+    reopened: list[int] = []
+    if as_completed:
+        for row in rows:
+            reopened, staying = _judge_again(graph, row.id)
+            _reopen(graph, row, reopened, reopened, staying)
+    graph.follow([*tasks, *graph.ids("skipped_because_of", roots=tasks)])
+
+
+def _judge_again(graph: Graph, root: int) -> tuple[list[int], dict[int, int]]:
+    """Which tasks skipped because of ``root`` come back, and which stay skipped because of another root."""
+    candidates = graph.ids("skipped_because_of", roots=[root])
+    staying: dict[int, int] = {}
+    while candidates:
+        new = {row.id: row.root for row in graph.rows("staying_skipped", candidates=candidates, root=root)}
+        staying |= new
+        if not new:
+            break
+        candidates = [c for c in candidates if c not in new]
+    return candidates, staying
+
+
+def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int], staying: dict[int, int]) -> None:
+    """Take tasks back to waiting, unmeet what leads from ``sources`` inside the run, and follow up."""
+    if staying:
+        graph.do("change_root", tasks=list(staying), roots=list(staying.values()))
+    graph.ids("reopen", tasks=list(reopened))
+    if sources:
+        graph.rows("lock_ready_targets", sources=list(sources))
+        graph.ids("unmeet", sources=list(sources))
+        graph.do("untick_report", run=row.run_id, n=len(sources))
+        graph.do("uncancel_run", run=row.run_id)
+    graph.follow(entering=list(sources))
+
+
+def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
+    if tasks and graph.rows("ask_to_stop", tasks=list(tasks), stop=stop, by=by):
+        graph.asked_to_stop = True
+
+
+def _refuse_after(graph: Graph, here: str, sources: Sequence[int]) -> None:
+    later = graph.rows("started_after", sources=list(sources))
+    if later:
+        names = ", ".join(_name(graph, row) for row in graph.rows("lock_tasks", tasks=[r.id for r in later]))
+        raise Conflict(here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date")
+
+
+def _refuse_implicit(row: Any, what: str) -> None:
+    if row.name in (COMMIT, REPORT) or row.name.startswith(EVERYTHING):
+        raise Conflict(row.name, f"exists in every run and cannot be {what}")
+
+
+def _name(graph: Graph, row: Any) -> str:
+    (place,) = graph.conn.execute(
+        "select a.name as archive, b.name as branch, b.main from branch b join archive a on a.id = b.archive_id where b.id = %s", [row.branch_id]
+    ).fetchall()
+    return str(name_of(place.archive, row.number, row.run, row.name, branch=place.branch, main=place.main, item=row.item))
+
+
+def _run_name(row: Any) -> str:
+    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
+
+
+def _on_task(db: Database, task: int, work: Callable[[Graph, Any], None]) -> None:
+    found = db.execute("select archive_id from task where id = %s", [task])
+    if not found:
+        raise NotFound(f"task {task}", "there is none")
+    change(db, [found[0].archive_id], lambda graph: work(graph, graph.rows("lock_tasks", tasks=[task])[0]))
+
+
+def _on_run(db: Database, run: int, work: Callable[[Graph, Any], None]) -> None:
+    find = (
+        "select run.archive_id, run.number, run.run, run.deleted_at, a.name as archive, b.name as branch, b.main"
+        " from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id where run.id = %s"
+    )
+    found = db.execute(find, [run])
+    if not found:
+        raise NotFound(f"run {run}", "there is none")
+    change(db, [found[0].archive_id], lambda graph: work(graph, graph.conn.execute(find, [run]).fetchone()))

@@ -1,0 +1,104 @@
+"""Claims and leases: how a task manager gets tasks and keeps them.
+
+An attempt belongs to the process that claimed it until its lease is over by the database's clock. The id of the attempt is the fence: every report,
+renewal and log write names it, and only the attempt that owns its task changes anything. Leases say who is alive; how long a task takes says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue.db import Database
+from arkqueue.model import AttemptId, TaskId
+from arkqueue.queue.sql import SQL
+
+LEASE = 90.0
+"""Seconds that an attempt belongs to its task manager after a claim or a renewal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claimed task, with all that its attempt needs to know."""
+
+    task: TaskId
+    attempt: AttemptId
+    attempt_number: int
+    name: str
+    item: str
+    definition: int
+    archive: int
+    branch: str
+    main: bool
+    number: int
+    run: int
+    trigger: str
+    revision: str
+    previous: str | None
+    generation: int
+    base: str | None
+
+
+def register(db: Database, process: str, host: str, hostname: str, slots: int) -> None:
+    """Say that a task manager is here."""
+    db.execute(SQL["here"], dict(process=process, host=host, hostname=hostname, slots=slots))
+
+
+def leave(db: Database, process: str) -> None:
+    """Say that a task manager has stopped."""
+    db.execute(SQL["gone"], dict(process=process))
+
+
+def claim(db: Database, process: str, host: str, slots: int, lease: float = LEASE) -> list[Claim]:
+    """Take up to ``slots`` ready tasks, archives in turn, and begin an attempt for each."""
+    rows = db.execute(SQL["claim"], dict(process=process, host=host, slots=slots, lease=lease))
+    return [
+        Claim(
+            task=row.id,
+            attempt=row.attempt_id,
+            attempt_number=row.attempts,
+            name=row.name,
+            item=row.item,
+            definition=row.definition_id,
+            archive=row.archive_id,
+            branch=row.branch,
+            main=row.main,
+            number=row.number,
+            run=row.run,
+            trigger=row.trigger,
+            revision=row.revision,
+            previous=row.previous,
+            generation=row.generation,
+            base=row.base,
+        )
+        for row in rows
+    ]
+
+
+def inputs(db: Database, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
+    """The newest outputs of what each task depends on, by the dependency's name."""
+    found: dict[TaskId, dict[str, Any]] = {}
+    for row in db.execute(SQL["inputs"], dict(tasks=list(tasks))):
+        found.setdefault(row.target, {})[row.name] = row.outputs
+    return found
+
+
+def definitions(db: Database, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Frozen definitions by id, as ``workflow.from_json`` reads them."""
+    return {row.id: row.body for row in db.execute(SQL["definitions"], dict(ids=list(ids)))}
+
+
+def started(db: Database, attempts: Sequence[AttemptId]) -> None:
+    """Note that the programs of attempts have begun."""
+    db.execute(SQL["started"], dict(attempts=list(attempts)))
+
+
+def renew(db: Database, process: str, attempts: Sequence[AttemptId], lease: float = LEASE) -> dict[AttemptId, str | None]:
+    """Renew leases. What is returned is still ours, with what it was asked for (None, ``cancel``, ``restart``); what is missing is lost."""
+    return {row.id: row.stop for row in db.execute(SQL["renew"], dict(attempts=list(attempts), process=process, lease=lease))}
+
+
+def stops(db: Database, process: str) -> dict[AttemptId, str]:
+    """Which of a task manager's attempts have been asked to stop."""
+    return {row.id: row.stop for row in db.execute(SQL["stops"], dict(process=process))}

@@ -1,0 +1,145 @@
+"""The end of attempts: reported by their task manager, or found out because it is silent.
+
+A report is judged in one transaction: the archives, the tasks and the attempts are locked, ``states.verdict`` says what each end means, tasks move, and what
+follows is followed up. A report of what is already settled the same way is "recorded" again; a report by someone whose attempt was given to another changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from arkqueue.db import Database
+from arkqueue.model import AttemptId, End, Outcome, Retries
+from arkqueue.queue.claim import LEASE
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.sql import SQL
+from arkqueue.states import SETTLED, Circumstances, Event, State, Verdict, move, verdict
+
+
+class Receipt(StrEnum):
+    RECORDED = "recorded"
+    ALREADY_RECORDED = "already recorded"
+    NOT_YOURS = "not yours"
+    """The attempt has another end, or belongs to another process: what was reported changed nothing."""
+
+
+def finish(db: Database, process: str, outcomes: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
+    """Record how attempts ended and move their tasks, all in one transaction."""
+    return _end(db, outcomes, lambda row, outcome: _receipt(row, outcome, process))
+
+
+def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
+    if row.ended_at is None and row.process == process:
+        return Receipt.RECORDED
+    if row.process == process and row.end == outcome.end:
+        return Receipt.ALREADY_RECORDED
+    return Receipt.NOT_YOURS
+
+
+def lapse(db: Database, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
+    """End the attempts whose lease is over; called by every queue manager, again and again.
+
+    After any gap in which the database was not heard, no lease lapses for one full lease (design 6). Returns the ended attempts.
+    """
+    if not db.execute(SQL["beat"], dict(gap=gap, lease=lease))[0].steady:
+        return []
+    attempts = [row.id for row in db.execute(SQL["lapsed"])]
+    lost = [Outcome(a, End.LOST, message="its task manager has not been heard of for a whole lease") for a in attempts]
+    ended = _end(db, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None and row.lapsed else Receipt.NOT_YOURS)
+    return [a for a, receipt in ended.items() if receipt is Receipt.RECORDED]
+
+
+def bury(db: Database, process: str, host: str) -> list[AttemptId]:
+    """End the attempts of earlier processes of a host, which its present task manager has proved dead."""
+    attempts = [row.id for row in db.execute(SQL["left_behind"], dict(process=process, host=host))]
+    lost = [Outcome(a, End.LOST, message="its task manager died") for a in attempts]
+    ended = _end(db, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None else Receipt.NOT_YOURS)
+    return [a for a, receipt in ended.items() if receipt is Receipt.RECORDED]
+
+
+def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
+    """End an attempt that was asked to stop because a person knows that it is gone (``cancel --assume-gone``)."""
+    outcome = Outcome(attempt, End.LOST, message=f"assumed to be gone by {by}")
+    (row,) = graph.rows("lock_attempts", attempts=[attempt])
+    settled, entering = _record(graph, [(outcome, row)])
+    return [*settled, *entering]
+
+
+def _end(db: Database, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
+    if not outcomes:
+        return {}
+    by_id = {outcome.attempt: outcome for outcome in outcomes}
+    archives = [row.archive_id for row in db.execute(SQL["archives_of_attempts"], dict(attempts=list(by_id)))]
+
+    def work(graph: Graph) -> dict[AttemptId, Receipt]:
+        rows = graph.rows("lock_attempts", attempts=list(by_id))
+        receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS) | {row.id: judge(row, by_id[row.id]) for row in rows}
+        settled, entering = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
+        graph.follow(settled, entering)
+        return receipts
+
+    return change(db, archives, work)
+
+
+def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> tuple[list[int], list[int]]:
+    """Write the ends; return the tasks that are settled now, and those that wait again."""
+    if not ended:
+        return [], []
+    moves = [(o, row, verdict(o.end, o.exit_code, _circumstances(row))) for o, row in ended]
+    graph.do(
+        "end_attempts",
+        ids=[o.attempt for o, _ in ended],
+        ends=[str(o.end) for o, _ in ended],
+        codes=[o.exit_code for o, _ in ended],
+        messages=[o.message for o, _ in ended],
+        outputs=[None if o.outputs is None else Jsonb(o.outputs) for o, _ in ended],
+    )
+    states = [move(State.RUNNING, v.event) for _, _, v in moves]
+    moved = set(
+        graph.ids(
+            "end_tasks",
+            tasks=[row.task for _, row, _ in moves],
+            attempts=[o.attempt for o, _, _ in moves],
+            states=[str(s) for s in states],
+            delays=[v.delay for _, _, v in moves],
+            failed=[int(_is_failure(o, v)) for o, _, v in moves],
+            deferred=[int(v.event is Event.DEFER and not _is_failure(o, v)) for o, _, v in moves],
+            lost=[int(o.end is End.LOST) for o, _, _ in moves],
+        )
+    )
+    of = [(row.task, s) for (_, row, _), s in zip(moves, states, strict=True) if row.task in moved]
+    return [t for t, s in of if s in SETTLED], [t for t, s in of if s is State.WAITING]
+
+
+def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
+    return verdict.event in (Event.FAIL, Event.DEFER) and outcome.exit_code != 75 and outcome.end is not End.LOST
+
+
+def _circumstances(row: Any) -> Circumstances:
+    body = row.body or {}
+    return Circumstances(
+        stop=row.stop,
+        failures=row.failures,
+        deferrals=row.deferrals,
+        losses=row.losses,
+        retries=Retries(**body.get("retries", {})),
+        on_lost=body.get("on_lost", "rerun"),
+    )
+
+
+def wake_deferred(db: Database) -> float | None:
+    """Take deferred tasks whose delay is over back to work; returns the seconds until the next one is due (None: there is none)."""
+    due = db.execute(SQL["due"])
+    if due:
+
+        def work(graph: Graph) -> None:
+            graph.follow(entering=graph.ids("make_due", tasks=[row.id for row in due]))
+
+        change(db, {row.archive_id for row in due}, work)
+    seconds: float | None = db.execute(SQL["next_due"])[0][0]
+    return seconds

@@ -1,0 +1,151 @@
+-- What a person may do to tasks and runs. Called by queue/actions.py inside a transaction that has locked the archive's row.
+
+-- name: lock_tasks
+-- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.
+select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop,
+       t.waived, t.superseded_by, t.root_id, t.gate, t.by
+from task t where t.id = any(%(tasks)s) order by t.id for no key update;
+
+-- name: cancel
+-- Cancel tasks that are not running.
+update task t set state = {to cancel}, by = %(by)s, settled_at = clock_timestamp(), due_at = null
+where t.id = any(%(tasks)s) and {from cancel}
+returning t.id;
+
+-- name: ask_to_stop
+-- Ask running tasks to stop; a cancel overrules a restart.
+update task t set stop = case when t.stop = 'cancel' then t.stop else %(stop)s end, by = %(by)s
+where t.id = any(%(tasks)s) and {from stop}
+returning t.id, t.attempt_id, t.stop;
+
+-- name: skip
+-- Decide that tasks which have not started will not run.
+update task t set state = {to skip}, by = %(by)s, as_completed = %(as_completed)s, waived = true, settled_at = clock_timestamp(), due_at = null
+where t.id = any(%(tasks)s) and {from skip}
+returning t.id;
+
+-- name: waive
+-- Decide that what waits for failed or rejected tasks may go on.
+update task t set waived = true, as_completed = t.as_completed or %(as_completed)s, by = %(by)s
+where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected')
+returning t.id;
+
+-- name: skipped_because_of
+-- The tasks that were skipped because of some roots.
+select id from task where root_id = any(%(roots)s) and state = 'skipped' order by id;
+
+-- name: to_waive
+-- Failed and rejected tasks of one name up to a revision.
+select id from task
+where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and state in ('failed', 'rejected') and not waived
+order by id;
+
+-- name: staying_skipped
+-- Candidates that another bad task, or one that stays, still skips; with the root that they get (design 5.8).
+select e.target as id, min(coalesce(s.root_id, s.id)) as root
+from edge e join task s on s.id = e.source
+where e.target = any(%(candidates)s) and not e.met and not e.crossing and not e.settled and e.kind = 'depends'
+  and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
+  and s.id <> all(%(candidates)s) and s.id <> %(root)s
+group by e.target;
+
+-- name: change_root
+-- Give tasks that stay skipped the root that still skips them.
+update task t set root_id = r.root from unnest(%(tasks)s::bigint[], %(roots)s::bigint[]) r(id, root) where t.id = r.id;
+
+-- name: reopen
+-- Take skipped tasks back to waiting.
+update task t set state = {to reopen}, root_id = null, settled_at = null, by = null
+where t.id = any(%(tasks)s) and {from reopen}
+returning t.id;
+
+-- name: retry
+-- Take a failed, canceled or skipped task back to waiting, its counters anew.
+update task t set state = {to retry}, root_id = null, superseded_by = null, settled_at = null, by = null, stop = null,
+    waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0
+where t.id = %(task)s and {from retry}
+returning t.id;
+
+-- name: unmeet
+-- Edges inside the run from reopened tasks to what has not started are unmet again; a ready task waits again (design 5.8).
+with reopened as (
+    update edge e set met = false
+    from task t
+    where e.source = any(%(sources)s) and e.met and not e.crossing and e.kind in ('depends', 'exclusive')
+      and t.id = e.target and t.state in ('waiting', 'ready', 'held')
+    returning e.target
+), counted as (
+    select target, count(*)::int as n from reopened group by target
+)
+update task t set unmet = t.unmet + c.n,
+    state = case when t.state = 'ready' then {to unmeet} else t.state end, ready_at = null
+from counted c where t.id = c.target
+returning t.id;
+
+-- name: untick_report
+-- A REPORT that has not run waits for reopened tasks again.
+update task t set unmet = t.unmet + %(n)s
+from run where run.id = %(run)s and t.id = run.report_id and t.state = 'waiting';
+
+-- name: started_after
+-- Tasks of later runs that have started because one of these tasks let them (design 5.19).
+select distinct t.id, t.number, t.run, t.name
+from edge e join task t on t.id = e.target join task s on s.id = e.source
+where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
+  and (t.state = 'running' or t.attempts > 0 or (t.gate and t.state = 'completed'))
+order by t.number, t.run, t.name limit 20;
+
+-- name: superseders
+-- Later tasks whose `cancels` have fired and that cancel tasks of these names at this place (design 5.11).
+select n.name, f.number, f.run, f.name as by
+from unnest(%(names)s::text[]) n(name)
+join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
+join definition d on d.id = f.definition_id
+cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+where not c.here and c.name = n.name
+order by f.number, f.run limit 20;
+
+-- name: cancelable
+-- The unsettled tasks of runs that verbs on a run act on.
+select id from task
+where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'running', 'deferred')
+  and name not in ('COMMIT', 'REPORT') and name not like 'PREV:%%'
+order by id;
+
+-- name: not_started
+-- The tasks of runs that have not started, for a rewritten or deleted branch (design 5.16).
+select id from task
+where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
+  and name not in ('COMMIT', 'REPORT') and name not like 'PREV:%%'
+order by id;
+
+-- name: cancel_run
+-- Note that a person canceled a run.
+update run set canceled_at = clock_timestamp(), canceled_by = %(by)s where id = %(run)s and canceled_at is null;
+
+-- name: uncancel_run
+-- A retried task takes its run back among the living.
+update run set canceled_at = null, canceled_by = null where id = %(run)s;
+
+-- name: delete_run
+-- Leave a tombstone; history stays readable.
+update run set deleted_at = clock_timestamp(), deleted_by = %(by)s where id = %(run)s and deleted_at is null returning id;
+
+-- name: waive_run
+-- Nothing waits for the failures of a deleted run.
+update task set waived = true where run_id = %(run)s and state in ('failed', 'rejected') and not waived returning id;
+
+-- name: settled_of_run
+-- All settled tasks of a run.
+select id from task where run_id = %(run)s and state in ('completed', 'failed', 'rejected', 'canceled', 'skipped') order by id;
+
+-- name: unsettled_of_run
+-- How many tasks of a run are not settled, REPORT and gates of PREV:* left aside.
+select count(*) from task
+where run_id = %(run)s and state in ('waiting', 'held', 'ready', 'running', 'deferred') and name not like 'PREV:%%' and name <> 'REPORT';
+
+-- name: lock_ready_targets
+-- Lock what a reopened task may take back from ready, before it is judged.
+select t.id from task t
+where t.id in (select e.target from edge e where e.source = any(%(sources)s) and e.met and not e.crossing) and t.state = 'ready'
+order by t.id for no key update;

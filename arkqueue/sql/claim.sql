@@ -1,0 +1,150 @@
+-- Claims, leases and the end of attempts: what a task manager does to the database, and what is done when it is silent.
+
+-- name: claim
+-- Take up to %(slots)s ready tasks: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+with taken as (
+    update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
+    where t.id = any(array(
+        select id from task where {from claim} order by ticket limit %(slots)s for no key update skip locked))
+    returning t.*
+), turned as (
+    select setval('turn', max(ticket)) from taken having max(ticket) is not null
+), begun as (
+    insert into attempt (id, task_id, number, process, host, lease_until, base)
+    select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s,
+           clock_timestamp() + make_interval(secs => %(lease)s),
+           (select r.name from task p join run on run.id = p.run_id join revision r on r.id = run.revision_id
+            where p.branch_id = t.branch_id and p.name = t.name and p.item = t.item
+              and (p.number, p.run) < (t.number, t.run) and p.state = 'completed'
+            order by p.number desc, p.run desc limit 1)
+    from taken t
+    returning id, base
+)
+select t.id, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+       b.name as branch, b.main, r.name as revision, r.previous, r.generation, begun.base, (select count(*) from turned) as turned
+from taken t
+join begun on begun.id = t.attempt_id
+join run on run.id = t.run_id
+join revision r on r.id = run.revision_id
+join branch b on b.id = t.branch_id
+order by t.ticket;
+
+-- name: inputs
+-- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).
+select e.target, s.name, a.outputs
+from edge e
+join task s on s.id = e.source
+join attempt a on a.id = s.attempt_id
+where e.target = any(%(tasks)s) and e.kind = 'depends' and a.outputs is not null;
+
+-- name: definitions
+-- Frozen definitions by id.
+select id, body from definition where id = any(%(ids)s);
+
+-- name: started
+-- Note that the program of an attempt has begun.
+update attempt set started_at = clock_timestamp() where id = any(%(attempts)s) and ended_at is null;
+
+-- name: renew
+-- Renew the leases of a task manager's attempts; an attempt that does not come back is not its own any more.
+with mine as (
+    select id from attempt
+    where id = any(%(attempts)s) and process = %(process)s and ended_at is null
+    order by id for no key update
+)
+update attempt a set lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+from mine, task t
+where a.id = mine.id and t.id = a.task_id
+returning a.id, t.stop;
+
+-- name: stops
+-- Which of a task manager's attempts have been asked to stop.
+select a.id, t.stop from attempt a join task t on t.id = a.task_id
+where a.process = %(process)s and a.ended_at is null and t.stop is not null;
+
+-- name: here
+-- Register a task manager's process, or say that it is still here.
+insert into task_manager (process, host, hostname, slots)
+values (%(process)s, %(host)s, %(hostname)s, %(slots)s)
+on conflict (process) do update set seen_at = clock_timestamp();
+
+-- name: gone
+-- Note that a task manager has stopped.
+update task_manager set stopped_at = clock_timestamp() where process = %(process)s;
+
+-- name: beat
+-- Say that the database answers; a gap since the last time starts the time of grace anew.
+update heartbeat set
+    steady_since = case when clock_timestamp() - beat_at > make_interval(secs => %(gap)s)
+                          or pg_postmaster_start_time() > beat_at
+                        then clock_timestamp() else steady_since end,
+    beat_at = clock_timestamp()
+returning clock_timestamp() - steady_since >= make_interval(secs => %(lease)s) as steady;
+
+-- name: lapsed
+-- Live attempts whose lease is over.
+select a.id from attempt a
+where a.ended_at is null and a.lease_until < clock_timestamp()
+order by a.id limit 1000;
+
+-- name: left_behind
+-- Live attempts of earlier processes of a host whose present task manager proves them dead.
+select a.id from attempt a
+where a.ended_at is null and a.host = %(host)s and a.process <> %(process)s
+order by a.id;
+
+-- name: archives_of_attempts
+-- Whose graph an end of these attempts would change.
+select distinct t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s);
+
+-- name: lock_attempts
+-- Lock the tasks of some attempts, then the attempts, and return what is needed to judge their end.
+with locked_tasks as (
+    select t.id, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, t.definition_id
+    from task t where t.id in (select task_id from attempt where id = any(%(attempts)s))
+    order by t.id for no key update
+)
+select a.id, a.process, a.ended_at, a."end", a.lease_until < clock_timestamp() as lapsed,
+       t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body
+from attempt a
+join locked_tasks t on t.id = a.task_id
+left join definition d on d.id = t.definition_id
+where a.id = any(%(attempts)s)
+order by a.id for no key update of a;
+
+-- name: end_attempts
+-- Give attempts their end; what has one keeps it.
+update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs
+from unnest(%(ids)s::bigint[], %(ends)s::text[], %(codes)s::int[], %(messages)s::text[], %(outputs)s::jsonb[])
+    as e(id, "end", exit_code, message, outputs)
+where a.id = e.id and a.ended_at is null;
+
+-- name: end_tasks
+-- Move tasks out of running as their attempts' ends demand; only the attempt that owns a task can do so.
+update task t set
+    state = e.state::task_state,
+    failures = t.failures + e.failed, deferrals = t.deferrals + e.deferred, losses = t.losses + e.lost,
+    due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
+    settled_at = case when e.state in ('completed', 'failed', 'rejected', 'canceled') then clock_timestamp() end,
+    superseded_by = case when e.state = 'canceled' then t.superseded_by end,
+    by = case when e.state = 'canceled' then t.by end,
+    stop = null
+from unnest(%(tasks)s::bigint[], %(attempts)s::bigint[], %(states)s::text[], %(delays)s::float8[],
+            %(failed)s::int[], %(deferred)s::int[], %(lost)s::int[])
+    as e(id, attempt, state, delay, failed, deferred, lost)
+where t.id = e.id and t.attempt_id = e.attempt and {from complete t}
+returning t.id;
+
+-- name: due
+-- Archives and tasks whose delay is over.
+select id, archive_id from task where state = 'deferred' and due_at <= clock_timestamp() order by due_at limit 1000;
+
+-- name: make_due
+-- Take deferred tasks back to waiting.
+update task t set state = {to due}, due_at = null
+where t.id = any(%(tasks)s) and {from due} and t.due_at <= clock_timestamp()
+returning t.id;
+
+-- name: next_due
+-- Seconds until the next deferred task is due.
+select extract(epoch from min(due_at) - clock_timestamp())::float8 from task where state = 'deferred';

@@ -1,0 +1,140 @@
+-- Changes of the graph: what follows when tasks settle. Called by queue/graph.py in rounds, inside one transaction that has locked the
+-- archives' rows, until nothing more follows. A round: settled tasks meet edges and skip; tasks without unmet edges enter, that is, their
+-- `cancels` fire; those that then still wait without an unmet edge become ready, or complete where they are gates.
+
+-- name: lock_archives
+-- Lock the archives whose graph is about to change, in order.
+select id from archive where id = any(%(archives)s) order by id for no key update;
+
+-- name: release
+-- Meet the edges that settled tasks satisfy, count them off their targets, and return the targets without an unmet edge.
+with source as (
+    select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
+    from task t left join task r on r.id = t.root_id
+    where t.id = any(%(settled)s)
+), met as (
+    update edge e set met = true
+    from source s
+    where e.source = s.id and not e.met
+      and (e.settled or s.state = 'completed' or s.as_completed or (e.crossing and s.passes))
+    returning e.target
+), counted as (
+    select target, count(*)::int as n from met group by target
+)
+update task t set unmet = t.unmet - c.n
+from counted c where t.id = c.target
+returning t.id, t.unmet = 0 and {from enable} as enters;
+
+-- name: tick_reports
+-- Count settled tasks off their runs' REPORT, and return each REPORT that waits for no other.
+with counted as (
+    select run.report_id, count(*)::int as n
+    from task t join run on run.id = t.run_id
+    where t.id = any(%(settled)s) and t.name <> 'REPORT' and t.name not like 'PREV:%%'
+    group by run.report_id
+)
+update task t set unmet = t.unmet - c.n
+from counted c where t.id = c.report_id and t.state = 'waiting'
+returning t.id, t.unmet = 0 as enters;
+
+-- name: skip_dependents
+-- Skip what inside the run waited for the completion of a task that settled badly; the root is remembered (design 5.8).
+with bad as (
+    select id, coalesce(root_id, id) as root from task
+    where id = any(%(settled)s) and state in ('failed', 'rejected', 'canceled', 'skipped') and not as_completed
+), hit as (
+    select e.target, min(bad.root) as root
+    from edge e join bad on bad.id = e.source
+    where not e.met and not e.crossing and not e.settled and e.kind = 'depends'
+    group by e.target
+)
+update task t set state = {to skip}, root_id = hit.root, settled_at = clock_timestamp(), due_at = null
+from hit where t.id = hit.target and {from skip}
+returning t.id;
+
+-- name: cancelers
+-- Of the entering tasks, those whose `cancels` fire now, in the order of revisions, runs and files.
+select t.id,
+       exists (select from jsonb_array_elements(d.cancels) c where not (c->>'here')::boolean) as across,
+       exists (select from jsonb_array_elements(d.cancels) c where (c->>'here')::boolean) as here
+from task t join definition d on d.id = t.definition_id
+where t.id = any(%(entering)s) and t.cancels and {from enable} and t.unmet = 0
+order by t.number, t.run, t.position, t.id;
+
+-- name: lock_victims
+-- Lock what the firing tasks cancel before it is judged, so that no claim can slip in between (design 6).
+select v.id from task v
+where v.id in (
+    select u.id
+    from task f join definition d on d.id = f.definition_id
+    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+    join task u on u.branch_id = f.branch_id and u.name = c.name
+        and u.state in ('waiting', 'held', 'ready', 'running', 'deferred')
+        and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0)
+order by v.id for no key update;
+
+-- name: cancel_victims
+-- Cancel the victims that are not running (design 5.10); of several cancelers the latest is remembered.
+with victim as (
+    select distinct on (u.id) u.id, f.id as canceler
+    from task f join definition d on d.id = f.definition_id
+    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+    join task u on u.branch_id = f.branch_id and u.name = c.name
+        and u.state in ('waiting', 'held', 'ready', 'deferred')
+        and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0
+      and not (c.unstarted and u.attempts > 0)
+    order by u.id, f.number desc, f.run desc, f.id desc
+)
+update task t set state = {to cancel}, superseded_by = v.canceler, settled_at = clock_timestamp(), due_at = null
+from victim v where t.id = v.id and {from cancel}
+returning t.id;
+
+-- name: stop_victims
+-- Ask running victims to stop, and make each of them one more edge of what cancels it.
+with pair as (
+    select distinct u.id as victim, f.id as canceler, u.run_id <> f.run_id as crossing, f.number, f.run
+    from task f join definition d on d.id = f.definition_id
+    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
+    join task u on u.branch_id = f.branch_id and u.name = c.name and u.state = 'running'
+        and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0 and not c.unstarted
+), asked as (
+    update task t set stop = 'cancel', superseded_by = l.canceler, by = null
+    from (select distinct on (victim) victim, canceler from pair order by victim, number desc, run desc, canceler desc) l
+    where t.id = l.victim
+    returning t.id
+), tied as (
+    insert into edge (target, source, kind, settled, crossing, declared, met)
+    select canceler, victim, 'stopping', true, crossing, false, false from pair
+    on conflict (target, source, kind, settled) do update set met = false where edge.met
+    returning target
+), counted as (
+    select target, count(*)::int as n from tied group by target
+)
+update task t set fired = true, unmet = t.unmet + coalesce(c.n, 0)
+from unnest(%(firing)s::bigint[]) f(id) left join counted c on c.target = f.id
+where t.id = f.id and {from enable} and t.unmet = 0
+returning t.id, (select count(*) from asked) as asked;
+
+-- name: enter
+-- Let the entering tasks whose victims are gone pass (gates) or become ready, with a ticket that makes archives take turns.
+with entering as (
+    select t.id, t.gate, t.archive_id,
+           row_number() over (partition by t.archive_id, t.gate order by t.number, t.run, t.position, t.id) as rank
+    from task t where t.id = any(%(entering)s) and {from enable} and t.unmet = 0
+), turns as (
+    update archive a set last_ticket = greatest(a.last_ticket, turn.last_value) + n.n
+    from (select archive_id, count(*) as n from entering where not gate group by archive_id) n, turn
+    where a.id = n.archive_id
+    returning a.id, a.last_ticket - n.n as base
+)
+update task t set
+    state = case when e.gate then {to pass} else {to enable} end,
+    settled_at = case when e.gate then clock_timestamp() end,
+    ready_at = clock_timestamp(),
+    ticket = turns.base + e.rank
+from entering e left join turns on turns.id = e.archive_id
+where t.id = e.id
+returning t.id, e.gate;

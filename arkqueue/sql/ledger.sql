@@ -1,0 +1,222 @@
+-- Archives, notices and the ledger: how revisions come in and become runs.
+
+-- name: ask_to_look
+-- Say that some archives' repositories are to be looked at.
+insert into look (archive_id, revision)
+select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
+on conflict (archive_id) do update set asked = look.asked + 1, asked_at = now(), revision = coalesce(excluded.revision, look.revision)
+returning archive_id;
+
+-- name: to_read
+-- Archives that a notice names or whose time has come, the longest waiting first.
+select a.id, a.name, l.asked, l.revision
+from archive a left join look l on l.archive_id = a.id
+where a.removed_at is null and a.stopped is null
+  and (a.next_read_at <= clock_timestamp() or (l.archive_id is not null and a.trouble is null and l.asked_at > coalesce(a.read_at, '-infinity')))
+order by coalesce(l.asked_at, a.next_read_at);
+
+-- name: read_done
+-- An archive was read to its end: the next look is a sweep away, and notices that came before are answered.
+update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s),
+    trouble = null, trouble_since = null
+where id = %(archive)s;
+
+-- name: forget_look
+-- Forget notices, unless another came in between.
+delete from look where archive_id = %(archive)s and asked = %(asked)s;
+
+-- name: read_failed
+-- An archive could not be read: keep why and since when, and try again later.
+update archive set trouble = %(trouble)s, trouble_since = coalesce(trouble_since, clock_timestamp()),
+    next_read_at = clock_timestamp() + make_interval(secs => %(delay)s)
+where id = %(archive)s;
+
+-- name: stop_archive
+-- Stop reading an archive until a person rewinds it.
+update archive set stopped = %(why)s where id = %(archive)s;
+
+-- name: branches
+-- An archive's branches with their heads.
+select b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
+       r.origin, r.generation, b.head_id
+from branch b left join revision r on r.id = b.head_id
+where b.archive_id = %(archive)s order by b.main desc, b.name;
+
+-- name: add_branch
+-- Track a branch, or track it again.
+insert into branch (archive_id, name, main) values (%(archive)s, %(name)s, %(main)s)
+on conflict (archive_id, name) do update set deleted_at = null
+returning id, head_id;
+
+-- name: delete_branch
+-- Note that a branch is gone.
+update branch set deleted_at = clock_timestamp() where id = %(branch)s;
+
+-- name: head
+-- The head of a branch, locked.
+select b.head_id, b.name, b.archive_id, r.number, r.name as revision, r.generation
+from branch b left join revision r on r.id = b.head_id
+where b.id = %(branch)s for no key update of b;
+
+-- name: keep_workflow
+-- Keep parsed workflow files, by content.
+insert into workflow (digest, tasks, faults) values (%(digest)s, %(tasks)s, %(faults)s)
+on conflict (digest) do nothing;
+
+-- name: workflow_id
+-- The id of kept workflow files.
+select id from workflow where digest = %(digest)s;
+
+-- name: keep_definitions
+-- Keep definitions, by content.
+insert into definition (digest, body, cancels)
+select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[])
+on conflict (digest) do nothing;
+
+-- name: definition_ids
+-- The ids of kept definitions.
+select digest, id from definition where digest = any(%(digests)s);
+
+-- name: add_revision
+-- Append a revision to the ledger.
+insert into revision (branch_id, number, name, author, date, message, origin, generation, workflow_id, baseline, previous)
+values (%(branch)s, %(number)s, %(name)s, %(author)s, %(date)s, %(message)s, %(origin)s, %(generation)s, %(workflow)s, %(baseline)s, %(previous)s)
+returning id;
+
+-- name: set_head
+-- Move a branch's head, if nobody else did (compare and set).
+update branch set head_id = %(head)s where id = %(branch)s and head_id is not distinct from %(known)s returning id;
+
+-- name: drop_revisions
+-- Note which revisions a rewrite took off a branch.
+update revision set dropped_at = clock_timestamp()
+where branch_id = %(branch)s and name = any(%(names)s) and dropped_at is null
+returning id;
+
+-- name: runs_of_revisions
+-- The runs of some revisions.
+select id from run where revision_id = any(%(revisions)s);
+
+-- name: runs_of_branch
+-- The runs of a branch that have unsettled tasks.
+select distinct run_id from task
+where branch_id = %(branch)s and state in ('waiting', 'held', 'ready', 'running', 'deferred');
+
+-- name: nearest
+-- For each name, its nearest occurrence before a place of the branch (design 5.7).
+select n.name, t.id
+from unnest(%(names)s::text[]) n(name)
+cross join lateral (
+    select id from task t
+    where t.branch_id = %(branch)s and t.name = n.name and (t.number, t.run) < (%(number)s, %(run)s)
+    order by t.number desc, t.run desc limit 1) t;
+
+-- name: names
+-- Every task name the branch ever had.
+select name from task_name where branch_id = %(branch)s;
+
+-- name: keep_names
+-- Remember the names of a branch.
+insert into task_name (branch_id, name) select %(branch)s, unnest(%(names)s::text[]) on conflict do nothing;
+
+-- name: task_ids
+-- New task ids, in order.
+select nextval('task_id') from generate_series(1, %(n)s);
+
+-- name: add_run
+-- Store a run.
+insert into run (archive_id, branch_id, revision_id, number, run, trigger, by, faults, report_id)
+values (%(archive)s, %(branch)s, %(revision)s, %(number)s, %(run)s, %(trigger)s, %(by)s, %(faults)s, %(report)s)
+returning id;
+
+-- name: add_tasks
+-- Store edges, each met or not by what its source is now, and tasks that know how many of theirs are unmet.
+with wanted as (
+    select * from unnest(%(targets)s::bigint[], %(sources)s::bigint[], %(kinds)s::edge_kind[], %(settled)s::bool[],
+                         %(crossing)s::bool[], %(declared)s::bool[])
+        as e(target, source, kind, settled, crossing, declared)
+), stored as (
+    insert into edge (target, source, kind, settled, crossing, declared, met)
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared,
+           e.kind = 'cancels'
+           or coalesce(s.state in ('completed', 'failed', 'rejected', 'canceled', 'skipped') and
+                       (e.settled or s.state = 'completed' or s.as_completed
+                        or passes(s.state, s.waived, r.state, r.waived)), false)
+    from wanted e left join task s on s.id = e.source left join task r on r.id = s.root_id
+    returning target, met
+), unmet as (
+    select target, count(*)::int as n from stored where not met group by target
+)
+insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, gate, cancels, exclusive, state, unmet)
+select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.gate, t.cancels, t.exclusive,
+       'waiting', coalesce(u.n, 0) + t.others
+from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_numbers)s::int[], %(names)s::text[], %(definitions)s::bigint[],
+            %(positions)s::int[], %(gates)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(others)s::int[])
+    as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, others)
+left join unmet u on u.target = t.id
+returning id, unmet = 0 as enters;
+
+-- name: exclusives_before
+-- Exclusive tasks that close the gate to the next revision of a branch (design 5.14) and have no edge to a COMMIT yet.
+select t.id from task t join run on run.id = t.run_id
+where t.branch_id = %(branch)s and t.exclusive and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
+  and (t.number, t.run) < (%(number)s, 1)
+  and not exists (select from edge e join task c on c.id = e.target where e.source = t.id and e.kind = 'exclusive' and e.crossing)
+order by t.id;
+
+-- name: next_gate
+-- The COMMIT of the first revision after a place that is not passed yet.
+select t.id from task t
+where t.branch_id = %(branch)s and t.name = 'COMMIT' and t.state = 'waiting' and (t.number, t.run) > (%(number)s, %(run)s)
+order by t.number, t.run limit 1 for no key update;
+
+-- name: add_exclusive_edges
+-- Close a gate until some tasks are settled.
+with stored as (
+    insert into edge (target, source, kind, settled, crossing, declared, met)
+    select %(gate)s, unnest(%(sources)s::bigint[]), 'exclusive', true, true, false, false
+    returning target
+)
+update task set unmet = unmet + (select count(*) from stored) where id = %(gate)s;
+
+-- name: revision_at
+-- A revision of a branch by its number.
+select r.id, r.number, r.name, r.workflow_id, r.baseline, r.previous, w.tasks, w.faults, b.name as branch, b.main, b.archive_id, b.id as branch_id
+from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id
+where r.id = %(revision)s;
+
+-- name: last_run
+-- The highest run number of a revision.
+select coalesce(max(run), 0) from run where branch_id = %(branch)s and number = %(number)s;
+
+-- name: completed_at
+-- Names of tasks that completed at a revision.
+select distinct t.name from task t
+where t.branch_id = %(branch)s and t.number = %(number)s and t.state = 'completed';
+
+-- name: add_archive
+-- Register an archive.
+insert into archive (name, kind, url, repository, uuid, folder, settings)
+values (%(name)s, %(kind)s, %(url)s, %(repository)s, %(uuid)s, %(folder)s, %(settings)s)
+on conflict (name) where removed_at is null do nothing
+returning id;
+
+-- name: remove_archive
+-- Stop watching an archive; its history stays.
+update archive set removed_at = clock_timestamp(), name = name where id = %(archive)s and removed_at is null returning id;
+
+-- name: change_archive
+-- Change how an archive is looked after.
+update archive set settings = %(settings)s where id = %(archive)s returning id;
+
+-- name: rewind
+-- Take reading up again after a revision that a person names.
+update archive set stopped = null, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp() where id = %(archive)s;
+
+-- name: archive
+-- One archive.
+select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble, removed_at from archive where id = %(archive)s;
+
+-- name: archives_watched
+-- All archives that are not removed.
+select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble from archive where removed_at is null order by name;

@@ -1,0 +1,261 @@
+-- arkqueue's tables, in the order in which a commit passes through them.
+--
+--   archive ─< branch ─< revision ─< run ─< task ─< attempt ─< log_chunk
+--                                      task >─edge─< task
+--
+-- A notice puts an archive into `look`. Whoever reads the repository appends to the ledger (`revision`) and stores the graph of the
+-- commit run (`run`, `task`, `edge`) in the same transaction, so that no revision is ever known and not planned. A task row is the one row that
+-- moves state; an attempt only ever gets an end.
+--
+-- Lock order of every change of the graph: archive, branch, task, attempt; each ascending by id; lock in one statement, act in the next.
+-- All edges lie inside one branch, so that the archive's row (FOR NO KEY UPDATE) makes changes of its graph take turns. Two things happen beside
+-- it and take no other lock: a claim (ready → running, SKIP LOCKED) and a renewal (attempt rows alone).
+
+create type task_state as enum
+    ('waiting', 'held', 'ready', 'running', 'deferred', 'completed', 'failed', 'rejected', 'canceled', 'skipped');
+create type edge_kind as enum ('depends', 'cancels', 'exclusive', 'stopping');
+
+create table archive (
+    id          bigint generated always as identity primary key,
+    name        text not null check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]*$'),
+    kind        text not null check (kind in ('subversion', 'git')),
+    url         text not null,                      -- as a person gave it
+    repository  text not null,                      -- the repository's root, normalised: what a notice names
+    uuid        text not null default '',
+    folder      text not null default '',           -- Subversion: the watched folder inside the repository
+    settings    jsonb not null default '{}',        -- model of config.ArchiveSettings
+    created_at  timestamptz not null default now(),
+    removed_at  timestamptz,
+    stopped     text,                               -- why reading it stopped until a person rewinds it
+    trouble     text,                               -- why it could not be read the last time
+    trouble_since timestamptz,
+    read_at     timestamptz,                        -- when it was last read to its end
+    next_read_at timestamptz not null default now(),
+    last_ticket bigint not null default 0           -- of the claim's order, see `turn`
+);
+create unique index archive_name on archive (name) where removed_at is null;
+
+-- One row while a notice waits to be looked at; `asked` tells whether another came in between.
+create table look (
+    archive_id  bigint primary key references archive,
+    asked       bigint not null default 1,
+    asked_at    timestamptz not null default now(),
+    revision    text                                -- the revision the notice named, where it named one
+);
+
+create table branch (
+    id          bigint generated always as identity primary key,
+    archive_id  bigint not null references archive,
+    name        text not null,
+    main        boolean not null default false,
+    head_id     bigint,                             -- the last revision of the ledger; compared and set by `append`
+    deleted_at  timestamptz,
+    unique (archive_id, name)
+);
+
+-- Parsed workflow files, by content: archives repeat theirs from revision to revision.
+create table workflow (
+    id          bigint generated always as identity primary key,
+    digest      bytea not null unique,
+    tasks       jsonb not null,
+    faults      jsonb not null
+);
+create table definition (
+    id          bigint generated always as identity primary key,
+    digest      bytea not null unique,
+    body        jsonb not null,
+    cancels     jsonb not null default '[]'         -- [{name, here, unstarted}], read by fire_*
+);
+
+create table revision (
+    id          bigint generated always as identity primary key,
+    branch_id   bigint not null references branch,
+    number      bigint not null,
+    name        text not null,                      -- "12" or the full SHA
+    author      text not null,
+    date        timestamptz not null,
+    message     text not null,
+    origin      text,                               -- the task that made the commit, in full
+    generation  int not null default 0,
+    workflow_id bigint not null references workflow,
+    baseline    boolean not null default false,
+    previous    text,                               -- name of the previous ledger entry
+    dropped_at  timestamptz,                        -- a force-push took it off its branch
+    read_at     timestamptz not null default now(),
+    unique (branch_id, number)
+);
+create index revision_name on revision (branch_id, name);
+alter table branch add foreign key (head_id) references revision;
+
+create table run (
+    id          bigint generated always as identity primary key,
+    archive_id  bigint not null references archive,
+    branch_id   bigint not null references branch,
+    revision_id bigint not null references revision,
+    number      bigint not null,
+    run         int not null,
+    trigger     text not null check (trigger in ('commit', 'manual', 'schedule', 'submission')),
+    by          text not null default '',
+    faults      jsonb not null default '[]',
+    report_id   bigint not null,
+    created_at  timestamptz not null default now(),
+    canceled_at timestamptz,
+    canceled_by text,
+    deleted_at  timestamptz,
+    deleted_by  text,
+    unique (branch_id, number, run)
+);
+create unique index run_commit on run (revision_id) where trigger = 'commit';
+create index run_archive on run (archive_id, id);
+
+create sequence task_id;
+create table task (
+    id          bigint primary key default nextval('task_id'),
+    run_id      bigint not null references run,
+    archive_id  bigint not null,
+    branch_id   bigint not null,
+    number      bigint not null,
+    run         int not null,
+    definition_id bigint,
+    unmet       int not null,
+    position    int not null,                       -- in the files; COMMIT first, REPORT last
+    attempts    int not null default 0,
+    failures    int not null default 0,             -- since a person last retried it, like the next two
+    deferrals   int not null default 0,
+    losses      int not null default 0,
+    state       task_state not null,
+    gate        boolean not null,
+    cancels     boolean not null default false,
+    exclusive   boolean not null default false,
+    fired       boolean not null default false,
+    waived      boolean not null default false,
+    as_completed boolean not null default false,
+    ticket      bigint,
+    attempt_id  bigint,                             -- the newest
+    root_id     bigint,                             -- skipped because of it
+    superseded_by bigint,                           -- canceled by it
+    due_at      timestamptz,
+    ready_at    timestamptz,
+    settled_at  timestamptz,
+    name        text not null,
+    item        text not null default '',
+    stop        text check (stop in ('cancel', 'restart')),
+    by          text                                -- who canceled, skipped, waived or asked to stop
+) with (fillfactor = 85);
+create unique index task_key on task (branch_id, name, number, run, item);
+create index task_run on task (run_id);
+create index task_ready on task (ticket) where state = 'ready';
+create index task_due on task (due_at) where state = 'deferred';
+create index task_open on task (branch_id, name, number)
+    where state in ('waiting', 'held', 'ready', 'running', 'deferred');
+create index task_canceling on task (branch_id, number) where fired;
+create index task_root on task (root_id) where root_id is not null;
+
+-- The claim's order: archives take turns. The sequence holds the ticket that was claimed last; a task that becomes ready gets the next
+-- ticket of its archive, never one from before that.
+create sequence turn minvalue 0 start 0;
+
+-- Every name a branch ever had, for PREV:*.
+create table task_name (
+    branch_id   bigint not null references branch,
+    name        text not null,
+    primary key (branch_id, name)
+);
+
+create table edge (
+    target      bigint not null,
+    source      bigint not null,
+    kind        edge_kind not null,
+    settled     boolean not null,                   -- met by any settled source
+    crossing    boolean not null,                   -- leads from one run to another
+    declared    boolean not null,                   -- stands in a workflow file
+    met         boolean not null,
+    primary key (target, source, kind, settled)
+) with (fillfactor = 85);
+create index edge_unmet on edge (source) where not met;
+create index edge_source on edge (source) where crossing;
+
+create table task_manager (
+    process     text primary key,
+    host        text not null,
+    hostname    text not null,
+    slots       int not null,
+    started_at  timestamptz not null default clock_timestamp(),
+    seen_at     timestamptz not null default clock_timestamp(),
+    stopped_at  timestamptz
+);
+
+create sequence attempt_id;
+create table attempt (
+    id          bigint primary key default nextval('attempt_id'),
+    task_id     bigint not null,
+    number      int not null,
+    process     text not null,
+    host        text not null,
+    lease_until timestamptz not null,
+    claimed_at  timestamptz not null default clock_timestamp(),
+    started_at  timestamptz,
+    ended_at    timestamptz,
+    exit_code   int,
+    "end"       text,
+    message     text not null default '',
+    outputs     jsonb,
+    base        text,                               -- BASE, as it was at the claim
+    log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
+    unique (task_id, number)
+) with (fillfactor = 85);
+create unique index attempt_live on attempt (task_id) where ended_at is null;
+create index attempt_live_by_process on attempt (process) where ended_at is null;
+
+create table log_chunk (
+    attempt_id  bigint not null,
+    position    bigint not null,                    -- of the first byte, in the order in which the bytes were read
+    stream      text not null check (stream in ('stdout', 'stderr', 'note')),
+    at          timestamptz not null,
+    data        bytea not null,
+    primary key (attempt_id, position)
+);
+
+create table schedule (
+    id          bigint generated always as identity primary key,
+    branch_id   bigint not null references branch,
+    cron        text not null,
+    zone        text not null,
+    tasks       text[] not null,                    -- sorted names
+    next_at     timestamptz not null,
+    trouble     text,
+    unique (branch_id, cron, zone, tasks)
+);
+create table schedule_fire (
+    branch_id   bigint not null references branch,
+    cron        text not null,
+    zone        text not null,
+    tasks       text[] not null,
+    fire_at     timestamptz not null,
+    run_id      bigint references run,
+    unique (branch_id, cron, zone, tasks, fire_at)
+);
+
+create table token (
+    id          bigint generated always as identity primary key,
+    name        text not null,
+    hash        bytea not null unique,
+    scope       text not null check (scope in ('hook', 'read', 'operate', 'admin')),
+    archives    text[],                             -- null: every one
+    created_at  timestamptz not null default now(),
+    revoked_at  timestamptz
+);
+
+-- One row. Leases lapse only after the database has been heard for one full lease without a gap.
+create table heartbeat (
+    only        boolean primary key default true check (only),
+    beat_at     timestamptz not null default clock_timestamp(),
+    steady_since timestamptz not null default clock_timestamp()
+);
+insert into heartbeat default values;
+
+-- Whether a settled source lets tasks of other runs go on (design 5.9); `root` is what it was skipped because of.
+create function passes(state task_state, waived boolean, root_state task_state, root_waived boolean) returns boolean
+    language sql immutable as
+$$ select state in ('completed', 'canceled') or waived
+       or state = 'skipped' and (root_state is null or root_waived or root_state not in ('failed', 'rejected')) $$;
