@@ -1,0 +1,135 @@
+"""What only shows when all tasks of a revision are seen together: names, edges between tasks, cycles.
+
+Pure: found tasks in, faults out. Called by ``arkqueue.workflow.parse`` after every file was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Final
+
+from arkqueue.model import COMMIT, PREV, REPORT, Fault
+from arkqueue.workflow.format import CancelsEntry, DependsEntry, shown
+from arkqueue.workflow.nodes import Node
+from arkqueue.workflow.spelling import Speller
+from arkqueue.workflow.tasks import FoundTask
+
+MAX_CYCLES: Final = 20
+"""As many are shown at once; each costs a walk over the whole graph."""
+
+
+def check(tasks: Sequence[FoundTask], *, complete: bool, speller: Speller) -> Iterator[Fault]:
+    """The faults between tasks. Where not ``complete`` (a file could not be read), a name that is missing may be in there."""
+    yield from _duplicate_names(tasks)
+    names = tuple(dict.fromkeys([*(task.name for task in tasks if task.name), COMMIT]))
+    known = frozenset(names)
+    for task in tasks:
+        for node, entry in _entries(task, "depends"):
+            if isinstance(entry, DependsEntry):
+                yield from _depends_fault(task, node, entry)
+        for kind in ("depends", "cancels"):
+            yield from _repeated(task, kind)
+            for node, entry in _entries(task, kind):
+                word = entry.task
+                if kind == "cancels" and word == task.name:
+                    yield task.fault(node, f"{shown(word)} cancels itself; for its earlier run write PREV", PREV)
+                missing = _in_run(word) and word not in known and word != REPORT
+                if missing and complete and not (isinstance(entry, DependsEntry) and entry.optional):
+                    yield task.fault(
+                        node,
+                        f"{kind}: there is no task {shown(word)} in this revision's workflow files; mend the name, or add the task",
+                        speller.nearest(word, names),
+                    )
+    yield from _cycles(tasks, known)
+    yield from _mutual_cancels(tasks)
+
+
+def _entries(task: FoundTask, kind: str) -> Iterator[tuple[Node, DependsEntry | CancelsEntry]]:
+    """Each entry in its long form, with the node of the name in it."""
+    long = DependsEntry if kind == "depends" else CancelsEntry
+    for node, entry in zip(task.edges.get(kind, ()), getattr(task.fields, kind) or (), strict=True):
+        at = node.value["task"].value if isinstance(node.value, dict) else node
+        yield at, long(task=entry) if isinstance(entry, str) else entry
+
+
+def _in_run(word: str) -> bool:
+    return word != PREV and not word.startswith(f"{PREV}:")
+
+
+def _duplicate_names(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
+    first: dict[str, FoundTask] = {}
+    for task in tasks:
+        if task.name is None:
+            continue
+        other = first.setdefault(task.name, task)
+        if other is not task:
+            place = f"{other.path}:{other.name_node.line}:{other.name_node.column}"
+            yield task.fault(task.name_node, f"there is already a task {shown(task.name)}, at {place}; rename one")
+
+
+def _depends_fault(task: FoundTask, node: Node, entry: DependsEntry) -> Iterator[Fault]:
+    """What no task may wait for (design 5.3, 5.4)."""
+    word = entry.task
+    if word == task.name:
+        yield task.fault(node, f"{shown(word)} depends on itself; for its earlier run write PREV", PREV)
+    elif word == REPORT:
+        yield task.fault(
+            node, f"{REPORT} comes after all other tasks of a run, so none of them can wait for it; remove it"
+        )
+    elif task.name == COMMIT and _in_run(word):
+        message = f"{COMMIT} comes before every task of its run, so it can wait for earlier ones only"
+        yield task.fault(node, message, f"{PREV}:{word}")
+
+
+def _repeated(task: FoundTask, kind: str) -> Iterator[Fault]:
+    seen = set()
+    for node, entry in _entries(task, kind):
+        word = f"{PREV}:{task.name}" if entry.task == PREV else entry.task
+        if word in seen:
+            yield task.fault(node, f"{kind}: {shown(entry.task)} is named twice; remove one")
+        seen.add(word)
+
+
+def _cycles(tasks: Sequence[FoundTask], known: frozenset[str]) -> Iterator[Fault]:
+    """Each cycle of same-run ``depends`` edges, told at its first task; cycles that share an edge are told one by one."""
+    places: dict[tuple[str, str], tuple[FoundTask, Node]] = {}
+    order: dict[str, int] = {}
+    for task in tasks:
+        if task.name is None or task.name == COMMIT:
+            continue
+        order.setdefault(task.name, len(order))
+        for node, entry in _entries(task, "depends"):
+            if entry.task in known and entry.task not in (task.name, COMMIT):
+                places.setdefault((task.name, entry.task), (task, node))
+    graph: dict[str, set[str]] = {}
+    for waiting, source in places:
+        graph.setdefault(waiting, set()).add(source)
+    for _ in range(MAX_CYCLES):
+        try:
+            TopologicalSorter(graph).prepare()
+            return
+        except CycleError as why:
+            # graphlib names each task before the one that waits for it, and the first one twice.
+            ring = list(reversed(why.args[1]))[:-1]
+        start = min(range(len(ring)), key=lambda place: order[ring[place]])
+        ring = [*ring[start:], *ring[:start]]
+        task, node = places[ring[0], ring[1]]
+        yield task.fault(
+            node, f"tasks wait for each other in a circle: {' → '.join([*ring, ring[0]])}; remove one of the edges"
+        )
+        for waiting, source in zip(ring, [*ring[1:], ring[0]], strict=True):
+            graph[waiting].discard(source)
+
+
+def _mutual_cancels(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
+    edges: set[tuple[str, str]] = set()
+    for task in tasks:
+        for node, entry in _entries(task, "cancels"):
+            if task.name and _in_run(entry.task) and entry.task != task.name:
+                if (entry.task, task.name) in edges:
+                    message = (
+                        f"{shown(entry.task)} and {shown(task.name)} cancel each other in the same run; remove one"
+                    )
+                    yield task.fault(node, message)
+                edges.add((task.name, entry.task))

@@ -1,0 +1,389 @@
+"""The format of workflow files as pydantic models: the one source of what is accepted, its faults' words and its JSON Schema.
+
+A model sees one task or one ``defaults`` mapping as plain data in which numbers, true and false are still nodes, so that a
+field that wants a text takes ``1.10`` as it was written. What needs more than one field is judged in ``tasks``, what needs more than
+one task in ``check``. No positions here: pydantic says where in the data, ``tasks`` where in the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    Tag,
+    TypeAdapter,
+    WithJsonSchema,
+)
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from arkqueue.model import COMMIT, PREV, REPORT, When
+from arkqueue.workflow.nodes import Node
+
+NOT_YET: Final = frozenset(
+    [
+        "image",
+        "secrets",
+        "lock",
+        "priority",
+        "foreach",
+        "key",
+        "poll",
+        "artifacts",
+        "mounts",
+        "resources",
+        "network",
+        "user",
+        "workdir",
+        "runs_on",
+    ]
+)
+"""Fields of design 3 that a later version brings; giving one is a fault until then."""
+
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_ANOTHER_NAME: Final = rf"(?!(?:PREV|COMMIT|REPORT)$){_NAME}"
+_DURATION: Final = r"([0-9]+(\.[0-9]+)?d)?([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?"
+_VARIABLE: Final = r"(?!ARKQUEUE(_|$))[A-Za-z_][A-Za-z0-9_]*"
+_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_YEAR: Final = 366 * 86400.0
+
+T = TypeVar("T")
+
+
+def wrong(message: str, word: str = "", suggestion: str = "") -> NoReturn:
+    """A fault in our own words; the value goes into the context, where braces in it do no harm."""
+    raise PydanticCustomError("fault", "{message}", {"message": message, "word": word, "suggestion": suggestion})
+
+
+# --- Scalars -------------------------------------------------------------------------------------
+
+
+def _as_written(value: object) -> str:
+    if isinstance(value, Node):
+        return value.text
+    if value is None:
+        wrong("has no value; write '' for an empty text")
+    return value if isinstance(value, str) else wrong("must be a text")
+
+
+def _as_meant(value: object) -> object:
+    return value.value if isinstance(value, Node) else value
+
+
+class Written:
+    """Makes a ``str`` a text of the format: numbers, true and false are taken as written, ``check`` refuses the rest."""
+
+    def __init__(self, check: Callable[[str], str] = str, **schema: Any) -> None:
+        self._check = check
+        self._schema = {"type": ["string", "number", "boolean"], **schema}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: self._check(_as_written(value)))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return dict(self._schema)
+
+
+def _name(value: str) -> str:
+    if value == PREV:
+        wrong(f"no task can be named {PREV}: it stands for the previous revision", value)
+    if not re.fullmatch(_NAME, value):
+        wrong(
+            f"{shown(value)} is no name for a task: use letters, digits, '.', '_' and '-' (at most 100), "
+            "beginning with a letter or a digit",
+            value,
+            re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-._")[:100],
+        )
+    return value
+
+
+def _reference(value: str) -> str:
+    prefix, colon, name = value.partition(":")
+    if value == PREV or (prefix == PREV and name == "*") or (not colon and re.fullmatch(_NAME, value)):
+        return value
+    if value == "*":
+        wrong("'*' alone names no task; every task of the previous revision is 'PREV:*'", value, "PREV:*")
+    if prefix == PREV and name != PREV and re.fullmatch(_NAME, name):
+        return value
+    if colon and prefix != PREV and prefix.strip().upper() == PREV:
+        wrong(f"{shown(value)} names no task: {PREV} is written in capitals", value, f"{PREV}:{name.strip()}")
+    wrong(f"{shown(value)} names no task: write a task's name, PREV, PREV:name or PREV:*", value)
+
+
+def _victim(value: str) -> str:
+    name = _reference(value).removeprefix(f"{PREV}:")
+    if name == "*":
+        wrong("'PREV:*' cannot be canceled as one; name the tasks", value)
+    if name in (COMMIT, REPORT):
+        wrong(f"{name} belongs to the run itself and cannot be named in 'cancels'; name other tasks", value)
+    return value
+
+
+def _duration(value: object) -> float:
+    if isinstance(value, Node) and not isinstance(value.value, bool):
+        wrong(f"{value.text} has no unit; write {value.text}s, {value.text}m or {value.text}h", value.text)
+    text = _as_written(value)
+    if len(text) > 40 or not text or not re.fullmatch(_DURATION, text):
+        wrong(f"{shown(text)} is not a time; write it like 90s, 30m, 2h or 1h30m", text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([dhms])", text))
+    return seconds if seconds <= _YEAR else wrong(f"{text} is more than a year; give at most 366d", text)
+
+
+def _positive(value: float) -> float:
+    return value if value > 0 else wrong("the time must be more than zero")
+
+
+def _program(value: str) -> str:
+    return value if value.strip() else wrong("is empty; write what to run, or leave the field out")
+
+
+def _pattern(value: str) -> str:
+    if not value.strip():
+        wrong("a pattern is empty; write a path or a name, with * and ** where it may vary")
+    return value
+
+
+def _path(value: str) -> str:
+    if _pattern(value).startswith("/"):
+        wrong(f"{shown(value)} begins with '/'; paths begin at the archive's root without it", value, value.lstrip("/"))
+    if ".." in value.split("/"):
+        wrong(f"{shown(value)} leads out of the archive; remove the '..'", value)
+    return value
+
+
+def _cron(value: str) -> str:
+    from datetime import datetime
+
+    from cronsim import CronSim, CronSimError
+
+    try:
+        if len(value) > 200 or len(value.split()) != 5:
+            raise CronSimError("it needs five fields: minute, hour, day of the month, month, day of the week")
+        CronSim(value, datetime(2000, 1, 1))
+    except (CronSimError, ValueError, AssertionError) as why:
+        reason = str(why) if isinstance(why, CronSimError) else "a field is out of range"
+        wrong(f"{shown(value)} is not a cron expression: {reason[0].lower()}{reason[1:]}", value)
+    return value
+
+
+def _timezone(value: str) -> str:
+    from zoneinfo import ZoneInfo, available_timezones
+
+    from arkqueue.workflow.spelling import nearest
+
+    try:
+        if value != "UTC":
+            ZoneInfo(value)
+    except (KeyError, ValueError, OSError):
+        wrong(
+            f"{shown(value)} is no known time zone; write one like Europe/Berlin",
+            value,
+            nearest(value, sorted(available_timezones())),
+        )
+    return value
+
+
+def _variable(value: str) -> str:
+    if value == "ARKQUEUE" or value.startswith("ARKQUEUE_"):
+        wrong(f"{shown(value)}: names that begin with ARKQUEUE are set by arkqueue; choose another", value)
+    if not re.fullmatch(_VARIABLE, value):
+        wrong(
+            f"{shown(value)} is no name for a variable: use letters, digits and '_', not beginning with a digit", value
+        )
+    return value
+
+
+def _trigger(value: object) -> str:
+    if value == "submission":
+        wrong("'on: submission' is not supported yet; remove it", "submission")
+    return _as_written(value)
+
+
+def shown(value: str) -> str:
+    """A value inside a message: quoted, and short."""
+    return repr(value if len(value) <= 60 else value[:57] + "…")
+
+
+Text = Annotated[str, Written()]
+Program = Annotated[str, Written(_program, minLength=1)]
+Path = Annotated[str, Written(_path, minLength=1)]
+Pattern = Annotated[str, Written(_pattern, minLength=1)]
+Cron = Annotated[str, Written(_cron)]
+Zone = Annotated[str, Written(_timezone)]
+Name = Annotated[str, Written(_name, pattern=f"^(?!PREV$){_NAME}$")]
+Flag = Annotated[bool, Strict(), BeforeValidator(_as_meant)]
+Count = Annotated[int, Strict(), Field(ge=0, le=100), BeforeValidator(_as_meant)]
+Duration = Annotated[
+    float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": f"^(?=.){_DURATION}$"})
+]
+
+
+def _factor(value: object) -> float:
+    number = _as_meant(value)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        wrong("must be a number, 1 or more")
+    return float(number) if 1 <= number <= 100 else wrong("must be between 1 and 100")
+
+
+Factor = Annotated[float, BeforeValidator(_factor), WithJsonSchema({"type": "number", "minimum": 1, "maximum": 100})]
+
+
+# --- Lists and alternatives ----------------------------------------------------------------------
+
+
+class _OneOrMore:
+    """A list, for which a single entry may be written without brackets; in the schema too."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: value if isinstance(value, list) else [value], handler(source)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        listed = handler(schema)
+        return {"anyOf": [listed["items"], listed]}
+
+
+def _kind(value: object) -> str | None:
+    if isinstance(value, dict | BaseModel):
+        return "<mapping>"
+    return "<list>" if isinstance(value, list) else "<scalar>"
+
+
+def _either(expected: str) -> Discriminator:
+    """Chooses the alternative by the kind of value that was written, so that a fault speaks of that one alone."""
+    return Discriminator(_kind, "fault", expected)
+
+
+OneOrMore = Annotated[list[T], _OneOrMore()]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# --- The models ----------------------------------------------------------------------------------
+
+_REFERENCE: Final = rf"^(PREV(:(\*|(?!PREV$){_NAME}))?|{_NAME})$"
+Reference = Annotated[str, Written(_reference, type="string", pattern=_REFERENCE)]
+Victim = Annotated[str, Written(_victim, type="string", pattern=rf"^(PREV(:{_ANOTHER_NAME})?|{_ANOTHER_NAME})$")]
+
+
+class DependsEntry(_Strict):
+    """Waits for a task until it is completed, or until it is settled in any way."""
+
+    task: Reference
+    when: When = When.COMPLETED
+    optional: Flag = False
+
+
+class CancelsEntry(_Strict):
+    """Supersedes a task; with only: unstarted it is left alone once it runs."""
+
+    task: Victim
+    only: Literal["unstarted"] | None = None
+
+
+class RetriesEntry(_Strict):
+    """Automatic retries after a failure: how many, after which time, and how much longer each time."""
+
+    max: Count
+    delay: Duration = 10.0
+    factor: Factor = 2.0
+
+
+AnyDepends = Annotated[
+    Annotated[Reference, Tag("<scalar>")] | Annotated[DependsEntry, Tag("<mapping>")],
+    _either("must be a task's name or {task: name, when: …}"),
+]
+AnyCancels = Annotated[
+    Annotated[Victim, Tag("<scalar>")] | Annotated[CancelsEntry, Tag("<mapping>")],
+    _either("must be a task's name or {task: name, only: unstarted}"),
+]
+AnyRetries = Annotated[
+    Annotated[Count, Tag("<scalar>")] | Annotated[RetriesEntry, Tag("<mapping>")],
+    _either("must be a number or {max: 3, delay: 10s, factor: 2}"),
+]
+AnyCommand = Annotated[
+    Annotated[Program, Tag("<scalar>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
+    _either("must be a text (for the shell) or a list of words (run as it is)"),
+]
+AnyCheckout = Annotated[
+    Annotated[Literal["tree", "working-copy", "none"], Tag("<scalar>")]
+    | Annotated[list[Path], Field(min_length=1), Tag("<list>")],
+    _either("must be tree, working-copy, none or a list of paths"),
+]
+AnyTrigger = Annotated[Literal["commit", "manual", "schedule"], BeforeValidator(_trigger)]
+Variable = Annotated[str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": f"^{_VARIABLE}$"})]
+
+
+class Fields(_Strict):
+    """What every task of a file has unless it says otherwise: any field of a task but its name."""
+
+    depends: OneOrMore[AnyDepends] | None = Field(None, description="Tasks to wait for.")
+    cancels: OneOrMore[AnyCancels] | None = Field(None, description="Tasks that this one supersedes when it is ready.")
+    command: AnyCommand | None = Field(None, description="A text for /bin/sh -c, or a list that is run as it is.")
+    script: Program | None = Field(None, description="A whole script, in place of a command.")
+    shell: Program | None = Field(None, description="What runs the script; sh unless given.")
+    env: Annotated[dict[Variable, Text], Field(json_schema_extra={"additionalProperties": False})] | None = Field(
+        None, description="Environment variables."
+    )
+    timeout: Annotated[Duration, AfterValidator(_positive)] | None = Field(
+        None, description="Like 30m; 6h unless given."
+    )
+    grace: Duration | None = Field(None, description="Between SIGTERM and SIGKILL; 10s unless given.")
+    retries: AnyRetries | None = Field(None, description="Automatic retries after a failure.")
+    on: Annotated[OneOrMore[AnyTrigger], Field(min_length=1)] | None = Field(
+        None, description="What starts it; [commit, manual] unless given."
+    )
+    schedule: Cron | None = Field(None, description="A cron expression of five fields.")
+    timezone: Zone | None = Field(None, description="The schedule's time zone; UTC unless given.")
+    paths: OneOrMore[Path] | None = Field(None, description="Only where a changed path matches.")
+    branches: OneOrMore[Pattern] | None = Field(None, description="Only where the branch matches.")
+    exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
+    on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
+    checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
+
+
+class Task(Fields):
+    """One task; without command and script it is a gate that passes."""
+
+    name: Name = Field(description="Unique among all workflow files of a revision.")
+
+
+class TaskFile(_Strict):
+    """A workflow file with defaults; without them it is just the list of tasks."""
+
+    defaults: Fields | None = None
+    tasks: list[Task]
+
+
+class _Published(GenerateJsonSchema):
+    """A field that is left out has a default inside, but cannot be given as null."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - titles that repeat the name help nobody
+        return False
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a workflow file, for editors and other checkers; published as ``docs/workflow.schema.json``."""
+    schema = TypeAdapter(list[Task] | TaskFile).json_schema(schema_generator=_Published)
+    return {"$schema": _Published.schema_dialect, "title": "arkqueue workflow file", **schema}

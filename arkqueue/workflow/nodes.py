@@ -1,0 +1,109 @@
+"""Positioned nodes: what a workflow file holds, each key and value with its line and column, and the limits on them.
+
+Nothing here knows YAML, JSON or what a task is. Made by the two readers through ``Builder``; read by ``tasks``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias
+
+from arkqueue.model import Fault
+
+MAX_DEPTH: Final = 50
+MAX_WEIGHT: Final = 8 * 1024 * 1024
+"""What a file may amount to once aliases and defaults are written out; a full file without either stays below it."""
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+# What PostgreSQL's text cannot hold; both come out of escapes ("\\0", and JSON's lone surrogates).
+_FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and where it stands, from 1. ``text`` is a scalar as it was written; ``weight`` and ``height`` are for limits."""
+
+    value: Scalar | list[Node] | dict[str, Entry]
+    line: int
+    column: int
+    text: str = ""
+    weight: int = 0
+    height: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One ``key: value`` of a mapping; the key is a node because faults point at it."""
+
+    key: Node
+    value: Node
+
+
+class Unreadable(Exception):
+    """Reading cannot go on; the fault says where and why. Never leaves ``read``."""
+
+    def __init__(self, line: int, column: int, message: str, word: str = "", suggestion: str = "") -> None:
+        self.line, self.column, self.message, self.word, self.suggestion = line, column, message, word, suggestion
+        super().__init__(message)
+
+
+def position(text: str, index: int) -> tuple[int, int]:
+    """Line and column, from 1, of a character."""
+    before = text[:index].replace("\r\n", " \n").replace("\r", "\n")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+class Builder:
+    """Makes nodes for both readers and holds what they have in common: the limits and the duplicate keys."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.faults: list[Fault] = []
+
+    def fault(self, line: int, column: int, message: str, word: str = "") -> None:
+        self.faults.append(Fault(self.path, line, column, message, word))
+
+    def scalar(self, value: Scalar, text: str, line: int, column: int) -> Node:
+        if found := _FORBIDDEN.search(text):
+            code = f"U+{ord(found.group()):04X}"
+            self.fault(line, column, f"the text holds the character {code}, which cannot be stored; remove it", code)
+        return Node(value, line, column, text, weight=8 + len(text))
+
+    def sequence(self, items: list[Node], line: int, column: int) -> Node:
+        weight = 8 + sum(item.weight for item in items)
+        return self._within(Node(items, line, column, "", weight, _height(items)))
+
+    def mapping(self, pairs: list[tuple[Node, Node]], line: int, column: int) -> Node:
+        entries: dict[str, Entry] = {}
+        for key, value in pairs:
+            first = entries.get(key.text)
+            if first is not None:
+                self.fault(
+                    key.line,
+                    key.column,
+                    f"{key.text!r} is given twice, first in line {first.key.line}; remove one",
+                    key.text,
+                )
+                continue
+            entries[key.text] = Entry(key, value)
+        weight = 8 + sum(key.weight + value.weight for key, value in pairs)
+        return self._within(Node(entries, line, column, "", weight, _height([value for _, value in pairs])))
+
+    def _within(self, node: Node) -> Node:
+        """Checked at each collection, so that a bomb is found while it is still a few shared nodes."""
+        if node.height > MAX_DEPTH:
+            self.too_deep(node.line, node.column)
+        if node.weight > MAX_WEIGHT:
+            raise Unreadable(
+                node.line, node.column, "the aliases in here expand to more than 8 MiB; write less, or fewer aliases"
+            )
+        return node
+
+    def too_deep(self, line: int, column: int) -> NoReturn:
+        raise Unreadable(line, column, f"lists and mappings are nested more than {MAX_DEPTH} deep; make them flatter")
+
+
+def _height(children: list[Node]) -> int:
+    return 1 + max((child.height for child in children), default=0)

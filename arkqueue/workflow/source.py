@@ -1,0 +1,67 @@
+"""The bytes of one workflow file, read into positioned nodes, or faults.
+
+This is the border to what a committer wrote, so everything hostile ends here as a fault with a place: not UTF-8,
+not YAML, not JSON, too big, too deep, aliases that expand without end, duplicate keys. Nothing here knows what a task
+is, and nothing here raises. Called by ``arkqueue.workflow.parse`` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from arkqueue.model import Fault, SourceFile
+from arkqueue.workflow.json_source import compose_json
+from arkqueue.workflow.nodes import Builder, Node, Unreadable, position
+from arkqueue.workflow.yaml_source import compose_yaml
+
+MAX_BYTES: Final = 1024 * 1024
+
+# What YAML does not let a file hold as it is; a byte order mark is only let be at the beginning.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file after reading. ``root`` None: it is empty, or, where ``readable`` is false, its faults say why not."""
+
+    path: str
+    root: Node | None = None
+    faults: list[Fault] = field(default_factory=list)
+    readable: bool = True
+
+
+def read(file: SourceFile) -> Source:
+    """The nodes of a file, or its faults; ``.json`` is read strictly as JSON, everything else as YAML 1.2."""
+    compose = compose_json if file.path.lower().endswith(".json") else compose_yaml
+    builder = Builder(file.path)
+    try:
+        root = compose(_text(file.text), builder)
+    except Unreadable as why:
+        fault = Fault(file.path, why.line, why.column, why.message, why.word, why.suggestion)
+        return Source(file.path, None, [*builder.faults, fault], readable=False)
+    if root is not None and root.value is None:
+        root = None
+    return Source(file.path, root, builder.faults)
+
+
+def _text(data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        raise Unreadable(
+            0, 0, f"the file is larger than 1 MiB ({len(data)} bytes); split it, or move scripts into files"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as why:
+        line, column = position(data[: why.start].decode("utf-8"), why.start)
+        byte = data[why.start]
+        raise Unreadable(
+            line, column, f"the file is not UTF-8: byte {why.start} is 0x{byte:02x}; save it as UTF-8"
+        ) from None
+    text = text.removeprefix("\ufeff")
+    if found := _FORBIDDEN.search(text):
+        line, column = position(text, found.start())
+        code = f"U+{ord(found.group()):04X}"
+        raise Unreadable(line, column, f"the character {code} is not allowed in a workflow file; remove it", code)
+    return text

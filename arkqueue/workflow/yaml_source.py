@@ -1,0 +1,187 @@
+"""YAML 1.2 (core schema) to positioned nodes, on the events of libyaml.
+
+PyYAML's own loaders speak YAML 1.1, where ``on``, ``no`` and ``10:30`` are not texts, and recurse without limit; its event
+stream has neither flaw. Composed here: nodes, anchors and aliases, the 1.2 core schema's null, true, false and numbers.
+Called by ``source.read`` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Node, Scalar, Unreadable, position
+
+_INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,16}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_WORDS: Final[dict[str, Scalar]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_BASES: Final = {"0o": 8, "0x": 16}
+_TAG: Final = "tag:yaml.org,2002:"
+
+# libyaml's words, and ours. The first that is found in its problem wins.
+_IN_PLAIN_WORDS: Final = (
+    ("mapping values are not allowed", "a ': ' stands where no key can be; check the indentation, or quote the text"),
+    (
+        "could not find expected ':'",
+        "this is neither 'key: value' nor '- entry'; add the ': ', or check the indentation",
+    ),
+    (
+        "did not find expected '-' indicator",
+        "this stands beside a list, but does not begin with '- '; check the indentation",
+    ),
+    ("did not find expected key", "this is not indented like the keys around it; check the indentation"),
+    ("did not find expected ',' or ']'", "the list that begins with '[' is not closed; add ',' or ']'"),
+    ("did not find expected ',' or '}'", "the mapping that begins with '{' is not closed; add ',' or '}'"),
+    ("found unexpected end of stream", "the quote is not closed; add the closing quote"),
+    ("found unexpected document indicator", "the quote is not closed; add the closing quote"),
+    ("block sequence entries are not allowed", "a '- ' stands where no list can be; put it on a line of its own"),
+    ("found unexpected ':'", "a ':' stands alone; remove it, or quote the text"),
+    ("unknown escape character", "a backslash in double quotes begins an escape YAML does not know; use single quotes"),
+    ("found undefined tag handle", "'!' begins a tag in YAML; quote the text"),
+    ("did not find expected node content", "a value is missing here"),
+)
+
+
+def compose_yaml(text: str, builder: Builder) -> Node | None:
+    """The root of the only document, None for an empty file. Raises Unreadable where reading cannot go on."""
+    return _Composer(text, builder).document()
+
+
+class _Composer:
+    def __init__(self, text: str, builder: Builder) -> None:
+        self._text = text
+        self._builder = builder
+        # Any: libyaml's events always have marks and alias names, which PyYAML's type stubs do not say.
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+        self._anchors: dict[str, Node] = {}
+
+    def document(self) -> Node | None:
+        try:
+            return self._document()
+        except yaml.MarkedYAMLError as why:
+            raise self._explained(why) from None
+        except yaml.reader.ReaderError as why:
+            line, column = position(self._text, why.position)
+            raise Unreadable(line, column, f"the file is not YAML: {why.reason}; remove the character") from None
+
+    def _document(self) -> Node | None:
+        next(self._events)  # the start of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        root = self._node(next(self._events), 1)
+        next(self._events)  # the end of the document
+        after: Any = next(self._events)
+        if isinstance(after, yaml.DocumentStartEvent):
+            mark: Any = after.start_mark
+            message = "a second document begins here; a workflow file is one list of tasks, so remove the '---'"
+            self._builder.fault(mark.line + 1, mark.column + 1, message, "---")
+        return root
+
+    def _node(self, event: Any, depth: int) -> Node:
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        anchor: Any = event.anchor
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(anchor, line, column, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            node = self._scalar(event, line, column)
+        elif depth > MAX_DEPTH:
+            self._builder.too_deep(line, column)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._check_tag(event.tag, "seq", line, column)
+            items = []
+            while not isinstance(event_in := next(self._events), yaml.SequenceEndEvent):
+                items.append(self._node(event_in, depth + 1))
+            node = self._builder.sequence(items, line, column)
+        else:
+            self._check_tag(event.tag, "map", line, column)
+            pairs = []
+            while not isinstance(event_in := next(self._events), yaml.MappingEndEvent):
+                key = self._key(self._node(event_in, depth + 1))
+                pairs.append((key, self._node(next(self._events), depth + 1)))
+            node = self._builder.mapping(pairs, line, column)
+        if anchor is not None:
+            self._anchors[anchor] = node
+        return node
+
+    def _alias(self, name: str, line: int, column: int, depth: int) -> Node:
+        node = self._anchors.get(name)
+        if node is None:
+            raise self._unquoted_star(line, column)
+        if depth + node.height - 1 > MAX_DEPTH:
+            self._builder.too_deep(line, column)
+        return node
+
+    def _key(self, node: Node) -> Node:
+        if isinstance(node.value, list | dict):
+            raise Unreadable(node.line, node.column, "a key is a list or a mapping; a key must be one word")
+        if node.text == "<<":
+            message = "'<<' is not part of YAML 1.2; put what tasks have in common under 'defaults:'"
+            raise Unreadable(node.line, node.column, message, "<<")
+        return node
+
+    def _scalar(self, event: Any, line: int, column: int) -> Node:
+        text: str = event.value
+        value: Scalar = text
+        if event.implicit[0] and event.tag is None:
+            value = _core(text)
+        elif event.tag not in (None, "!", _TAG + "str"):
+            value = _core(text)
+            self._check_tag(event.tag, _kind(value), line, column)
+        return self._builder.scalar(value, text, line, column)
+
+    def _check_tag(self, tag: str | None, kind: str, line: int, column: int) -> None:
+        if tag is not None and tag not in ("!", _TAG + kind):
+            word = tag.replace(_TAG, "!!")
+            message = f"the tag {word} does not fit what it stands before; remove it, or quote the text"
+            self._builder.fault(line, column, message, word)
+
+    def _explained(self, why: yaml.MarkedYAMLError) -> Unreadable:
+        mark = why.problem_mark or why.context_mark
+        begin = why.context_mark or mark
+        if mark is None or begin is None:
+            return Unreadable(0, 0, f"the file is not YAML: {why.problem}")
+        problem, context = why.problem or "", why.context or ""
+        if context == "while scanning an alias":
+            return self._unquoted_star(begin.line + 1, begin.column + 1)
+        line, column = mark.line + 1, mark.column + 1
+        if problem == "found character that cannot start any token":
+            character = self._text[mark.index : mark.index + 1]
+            if character == "\t":
+                return Unreadable(line, column, "a tab is used for indentation, which YAML forbids; use spaces", "\t")
+            return Unreadable(line, column, f"a text cannot begin with {character!r} in YAML; quote it", character)
+        plain = next((ours for theirs, ours in _IN_PLAIN_WORDS if theirs in problem), None)
+        if plain is None:
+            return Unreadable(line, column, f"the file is not YAML: {context} {problem}".replace("  ", " "))
+        # Where something was opened and never closed, or is no "key: value", its beginning is the place to look at.
+        if "closed" in plain or "neither" in plain:
+            line, column = begin.line + 1, begin.column + 1
+        return Unreadable(line, column, f"the file is not YAML: {plain}")
+
+    def _unquoted_star(self, line: int, column: int) -> Unreadable:
+        row = re.split("\r\n|[\r\n\x85\u2028\u2029]", self._text)[line - 1]
+        found = re.match(r"[^,\]}#]*", row[column - 1 :])
+        word = found.group().strip() if found else "*"
+        return Unreadable(line, column, f"an unquoted '*' begins an alias in YAML; quote it: \"{word}\"", word)
+
+
+def _core(text: str) -> Scalar:
+    """The value of a plain scalar in YAML 1.2's core schema; numbers of absurd length stay texts."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        base = _BASES.get(text[:2])
+        return int(text[2:], base) if base else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _kind(value: Scalar) -> str:
+    return {bool: "bool", int: "int", float: "float", str: "str"}.get(type(value), "null")
