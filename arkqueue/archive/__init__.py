@@ -1,0 +1,163 @@
+"""Archives: what Subversion and Git repositories say, in the words of the design. Knows no database.
+
+The way of a look at a repository, as the queue manager takes it (design 2):
+
+    archive = open_archive(location, mirror=…)      nothing is read yet
+    archive.identity()                              at registration: which repository, which folder of it
+    archive.baseline(branch, at)                    at registration and for `rewind`: where the ledger starts
+    archive.check_known(known)                      is it still the repository whose revisions the ledger holds?
+    archive.heads(branches)                         the tracked branches and where they are now
+    archive.advance(branch, known, head, …)         what the ledger lacks, oldest first, and what a force-push dropped
+    archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision
+    archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
+
+and as the task manager does: `export` (a plain tree) and `working_copy` (a real one, for tasks that commit).
+
+An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
+number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again), `ArchiveMismatch`
+(stop: the histories differ), `NotFound` (no such revision, branch, folder) or `WorkspaceError` (the files cannot be
+written). A Protocol stands here because two real implementations do: `subversion` and `git`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from arkqueue.archive.location import Identity, Location, locate, notice_key, notice_keys, same_repository
+from arkqueue.errors import Invalid
+from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+
+__all__ = [
+    "TOO_LONG",
+    "WORKFLOWS",
+    "WORKFLOW_FILE_LIMIT",
+    "Advance",
+    "Archive",
+    "Identity",
+    "Location",
+    "is_workflow_file",
+    "locate",
+    "notice_key",
+    "notice_keys",
+    "open_archive",
+    "same_repository",
+]
+
+WORKFLOWS = "_workflows"
+"""The folder at an archive's root whose direct children are the workflow files (design 1)."""
+
+WORKFLOW_FILE_LIMIT = 2**20
+"""Bytes. A longer workflow file is a fault (design 3)."""
+
+TOO_LONG = b" " * (WORKFLOW_FILE_LIMIT + 1)
+"""Stands for the text of a workflow file over the limit: the parser sees that it is too long, and nobody reads 2 GiB."""
+
+
+def is_workflow_file(name: str) -> bool:
+    """Whether a direct child of ``_workflows`` with this name is a workflow file."""
+    return name.endswith((".yaml", ".yml", ".json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What brings a branch's ledger from its last known revision to the head.
+
+    ``dropped``: ids that a force-push or reset took off the branch, newest first; the caller keeps those its ledger
+    holds. ``revisions``: to be appended, oldest first, numbered on from the last known one. ``complete``: False when
+    ``limit`` cut the list; then ask again with the last of them as known. ``baseline``: only for a new branch that
+    left a tracked one (design 5.16): stored before ``revisions``.
+    """
+
+    dropped: tuple[str, ...] = ()
+    revisions: tuple[Revision, ...] = ()
+    complete: bool = True
+    baseline: Revision | None = None
+
+
+class Archive(Protocol):
+    """One archive, open for reading. Revision ids are those of ``Revision.id``; paths are relative to the archive's root."""
+
+    def identity(self) -> Identity:
+        """Which repository this is, and which folder of it."""
+
+    def main_branch(self) -> str:
+        """The branch that the repository's HEAD names; Subversion: the empty name."""
+
+    def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:
+        """The head of each branch that a glob matches (none given: of the main branch), asked of the repository now.
+
+        Subversion: ``{"": youngest revision}``, which need not touch the archive's folder: `advance` may add nothing.
+        """
+
+    def baseline(self, branch: str, at: str | None = None) -> Revision | None:
+        """The revision where the ledger starts: the head, or ``at`` (number, id, SHA prefix, ``g`` + prefix, tag).
+
+        None: the branch has no revision yet, so that its ledger starts empty.
+        """
+
+    def check_known(self, known: Revision) -> None:
+        """Raise `ArchiveMismatch` where the repository no longer holds the ledger's last revision as it was."""
+
+    def advance(
+        self,
+        branch: str,
+        known: Revision | None,
+        new_head: str,
+        *,
+        limit: int = 1000,
+        siblings: Mapping[str, str] | None = None,
+    ) -> Advance:
+        """What the ledger lacks up to ``new_head``. ``siblings``: the other tracked branches' heads, for a new branch."""
+
+    def workflows_key(self, revision_id: str) -> str:
+        """The same for two revisions only if their workflow folders are the same; "" where there is none."""
+
+    def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
+        """The workflow files of a revision, by path. Symlinks and folders are none; over-long ones are `TOO_LONG`."""
+
+    def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
+        """Every file that differs between the two trees, sorted; without ``previous`` every file of the revision.
+
+        A moved folder is all its files at the old and the new place. Empty folders and properties of folders are no
+        files. A name that is not UTF-8 is shown with backslashes.
+        """
+
+    def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
+        """Write the revision's tree (or the files and folders named) to ``target``: plain, raw, without version control.
+
+        Texts are as stored: no filter, keyword or line end is applied. Executable bits and symlinks are kept,
+        submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
+        """
+
+    def working_copy(
+        self, revision_id: str, branch: str, target: Path, *, author: str, origin: Origin | None = None
+    ) -> Path | None:
+        """Make a clone or checkout that a task can commit from, as ``author`` ("Name <email>"), marked with ``origin``.
+
+        ``target`` must not exist or be empty. The answer is a folder to put first on the task's PATH, if any.
+        """
+
+
+def open_archive(
+    location: Location, *, mirror: Path | None = None, quarantine: Path | None = None, timeout: float = 600.0
+) -> Archive:
+    """An archive to read from.
+
+    ``mirror``: where this host keeps its copy; needed where ``location.needs_mirror``. ``quarantine``: objects of a
+    push that a pre-receive hook judges. ``timeout``: seconds for one transfer by git.
+    """
+    if location.kind is ArchiveKind.SUBVERSION:
+        from arkqueue.archive.subversion import SubversionArchive
+
+        return SubversionArchive(location)
+    from arkqueue.archive.git import GitArchive
+    from arkqueue.archive.mirror import Mirror
+
+    if not location.needs_mirror:
+        return GitArchive(location, quarantine=quarantine, timeout=timeout)
+    if mirror is None:
+        raise Invalid(location.url, "is a remote repository and needs a folder for its mirror")
+    return GitArchive(location, mirror=Mirror(location, mirror, timeout), timeout=timeout)

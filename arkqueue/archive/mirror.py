@@ -1,0 +1,206 @@
+"""Everything that the git program does for arkqueue: the mirror of a remote, and clones for tasks that commit.
+
+git is run without the user's and the system's configuration, without hooks, filters or prompts, in a session of its own
+that is ended whole when it takes too long. It is never run in a tree that a task could write. Called by `git`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from arkqueue.archive.location import Location
+from arkqueue.archive.origin import install_git_hooks
+from arkqueue.errors import ArchiveError, ArchiveUnreachable, Invalid, WorkspaceError
+from arkqueue.model import Origin
+
+_HEADS = "refs/heads/"
+
+# Through env(1), so that nothing of this process's environment is read here; what a hook that started us had set is
+# taken away.
+_GIT = (
+    *("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "-u", "GIT_OBJECT_DIRECTORY"),
+    *("-u", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "-u", "GIT_QUARANTINE_PATH", "-u", "GIT_CONFIG_PARAMETERS"),
+    *("-u", "GIT_CONFIG_COUNT", "-u", "GIT_NAMESPACE", "-u", "GIT_ASKPASS", "-u", "SSH_ASKPASS", "LC_ALL=C"),
+    *("GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}"),
+    *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.sshCommand=ssh -o BatchMode=yes -o ConnectTimeout=30"),
+    *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
+)
+
+_FAULTS = (
+    (r"could not resolve host|unable to look up|name or service not known", "the host name is unknown"),
+    (r"authentication failed|could not read (user|pass)|permission denied|returned error: 40[13]|terminal prompts disabled",
+     "the server refuses access"),
+    (r"not found|does not appear to be a git repository|no such file|not exported|access denied or repository",
+     "there is no such repository, or no right to read it"),
+    (r"connection refused|connection timed out|connection reset|unable to connect|hung up|early eof",
+     "the server does not answer"),
+    (r"no space left", "the disk of this host is full"),
+)  # fmt: skip
+
+
+class Mirror:
+    """This host's bare copy of a remote, shared by the processes of the host under a file lock.
+
+    Commits that a force-push took off every branch are kept, for the runs that are about them.
+    """
+
+    def __init__(self, location: Location, folder: Path, timeout: float) -> None:
+        self._location, self.folder, self._timeout = location, folder, timeout
+
+    def refresh(self, known: Mapping[str, str]) -> None:
+        """Bring the branches and HEAD up to the remote's; ``known``: branch refs and ids of the mirror as it is."""
+        with self._locked():
+            head, there = self._ask()
+            if there != known:
+                self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self._location.url,
+                          f"+{_HEADS}*:{_HEADS}*")  # fmt: skip
+            if head and (self.folder / "HEAD").read_text(encoding="utf-8").strip() != f"ref: {head}":
+                self._git("symbolic-ref", "HEAD", head)
+
+    def fetch_commit(self, id: str) -> None:
+        """Try to have a commit that no branch holds any more; most servers refuse, which is no error here."""
+        with self._locked():
+            try:
+                self._git("fetch", "--quiet", "--no-write-fetch-head", "--", self._location.url, id)
+            except ArchiveUnreachable:
+                return
+
+    def _ask(self) -> tuple[str, dict[str, str]]:
+        head, there = "", {}
+        for line in self._git("ls-remote", "--symref", "--", self._location.url, "HEAD", _HEADS + "*").splitlines():
+            id, _, ref = line.partition("\t")
+            if id.startswith("ref: ") and ref == "HEAD":
+                head = id.removeprefix("ref: ")
+            elif ref.startswith(_HEADS):
+                there[ref] = id
+        return head, there
+
+    def _git(self, *arguments: str) -> str:
+        return run_git(
+            self._location.shown,
+            "--git-dir", str(self.folder), "-c", "credential.helper=", "-c", f"credential.helper={self._helper()}",
+            *arguments, timeout=self._timeout,
+        )  # fmt: skip
+
+    def _helper(self) -> str:
+        return f"store --file={shlex.quote(str(self.folder / 'arkqueue-credentials'))}"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.folder / "arkqueue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ArchiveUnreachable(
+                self._location.shown, f"its mirror {self.folder} cannot be written ({error.strerror})"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (self.folder / "HEAD").exists():
+                run_git(str(self.folder), "init", "--quiet", "--bare", "--template=", "--", str(self.folder),
+                        timeout=self._timeout)  # fmt: skip
+                run_git(str(self.folder), "--git-dir", str(self.folder), "config", "gc.pruneExpire", "never",
+                        timeout=self._timeout)  # fmt: skip
+            self._store_credentials()
+            yield
+        finally:
+            os.close(lock)
+
+    def _store_credentials(self) -> None:
+        """The password reaches git in a file of the owner's, never in an argument; git removes what was refused."""
+        path = self.folder / "arkqueue-credentials"
+        parts = urlsplit(self._location.url)
+        if not self._location.password or parts.scheme not in {"http", "https"}:
+            path.unlink(missing_ok=True)
+            return
+        user = f"{quote(self._location.username or '', safe='')}:{quote(self._location.password, safe='')}"
+        host = parts.netloc.rpartition("@")[2]
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(urlunsplit((parts.scheme, f"{user}@{host}", "", "", "")) + "\n")
+
+
+def clone_for_task(
+    source: str,
+    origin_url: str,
+    revision: str,
+    branch: str,
+    target: Path,
+    *,
+    author: str,
+    origin: Origin | None,
+    timeout: float,
+) -> None:
+    """A clone whose branch stands at the revision and pushes to the same branch of ``origin_url``.
+
+    Nothing is shared with ``source`` by hard links: the task owns the clone and could write through them.
+    """
+    thing = str(target)
+    where = ("-C", str(target))
+    try:
+        run_git(thing, "clone", "--quiet", "--no-hardlinks", "--no-checkout", "--template=", "--origin", "origin", "--",
+                source, str(target), timeout=timeout)  # fmt: skip
+        run_git(thing, *where, "checkout", "--quiet", "-B", branch, revision, timeout=timeout)
+        name, email = split_author(author)
+        settings = {
+            "remote.origin.url": origin_url,
+            f"branch.{branch}.remote": "origin",
+            f"branch.{branch}.merge": _HEADS + branch,
+            "user.name": name,
+            "user.email": email,
+            # Before a user's own setting; git looks from the top of the working tree.
+            "core.hooksPath": ".git/hooks",
+        }
+        for key, value in settings.items():
+            run_git(thing, *where, "config", key, value, timeout=timeout)
+        if origin:
+            install_git_hooks(target / ".git" / "hooks", origin)
+    except (ArchiveError, OSError) as error:
+        fault = error.fault if isinstance(error, ArchiveError) else str(error)
+        raise WorkspaceError(thing, f"no working copy can be made there: {fault}") from error
+
+
+def split_author(author: str) -> tuple[str, str]:
+    """Name and address of "Name <email>"."""
+    found = re.fullmatch(r"\s*([^<>\n]*?)\s*<([^<>\n]*)>\s*", author)
+    if not found or not found[1]:
+        raise Invalid(author, "is no author", "Write it as: Name <email>")
+    return found[1], found[2]
+
+
+def run_git(thing: str, *arguments: str, timeout: float) -> str:
+    """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known."""
+    try:
+        process = subprocess.Popen(
+            [*_GIT, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise ArchiveUnreachable(thing, f"git did not finish within {timeout:g} s") from error
+            raise
+    said = err.decode(errors="replace").strip()
+    if process.returncode == 127:
+        raise ArchiveUnreachable(thing, "git cannot be run", "Install git.")
+    if process.returncode:
+        fault = next((words for pattern, words in _FAULTS if re.search(pattern, said.lower())), "git failed")
+        raise ArchiveUnreachable(thing, f"{fault} (git: {' / '.join(said.splitlines()[-2:])})")
+    return out.decode(errors="surrogateescape")

@@ -1,0 +1,180 @@
+"""Editors: what libsvn drives to tell a tree, or the difference of two, one node after another.
+
+`DifferenceEditor` collects the paths that differ, `ExportEditor` writes a tree as it comes. Both are called from inside
+libsvn while the connection is busy, and so never ask it anything. The names of their methods are Subversion's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from subvertpy import delta
+
+from arkqueue.archive.tree import TreeWriter
+
+_Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
+
+
+class DifferenceEditor:
+    """``changed``: files added or changed; ``deleted``: files and folders gone (a replaced one is both)."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.changed: set[str] = set()
+        self.deleted: list[str] = []
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def set_target_revision(self, revision: int) -> None:
+        """Known already."""
+
+    def open_root(self, _revision: int) -> _DifferenceFolder:
+        return _DifferenceFolder(self)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    abort = close
+
+    def note(self, path: str) -> None:
+        self.changed.add(self._prefix + path)
+
+
+class _DifferenceFolder:
+    def __init__(self, editor: DifferenceEditor) -> None:
+        self._editor = editor
+
+    def open_directory(self, _path: str, _revision: int) -> _DifferenceFolder:
+        return self
+
+    def add_directory(self, _path: str, *_copied_from: Any) -> _DifferenceFolder:
+        return self
+
+    def open_file(self, path: str, _revision: int) -> _DifferenceFile:
+        return _DifferenceFile(self._editor, path)
+
+    def add_file(self, path: str, *_copied_from: Any) -> _DifferenceFile:
+        self._editor.note(path)
+        return _DifferenceFile(self._editor, path)
+
+    def delete_entry(self, path: str, _revision: int) -> None:
+        self._editor.deleted.append(path)
+
+    def change_prop(self, name: str, value: bytes | None) -> None:
+        """A folder's properties are no file's."""
+
+    def absent_directory(self, path: str) -> None:
+        """Not readable for us: not there."""
+
+    absent_file = absent_directory
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _DifferenceFile:
+    """An opened file counts only when its text or a property of its own differs: its history may be all that does."""
+
+    def __init__(self, editor: DifferenceEditor, path: str) -> None:
+        self._editor, self._path = editor, path
+
+    def apply_textdelta(self, _base_checksum: str | None) -> Callable[[_Window | None], None]:
+        self._editor.note(self._path)
+        return lambda _window: None
+
+    def change_prop(self, name: str, value: bytes | None) -> None:  # noqa: ARG002
+        if not name.startswith(("svn:entry:", "svn:wc:")):
+            self._editor.note(self._path)
+
+    def close(self, checksum: str | None = None) -> None:
+        """Nothing is held."""
+
+
+class ExportEditor:
+    """Writes every folder and file that it is told of; what is told is a whole tree, compared with an empty one."""
+
+    def __init__(self, writer: TreeWriter, prefix: str = "") -> None:
+        self.writer = writer
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def set_target_revision(self, revision: int) -> None:
+        """Known already."""
+
+    def open_root(self, _revision: int) -> _ExportFolder:
+        if self._prefix:
+            self.writer.folder(self._prefix.rstrip("/").encode())
+        return _ExportFolder(self)
+
+    def close(self) -> None:
+        """All is written."""
+
+    abort = close
+
+    def place(self, path: str) -> bytes:
+        return (self._prefix + path).encode(errors="surrogateescape")
+
+
+class _ExportFolder:
+    def __init__(self, editor: ExportEditor) -> None:
+        self._editor = editor
+
+    def add_directory(self, path: str, *_copied_from: Any) -> _ExportFolder:
+        place = self._editor.place(path)
+        if self._editor.writer.wants(place):
+            self._editor.writer.folder(place)
+        return self
+
+    def add_file(self, path: str, *_copied_from: Any) -> _ExportFile:
+        return _ExportFile(self._editor.writer, self._editor.place(path))
+
+    def change_prop(self, name: str, value: bytes | None) -> None:
+        """Externals among them: they are not followed."""
+
+    def absent_directory(self, path: str) -> None:
+        """Not readable for us: not there."""
+
+    absent_file = absent_directory
+
+    def close(self) -> None:
+        """Its mode is as it was made."""
+
+
+class _ExportFile:
+    """One file on its way; its properties may come before or after its text."""
+
+    def __init__(self, writer: TreeWriter, place: bytes) -> None:
+        self._writer, self._place = writer, place
+        self._wanted = writer.wants(place)
+        self._properties: dict[str, bytes] = {}
+        if self._wanted:
+            writer.create(place).close()
+
+    def apply_textdelta(self, _base_checksum: str | None) -> Callable[[_Window | None], None]:
+        def receive(window: _Window | None) -> None:
+            if window is not None and self._wanted:
+                self._writer.append(self._place, _text(window))
+
+        return receive
+
+    def change_prop(self, name: str, value: bytes | None) -> None:
+        if value is not None:
+            self._properties[name] = value
+
+    def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
+        if self._wanted:
+            finish_file(self._writer, self._place, self._properties)
+
+
+def finish_file(writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
+    """Make of a written file what its properties say it is: a symlink, a program."""
+    if "svn:special" in properties:
+        writer.make_symlink(place)
+    elif "svn:executable" in properties:
+        writer.make_executable(place)
+
+
+def _text(window: _Window) -> bytes:
+    """A window's part of the text. Against an empty base it nearly always is one run of new data."""
+    _, _, length, _, operations, new = window
+    if len(operations) == 1 and operations[0] == (delta.TXDELTA_NEW, 0, length) and len(new) == length:
+        return new
+    return bytes(delta.apply_txdelta_window(b"", window))

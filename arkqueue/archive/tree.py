@@ -1,0 +1,111 @@
+"""Writes a tree that strangers committed below one folder, and nowhere else.
+
+Why nothing can get out: every folder on the way is made here by ``mkdir``, which fails where anything is already in its
+place, a symlink included; files are opened with O_EXCL | O_NOFOLLOW; names with a slash, ``.`` and ``..`` are refused.
+So no symlink of the tree is ever walked through. The folder belongs to the caller alone while this runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from arkqueue.errors import ArchiveError, WorkspaceError
+
+_VERSION_CONTROL = {b".git", b".svn"}
+_SPECIAL_PREFIX = b"link "
+"""How Subversion stores a symlink: a file with ``svn:special`` and this before the target."""
+
+Buffer = bytes | memoryview
+
+
+def outermost(paths: Sequence[str]) -> list[str]:
+    """The paths, clean, without those below another one."""
+    kept: list[str] = []
+    for path in sorted({path.strip("/") for path in paths}, key=lambda path: path.split("/")):
+        if not kept or not path.startswith(kept[-1] + "/"):
+            kept.append(path)
+    return kept
+
+
+class TreeWriter:
+    """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = os.fsencode(target)
+        self._made: set[bytes] = {b""}
+        with self._explained(b""):
+            os.makedirs(self._target, exist_ok=True)
+
+    def wants(self, path: bytes) -> bool:
+        """False for version control data that was committed by mistake or malice: a tool run in the tree would obey it."""
+        return _VERSION_CONTROL.isdisjoint(name.lower() for name in path.split(b"/"))
+
+    def folder(self, path: bytes) -> None:
+        if path not in self._made:
+            self._prepare(path)
+            with self._explained(path):
+                os.mkdir(self._place(path))
+            self._made.add(path)
+
+    def create(self, path: bytes, *, executable: bool = False) -> BinaryIO:
+        """The new file, open for writing."""
+        self._prepare(path)
+        mode = 0o777 if executable else 0o666
+        with self._explained(path):
+            return open(self._place(path), "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, mode))
+
+    def write(self, path: bytes, data: Buffer, *, executable: bool = False) -> None:
+        with self._explained(path), self.create(path, executable=executable) as file:
+            file.write(data)
+
+    def append(self, path: bytes, data: bytes) -> None:
+        """Go on with a file written here; opened for each piece, so that nothing is left open when the rest never comes."""
+        with (
+            self._explained(path),
+            open(self._place(path), "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file,
+        ):
+            file.write(data)
+
+    def symlink(self, path: bytes, to: bytes) -> None:
+        self._prepare(path)
+        with self._explained(path):
+            os.symlink(to, self._place(path))
+
+    def make_executable(self, path: bytes) -> None:
+        """Give a file written here the executable bits that its readable ones allow."""
+        with self._explained(path):
+            mode = os.lstat(self._place(path)).st_mode & 0o777
+            os.chmod(self._place(path), mode | (mode & 0o444) >> 2)
+
+    def make_symlink(self, path: bytes) -> None:
+        """Turn a file written here into the symlink whose Subversion text it holds; any other text stays a file."""
+        with self._explained(path):
+            with open(self._place(path), "rb") as file:
+                text = file.read(len(_SPECIAL_PREFIX) + 4096)
+            if text.startswith(_SPECIAL_PREFIX):
+                os.unlink(self._place(path))
+                os.symlink(text.removeprefix(_SPECIAL_PREFIX), self._place(path))
+
+    def _prepare(self, path: bytes) -> None:
+        """Make sure of the name and of the folder that it will be in."""
+        parent, _, name = path.rpartition(b"/")
+        if name in {b"", b".", b".."} or b"\0" in name:
+            shown = path.decode(errors="backslashreplace")
+            raise ArchiveError(shown, "is a path name that no tree may hold", "Remove it from the archive.")
+        self.folder(parent)
+
+    def _place(self, path: bytes) -> bytes:
+        return self._target + b"/" + path if path else self._target
+
+    @contextmanager
+    def _explained(self, path: bytes) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            place = self._place(path).decode(errors="backslashreplace")
+            fault = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise WorkspaceError(place, f"cannot be written ({fault})", "Free space there, or empty it.") from error
