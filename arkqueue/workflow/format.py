@@ -104,7 +104,7 @@ def _name(value: str) -> str:
             f"{shown(value)} is no name for a task: use letters, digits, '.', '_' and '-' (at most 100), "
             "beginning with a letter or a digit",
             value,
-            re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-._")[:100],
+            re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-._") if len(value) <= 100 else "",
         )
     return value
 
@@ -150,17 +150,25 @@ def _program(value: str) -> str:
 
 
 def _pattern(value: str) -> str:
-    if not value.strip():
+    if not value.removeprefix("!").strip():
         wrong("a pattern is empty; write a path or a name, with * and ** where it may vary")
     return value
 
 
 def _path(value: str) -> str:
-    if _pattern(value).startswith("/"):
-        wrong(f"{shown(value)} begins with '/'; paths begin at the archive's root without it", value, value.lstrip("/"))
-    if ".." in value.split("/"):
+    path = _pattern(value).removeprefix("!")
+    if path.startswith("/"):
+        near = value.replace(path, path.lstrip("/"))
+        wrong(f"{shown(value)} begins with '/'; paths begin at the archive's root without it", value, near)
+    if ".." in path.split("/"):
         wrong(f"{shown(value)} leads out of the archive; remove the '..'", value)
     return value
+
+
+def _patterns(values: list[str]) -> list[str]:
+    if values and all(value.startswith("!") for value in values):
+        wrong("'!' takes back from the patterns before it, and there are none; begin with '**'", values[0])
+    return values
 
 
 def _cron(value: str) -> str:
@@ -350,8 +358,12 @@ class Fields(_Strict):
     )
     schedule: Cron | None = Field(None, description="A cron expression of five fields.")
     timezone: Zone | None = Field(None, description="The schedule's time zone; UTC unless given.")
-    paths: OneOrMore[Path] | None = Field(None, description="Only where a changed path matches.")
-    branches: OneOrMore[Pattern] | None = Field(None, description="Only where the branch matches.")
+    paths: Annotated[OneOrMore[Path], AfterValidator(_patterns)] | None = Field(
+        None, description="Only where a changed path matches."
+    )
+    branches: Annotated[OneOrMore[Pattern], AfterValidator(_patterns)] | None = Field(
+        None, description="Only where the branch matches."
+    )
     exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")

@@ -25,7 +25,7 @@ def compose_json(text: str, builder: Builder) -> Node | None:
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
     except json.JSONDecodeError as why:
-        raise Unreadable(*position(text, why.pos), f"the file is not JSON: {why.msg}") from None
+        raise Unreadable(*position(text, why.pos), f"the file is not JSON: {why.msg[0].lower()}{why.msg[1:]}") from None
     except _Constant as why:
         place = next(token.start() for token in _TOKEN.finditer(text) if token.group() == why.word)
         message = f"the file is not JSON: {why.word} is not a number in JSON"

@@ -253,6 +253,8 @@ class _File:
         kind, context = error["type"], error.get("ctx", {})
         trail, node, key = _follow(error["loc"], entries, owner)
         label = ".".join(trail)
+        if kind == "missing" and trail[:1] != ["name"] and isinstance(node.value, dict) and PREV in node.value:
+            return  # "PREV: name", which is told below
         if kind == "missing":
             last = str(error["loc"][-1])
             what = "a task without a name: add 'name: …'" if label in ("", "name") else f"{label}: '{last}' is missing"

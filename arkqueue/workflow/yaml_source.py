@@ -150,6 +150,10 @@ class _Composer:
         problem, context = why.problem or "", why.context or ""
         if context == "while scanning an alias":
             return self._unquoted_star(begin.line + 1, begin.column + 1)
+        if context in ("while scanning a tag", "while parsing a tag"):
+            return Unreadable(
+                begin.line + 1, begin.column + 1, "an unquoted '!' begins a tag in YAML; quote the text", "!"
+            )
         line, column = mark.line + 1, mark.column + 1
         if problem == "found character that cannot start any token":
             character = self._text[mark.index : mark.index + 1]

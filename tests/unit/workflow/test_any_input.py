@@ -1,0 +1,101 @@
+"""Whatever a committer writes: ``parse`` never raises, and each fault stands inside its file."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arkqueue.model import SourceFile, Workflow
+from arkqueue.workflow import from_json, parse, to_json
+from arkqueue.workflow.format import NOT_YET, Task
+
+WORDS = st.sampled_from(
+    [
+        *("a", "b", "COMMIT", "REPORT", "PREV", "PREV:a", "PREV:*", "*", "&a", "*a", "settled", "unstarted", "commit"),
+        *("schedule", "90s", "0 5 * * *", "1#2/3 * * * *", "* * L * 1L/2", "none", "<scalar>", "<mapping>", "[key]"),
+        *(
+            "true",
+            "~",
+            "-1",
+            "1e999",
+            "0x",
+            ".nan",
+            "!x",
+            "<<",
+            "{",
+            "}",
+            "{message}",
+            "é",
+            "\ud800",
+            "\x00",
+            "9" * 5000,
+        ),
+    ]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=5)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            WORDS | st.sampled_from(["task", "when", "only", "max", "delay", "optional"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+FIELDS = st.dictionaries(st.sampled_from([*Task.model_fields, *sorted(NOT_YET), "nope"]), VALUES, max_size=6)
+TASKS = st.lists(FIELDS | VALUES, max_size=4)
+FILES = TASKS | VALUES | st.fixed_dictionaries({}, optional={"defaults": FIELDS | VALUES, "tasks": TASKS | VALUES})
+YAMLISH = st.lists(
+    st.sampled_from([*"-:*&!|>[]{}#'\"\\,?%@` \n\t\r\u2028", "- name: a\n", "  ", "---\n", "..."]) | WORDS
+)
+
+
+def judged(path: str, data: bytes) -> Workflow:
+    workflow = parse([SourceFile(path, data)])
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    rows = re.split("\r\n|[\r\n\x85\u2028\u2029]", text)
+    for fault in workflow.faults:
+        assert fault.path == path
+        assert fault.message
+        if fault.line:
+            # An end that is missing is missed after the last row.
+            assert 1 <= fault.line <= len(rows) + 1
+            assert 1 <= fault.column <= (len(rows[fault.line - 1]) if fault.line <= len(rows) else 0) + 1
+        str(fault).encode("utf-8", "surrogatepass")
+    assert not (workflow.tasks and workflow.faults)
+    for task in workflow.tasks:
+        stored = json.dumps(to_json(task), allow_nan=False, ensure_ascii=False).encode("utf-8")
+        assert b"\\u0000" not in stored
+        assert from_json(json.loads(stored)) == task
+    return workflow
+
+
+@given(st.binary(), st.sampled_from(["w.yaml", "w.json"]))
+def test_any_bytes(data: bytes, path: str) -> None:
+    judged(path, data)
+
+
+@given(YAMLISH, st.sampled_from(["w.yaml", "w.json"]))
+def test_anything_like_yaml(pieces: list[str], path: str) -> None:
+    judged(path, "".join(pieces).encode("utf-8", "surrogatepass"))
+
+
+@given(FILES)
+def test_any_structure_as_json(value: Any) -> None:
+    judged("w.json", json.dumps(value, indent=1).encode())
+
+
+@given(FILES)
+def test_any_structure_as_yaml(value: Any) -> None:
+    judged("w.yaml", yaml.safe_dump(value, allow_unicode=False).encode("utf-8", "surrogatepass"))
+
+
+@given(FIELDS)
+def test_any_fields_beside_good_tasks(fields: dict[str, Any]) -> None:
+    judged("w.json", json.dumps([{"name": "a"}, {"name": "b", **fields}, {"name": "c", "depends": ["b"]}]).encode())

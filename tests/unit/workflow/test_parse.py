@@ -1,0 +1,182 @@
+"""Workflow files to definitions and faults: golden pairs beside this file, one YAML per fault, and what no file can show well.
+
+``good/NAME.yaml`` goes with ``good/NAME.expected.json`` (the frozen tasks without their path), ``faults/NAME.yaml`` with
+``faults/NAME.txt`` (one fault in each line, without the path).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arkqueue.model import SourceFile, Workflow
+from arkqueue.workflow import MAX_FAULTS, from_json, parse, to_json
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+GOOD = sorted(path for path in (HERE / "good").iterdir() if not path.name.endswith(".expected.json"))
+FAULTS = sorted(path for path in (HERE / "faults").iterdir() if path.suffix != ".txt")
+
+
+def a_workflow(text: str | bytes, path: str = "a.yaml") -> Workflow:
+    return parse([SourceFile(path, text.encode() if isinstance(text, str) else text)])
+
+
+def faults(text: str | bytes, path: str = "a.yaml") -> list[str]:
+    return [str(fault) for fault in a_workflow(text, path).faults]
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.name)
+def test_good_file_gives_its_definitions(path: Path) -> None:
+    workflow = a_workflow(path.read_bytes(), path.name)
+    assert workflow.faults == ()
+    frozen = [to_json(task) for task in workflow.tasks]
+    assert {task.pop("path") for task in frozen} <= {path.name}
+    assert frozen == json.loads(path.with_name(path.stem + ".expected.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.name)
+def test_faulty_file_gives_its_faults_and_no_task(path: Path) -> None:
+    workflow = a_workflow(path.read_bytes(), path.name)
+    assert workflow.tasks == ()
+    told = [str(fault).removeprefix(path.name).lstrip(":").strip() for fault in workflow.faults]
+    assert told == path.with_suffix(".txt").read_text("utf-8").splitlines()
+    assert told
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "workflows-examples").iterdir()), ids=lambda path: path.name)
+def test_example_has_no_faults(path: Path) -> None:
+    workflow = a_workflow(path.read_bytes(), path.name)
+    assert workflow.faults == ()
+    assert workflow.tasks
+
+
+def test_fault_carries_the_word_and_the_nearest_name() -> None:
+    (fault,) = a_workflow("- name: indexing\n- name: pdf\n  depends: [indexng]\n").faults
+    assert (fault.line, fault.column, fault.word, fault.suggestion) == (3, 13, "indexng", "indexing")
+
+
+def test_tasks_come_in_the_order_of_files_and_lines_whatever_the_order_given() -> None:
+    files = [SourceFile("b.yaml", b"- name: a\n"), SourceFile("a.yaml", b"- name: c\n- name: b\n")]
+    assert [task.name for task in parse(files).tasks] == ["c", "b", "a"]
+    assert parse(files) == parse(files[::-1])
+
+
+def test_no_files_are_no_tasks() -> None:
+    assert parse([]) == Workflow()
+
+
+def test_edges_and_names_are_checked_across_files() -> None:
+    files = [
+        SourceFile("a.yaml", b"- {name: a, depends: [b]}\n- {name: c}\n"),
+        SourceFile("b.yaml", b"- {name: b, depends: [a]}\n- {name: c}\n- {name: d, depends: [c, nothing]}\n"),
+    ]
+    assert [str(fault) for fault in parse(files).faults] == [
+        "a.yaml:1:23: tasks wait for each other in a circle: a → b → a; remove one of the edges",
+        "b.yaml:2:10: there is already a task 'c', at a.yaml:2:10; rename one",
+        "b.yaml:3:26: depends: there is no task 'nothing' in this revision's workflow files; mend the name, or add the task",
+    ]
+
+
+def test_name_that_may_stand_in_an_unreadable_file_is_not_called_missing() -> None:
+    files = [SourceFile("a.yaml", b"- {name: a, depends: [b]}\n"), SourceFile("b.yaml", b"- name: b\n- [\n")]
+    assert [fault.path for fault in parse(files).faults] == ["b.yaml"]
+
+
+def test_wrong_field_does_not_make_its_task_unknown() -> None:
+    assert faults("- {name: a, timeout: 5}\n- {name: b, depends: [a]}\n") == [
+        "a.yaml:1:22: timeout: 5 has no unit; write 5s, 5m or 5h"
+    ]
+
+
+def test_file_that_is_not_utf8_is_told_with_the_byte() -> None:
+    assert faults("- name: a\n  command: échó\n".encode("latin-1")) == [
+        "a.yaml:2:12: the file is not UTF-8: byte 21 is 0xe9; save it as UTF-8"
+    ]
+    assert "byte 0 is 0xff" in faults("- name: a\n".encode("utf-16"))[0]
+
+
+def test_file_of_two_mebibytes_is_refused_unread() -> None:
+    assert faults(b"#" * 2 * 1024 * 1024) == [
+        "a.yaml: the file is larger than 1 MiB (2097152 bytes); split it, or move scripts into files"
+    ]
+    assert faults(b"#" * 1024 * 1024) == []
+
+
+def test_control_character_is_told_with_its_place() -> None:
+    assert faults("- name: a\n  command: a\x1bb\n") == [
+        "a.yaml:2:13: the character U+001B is not allowed in a workflow file; remove it"
+    ]
+
+
+DEEP = "lists and mappings are nested more than 50 deep; make them flatter"
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a.yaml", "[" * 100_000),
+        ("a.yaml", "- " * 100_000),
+        ("a.yaml", "{a: " * 100_000),
+        ("a.yaml", "? " * 100_000),
+        ("a.json", "[" * 100_000),
+        ("a.json", '{"a":' * 100_000),
+        ("a.json", "[" * 60 + "]" * 60),
+    ],
+)
+def test_deep_nesting_is_a_fault_where_it_begins(path: str, text: str) -> None:
+    (fault,) = a_workflow(text, path).faults
+    assert (fault.message, fault.line) == (DEEP, 1)
+    assert 0 < fault.column <= 51 * 5
+
+
+def test_fifty_levels_are_not_too_deep() -> None:
+    assert DEEP not in faults("[" * 50 + "]" * 50)[0]
+    assert DEEP in faults("[" * 51 + "]" * 51)[0]
+
+
+def test_depth_is_counted_through_aliases() -> None:
+    chain = "".join(f"- &a{i} [{f'*a{i - 1}' if i else 'x'}]\n" for i in range(60))
+    assert DEEP in faults(chain)[0]
+
+
+def test_alias_bomb_is_a_fault() -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 20)
+    )
+    assert faults(bomb) == ["a.yaml:7:5: the aliases in here expand to more than 8 MiB; write less, or fewer aliases"]
+
+
+def test_defaults_that_expand_without_end_are_a_fault() -> None:
+    tasks = "".join(f"  - name: t{i}\n" for i in range(1000))
+    text = f"defaults:\n  env: {{A: {'x' * 100_000}}}\ntasks:\n{tasks}"
+    assert faults(text) == [
+        "a.yaml:1:1: defaults: repeated in 1000 tasks they come to more than 8 MiB; make them smaller"
+    ]
+
+
+def test_faults_do_not_grow_without_end() -> None:
+    told = a_workflow("- x\n" * 5000).faults
+    assert len(told) == MAX_FAULTS + 1
+    assert told[-1].message == "and 4000 more faults; mend the ones above first"
+
+
+def test_long_escapes_in_broken_json_are_told_at_once() -> None:
+    assert "not JSON" in faults('["' + '\\"' * 400_000, "a.json")[0]
+
+
+def test_frozen_definition_comes_back_the_same_with_equal_text() -> None:
+    for path in GOOD:
+        for task in a_workflow(path.read_bytes(), path.name).tasks:
+            text = json.dumps(to_json(task))
+            assert from_json(json.loads(text)) == task
+            assert json.dumps(to_json(from_json(json.loads(text)))) == text
+    first, second = (a_workflow(f"- name: a\n  env: {{{env}}}\n").tasks[0] for env in ("A: x, B: y", "B: y, A: x"))
+    assert json.dumps(to_json(first)) == json.dumps(to_json(second))
+
+
+def test_frozen_definition_leaves_defaults_out() -> None:
+    (task,) = a_workflow("- {name: a, timeout: 6h, retries: 0, checkout: tree, on: [manual, commit]}\n").tasks
+    assert to_json(task) == {"name": "a", "path": "a.yaml", "line": 1}
