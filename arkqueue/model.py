@@ -75,6 +75,22 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """How one archive is looked after; a person sets it, with ``archive add`` or later.
+
+    ``branches``: globs of the Git branches that are tracked (none: the main branch). ``process``: whether its tasks may run as processes on a task manager's
+    host, as the operating system's user ``process_user`` (None: the task manager's own). ``author``: who commits for its tasks. ``task_url``: where working copies
+    commit to (None: the archive's own URL).
+    """
+
+    branches: tuple[str, ...] = ()
+    process: bool = False
+    process_user: str | None = None
+    author: str | None = None
+    task_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFile:
     """A workflow file as the repository holds it; ``text`` is bytes because it may not be UTF-8."""
 

@@ -34,7 +34,14 @@ class Name:
 
 
 def name_of(
-    archive: str, number: int, run: int = 1, task: str | None = None, *, branch: str = "", main: bool = True, item: str = ""
+    archive: str,
+    number: int,
+    run: int = 1,
+    task: str | None = None,
+    *,
+    branch: str = "",
+    main: bool = True,
+    item: str = "",
 ) -> Name:
     """The shortest name that is not ambiguous: without the main branch, without a first run."""
     return Name(archive, str(number), None if main or not branch else branch, run if run != 1 else None, task, item)

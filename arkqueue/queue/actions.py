@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arkqueue.db import Database
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, REPORT, RunId, TaskId
 from arkqueue.names import name_of
 from arkqueue.plan import EVERYTHING
+from arkqueue.queue.door import Queue
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.planning import refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 
-def cancel(db: Database, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
+def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
     """Cancel a task: at once, or by asking its running attempt to stop. ``assume_gone``: a person knows that the attempt is gone."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -35,10 +35,10 @@ def cancel(db: Database, task: TaskId, by: str, *, assume_gone: bool = False) ->
         else:
             graph.follow(graph.ids("cancel", tasks=[row.id], by=by))
 
-    _on_task(db, task, work)
+    _on_task(queue, task, "cancel", by, work)
 
 
-def cancel_run(db: Database, run: RunId, by: str) -> None:
+def cancel_run(queue: Queue, run: RunId, by: str) -> None:
     """Cancel what is not settled of a run; its COMMIT and REPORT go on."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -50,23 +50,25 @@ def cancel_run(db: Database, run: RunId, by: str) -> None:
         _ask_to_stop(graph, [t.id for t in locked if t.state == State.RUNNING], "cancel", by)
         graph.follow(graph.ids("cancel", tasks=tasks, by=by))
 
-    _on_run(db, run, work)
+    _on_run(queue, run, "cancel", by, work)
 
 
-def restart(db: Database, task: TaskId, by: str) -> None:
+def restart(queue: Queue, task: TaskId, by: str) -> None:
     """Stop a running attempt and start another, without settling the task."""
 
     def work(graph: Graph, row: Any) -> None:
         if row.state != State.RUNNING:
-            raise Conflict(_name(graph, row), f"is {row.state}: only a running task is restarted", "retry it where it has failed")
+            raise Conflict(
+                _name(graph, row), f"is {row.state}: only a running task is restarted", "retry it where it has failed"
+            )
         if row.stop == "cancel":
             raise Conflict(_name(graph, row), "is being canceled")
         _ask_to_stop(graph, [row.id], "restart", by)
 
-    _on_task(db, task, work)
+    _on_task(queue, task, "restart", by, work)
 
 
-def retry(db: Database, task: TaskId, by: str, *, force: bool = False) -> None:
+def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
     """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19)."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -76,11 +78,14 @@ def retry(db: Database, task: TaskId, by: str, *, force: bool = False) -> None:
             remedy = "restart it" if row.state == State.RUNNING else ""
             raise Conflict(here, f"is {row.state}: a failed, canceled or waived task can be retried", remedy)
         if row.root_id is not None:
-            root = _name(graph, graph.rows("lock_tasks", tasks=[row.root_id])[0])
+            root = _task_name(graph.rows("place_of_task", task=row.root_id)[0])
             raise Conflict(here, f"was skipped because of {root}", f"arkqueue retry {root}")
         if row.superseded_by is not None and not force:
-            canceler = _name(graph, graph.rows("lock_tasks", tasks=[row.superseded_by])[0])
+            canceler = _task_name(graph.rows("place_of_task", task=row.superseded_by)[0])
             raise Conflict(here, f"is superseded by {canceler}", "force it, or trigger the task at the newest revision")
+        if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
+            root = _task_name(graph.rows("place_of_task", task=needed[0].root)[0])
+            raise Conflict(here, f"needs {root}, which is not completed", f"arkqueue retry {root}")
         reopened, staying = _judge_again(graph, row.id)
         if not force:
             refuse_superseded(graph, here, row.branch_id, row.number, row.run, [row.name])
@@ -88,10 +93,10 @@ def retry(db: Database, task: TaskId, by: str, *, force: bool = False) -> None:
         graph.ids("retry", task=row.id)
         _reopen(graph, row, [row.id, *reopened], reopened, staying)
 
-    _on_task(db, task, work)
+    _on_task(queue, task, "retry", by, work)
 
 
-def skip(db: Database, task: TaskId, by: str, *, as_completed: bool = False) -> None:
+def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False) -> None:
     """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9)."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -102,24 +107,30 @@ def skip(db: Database, task: TaskId, by: str, *, as_completed: bool = False) -> 
             _waive(graph, [row], by, as_completed)
         else:
             remedy = "cancel it first" if row.state == State.RUNNING else ""
-            raise Conflict(_name(graph, row), f"is {row.state}: only a failed task, or one that has not started, can be skipped", remedy)
+            raise Conflict(
+                _name(graph, row),
+                f"is {row.state}: only a failed task, or one that has not started, can be skipped",
+                remedy,
+            )
 
-    _on_task(db, task, work)
+    _on_task(queue, task, "skip", by, work)
 
 
-def skip_until(db: Database, archive: int, branch: int, name: str, until: int, by: str) -> int:
+def skip_until(queue: Queue, archive: int, branch: int, name: str, until: int, by: str) -> int:
     """Waive every failure of a task up to a revision; returns how many there were."""
 
     def work(graph: Graph) -> int:
         tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
         if tasks:
             _waive(graph, graph.rows("lock_tasks", tasks=tasks), by, False)
+            note = f"{name} until {until}"
+            graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
         return len(tasks)
 
-    return change(db, [archive], work)
+    return change(queue, [archive], work)
 
 
-def delete_run(db: Database, run: RunId, by: str) -> None:
+def delete_run(queue: Queue, run: RunId, by: str) -> None:
     """Leave a tombstone in place of a run that has ended; nothing waits for its failures any more."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -131,7 +142,7 @@ def delete_run(db: Database, run: RunId, by: str) -> None:
         waived = graph.ids("waive_run", run=run)
         graph.follow([*waived, *graph.ids("skipped_because_of", roots=waived)])
 
-    _on_run(db, run, work)
+    _on_run(queue, run, "delete", by, work)
 
 
 def _waive(graph: Graph, rows: Sequence[Any], by: str, as_completed: bool) -> None:
@@ -179,8 +190,10 @@ def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None
 def _refuse_after(graph: Graph, here: str, sources: Sequence[int]) -> None:
     later = graph.rows("started_after", sources=list(sources))
     if later:
-        names = ", ".join(_name(graph, row) for row in graph.rows("lock_tasks", tasks=[r.id for r in later]))
-        raise Conflict(here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date")
+        names = ", ".join(_name(graph, row) for row in later)
+        raise Conflict(
+            here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
+        )
 
 
 def _refuse_implicit(row: Any, what: str) -> None:
@@ -189,29 +202,38 @@ def _refuse_implicit(row: Any, what: str) -> None:
 
 
 def _name(graph: Graph, row: Any) -> str:
-    (place,) = graph.conn.execute(
-        "select a.name as archive, b.name as branch, b.main from branch b join archive a on a.id = b.archive_id where b.id = %s", [row.branch_id]
-    ).fetchall()
-    return str(name_of(place.archive, row.number, row.run, row.name, branch=place.branch, main=place.main, item=row.item))
+    return _task_name(graph.rows("place_of_task", task=row.id)[0])
+
+
+def _task_name(row: Any) -> str:
+    return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
 
 
 def _run_name(row: Any) -> str:
     return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 
-def _on_task(db: Database, task: int, work: Callable[[Graph, Any], None]) -> None:
-    found = db.execute("select archive_id from task where id = %s", [task])
+def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:
+    found = queue.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "there is none")
-    change(db, [found[0].archive_id], lambda graph: work(graph, graph.rows("lock_tasks", tasks=[task])[0]))
+
+    def on_graph(graph: Graph) -> None:
+        (row,) = graph.rows("lock_tasks", tasks=[task])
+        work(graph, row)
+        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note="")
+
+    change(queue, [found[0].archive_id], on_graph)
 
 
-def _on_run(db: Database, run: int, work: Callable[[Graph, Any], None]) -> None:
-    find = (
-        "select run.archive_id, run.number, run.run, run.deleted_at, a.name as archive, b.name as branch, b.main"
-        " from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id where run.id = %s"
-    )
-    found = db.execute(find, [run])
+def _on_run(queue: Queue, run: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:
+    found = queue.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
-    change(db, [found[0].archive_id], lambda graph: work(graph, graph.conn.execute(find, [run]).fetchone()))
+
+    def on_graph(graph: Graph) -> None:
+        (row,) = graph.rows("place_of_run", run=run)
+        work(graph, row)
+        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note="")
+
+    change(queue, [found[0].archive_id], on_graph)

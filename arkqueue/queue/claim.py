@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arkqueue.db import Database
 from arkqueue.model import AttemptId, TaskId
-from arkqueue.queue.sql import SQL
+from arkqueue.queue.door import Queue
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
@@ -40,19 +39,19 @@ class Claim:
     base: str | None
 
 
-def register(db: Database, process: str, host: str, hostname: str, slots: int) -> None:
+def register(queue: Queue, process: str, host: str, hostname: str, slots: int) -> None:
     """Say that a task manager is here."""
-    db.execute(SQL["here"], dict(process=process, host=host, hostname=hostname, slots=slots))
+    queue.do("here", process=process, host=host, hostname=hostname, slots=slots)
 
 
-def leave(db: Database, process: str) -> None:
+def leave(queue: Queue, process: str) -> None:
     """Say that a task manager has stopped."""
-    db.execute(SQL["gone"], dict(process=process))
+    queue.do("gone", process=process)
 
 
-def claim(db: Database, process: str, host: str, slots: int, lease: float = LEASE) -> list[Claim]:
+def claim(queue: Queue, process: str, host: str, slots: int, lease: float = LEASE) -> list[Claim]:
     """Take up to ``slots`` ready tasks, archives in turn, and begin an attempt for each."""
-    rows = db.execute(SQL["claim"], dict(process=process, host=host, slots=slots, lease=lease))
+    rows = queue.rows("claim", process=process, host=host, slots=slots, lease=lease)
     return [
         Claim(
             task=row.id,
@@ -76,29 +75,31 @@ def claim(db: Database, process: str, host: str, slots: int, lease: float = LEAS
     ]
 
 
-def inputs(db: Database, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
+def inputs(queue: Queue, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
     """The newest outputs of what each task depends on, by the dependency's name."""
     found: dict[TaskId, dict[str, Any]] = {}
-    for row in db.execute(SQL["inputs"], dict(tasks=list(tasks))):
+    for row in queue.rows("inputs", tasks=list(tasks)):
         found.setdefault(row.target, {})[row.name] = row.outputs
     return found
 
 
-def definitions(db: Database, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+def definitions(queue: Queue, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Frozen definitions by id, as ``workflow.from_json`` reads them."""
-    return {row.id: row.body for row in db.execute(SQL["definitions"], dict(ids=list(ids)))}
+    return {row.id: row.body for row in queue.rows("definitions", ids=list(ids))}
 
 
-def started(db: Database, attempts: Sequence[AttemptId]) -> None:
+def started(queue: Queue, attempts: Sequence[AttemptId]) -> None:
     """Note that the programs of attempts have begun."""
-    db.execute(SQL["started"], dict(attempts=list(attempts)))
+    queue.do("started", attempts=list(attempts))
 
 
-def renew(db: Database, process: str, attempts: Sequence[AttemptId], lease: float = LEASE) -> dict[AttemptId, str | None]:
+def renew(
+    queue: Queue, process: str, attempts: Sequence[AttemptId], lease: float = LEASE
+) -> dict[AttemptId, str | None]:
     """Renew leases. What is returned is still ours, with what it was asked for (None, ``cancel``, ``restart``); what is missing is lost."""
-    return {row.id: row.stop for row in db.execute(SQL["renew"], dict(attempts=list(attempts), process=process, lease=lease))}
+    return {row.id: row.stop for row in queue.rows("renew", attempts=list(attempts), process=process, lease=lease)}
 
 
-def stops(db: Database, process: str) -> dict[AttemptId, str]:
+def stops(queue: Queue, process: str) -> dict[AttemptId, str]:
     """Which of a task manager's attempts have been asked to stop."""
-    return {row.id: row.stop for row in db.execute(SQL["stops"], dict(process=process))}
+    return {row.id: row.stop for row in queue.rows("stops", process=process)}

@@ -7,17 +7,15 @@ follows is followed up. A report of what is already settled the same way is "rec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from arkqueue.db import Database
 from arkqueue.model import AttemptId, End, Outcome, Retries
 from arkqueue.queue.claim import LEASE
+from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.sql import SQL
 from arkqueue.states import SETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 
@@ -28,9 +26,9 @@ class Receipt(StrEnum):
     """The attempt has another end, or belongs to another process: what was reported changed nothing."""
 
 
-def finish(db: Database, process: str, outcomes: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
+def finish(queue: Queue, process: str, outcomes: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
     """Record how attempts ended and move their tasks, all in one transaction."""
-    return _end(db, outcomes, lambda row, outcome: _receipt(row, outcome, process))
+    return _end(queue, outcomes, lambda row, outcome: _receipt(row, outcome, process))
 
 
 def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
@@ -41,24 +39,26 @@ def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
     return Receipt.NOT_YOURS
 
 
-def lapse(db: Database, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
+def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
     """End the attempts whose lease is over; called by every queue manager, again and again.
 
     After any gap in which the database was not heard, no lease lapses for one full lease (design 6). Returns the ended attempts.
     """
-    if not db.execute(SQL["beat"], dict(gap=gap, lease=lease))[0].steady:
+    if not queue.rows("beat", gap=gap, lease=lease)[0].steady:
         return []
-    attempts = [row.id for row in db.execute(SQL["lapsed"])]
+    attempts = [row.id for row in queue.rows("lapsed")]
     lost = [Outcome(a, End.LOST, message="its task manager has not been heard of for a whole lease") for a in attempts]
-    ended = _end(db, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None and row.lapsed else Receipt.NOT_YOURS)
+    ended = _end(
+        queue, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None and row.lapsed else Receipt.NOT_YOURS
+    )
     return [a for a, receipt in ended.items() if receipt is Receipt.RECORDED]
 
 
-def bury(db: Database, process: str, host: str) -> list[AttemptId]:
+def bury(queue: Queue, process: str, host: str) -> list[AttemptId]:
     """End the attempts of earlier processes of a host, which its present task manager has proved dead."""
-    attempts = [row.id for row in db.execute(SQL["left_behind"], dict(process=process, host=host))]
+    attempts = [row.id for row in queue.rows("left_behind", process=process, host=host)]
     lost = [Outcome(a, End.LOST, message="its task manager died") for a in attempts]
-    ended = _end(db, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None else Receipt.NOT_YOURS)
+    ended = _end(queue, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None else Receipt.NOT_YOURS)
     return [a for a, receipt in ended.items() if receipt is Receipt.RECORDED]
 
 
@@ -70,20 +70,22 @@ def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
     return [*settled, *entering]
 
 
-def _end(db: Database, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
+def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
     if not outcomes:
         return {}
     by_id = {outcome.attempt: outcome for outcome in outcomes}
-    archives = [row.archive_id for row in db.execute(SQL["archives_of_attempts"], dict(attempts=list(by_id)))]
+    archives = [row.archive_id for row in queue.rows("archives_of_attempts", attempts=list(by_id))]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
         rows = graph.rows("lock_attempts", attempts=list(by_id))
         receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS) | {row.id: judge(row, by_id[row.id]) for row in rows}
-        settled, entering = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
+        settled, entering = _record(
+            graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED]
+        )
         graph.follow(settled, entering)
         return receipts
 
-    return change(db, archives, work)
+    return change(queue, archives, work)
 
 
 def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> tuple[list[int], list[int]]:
@@ -132,14 +134,14 @@ def _circumstances(row: Any) -> Circumstances:
     )
 
 
-def wake_deferred(db: Database) -> float | None:
+def wake_deferred(queue: Queue) -> float | None:
     """Take deferred tasks whose delay is over back to work; returns the seconds until the next one is due (None: there is none)."""
-    due = db.execute(SQL["due"])
+    due = queue.rows("due")
     if due:
 
         def work(graph: Graph) -> None:
             graph.follow(entering=graph.ids("make_due", tasks=[row.id for row in due]))
 
-        change(db, {row.archive_id for row in due}, work)
-    seconds: float | None = db.execute(SQL["next_due"])[0][0]
+        change(queue, {row.archive_id for row in due}, work)
+    seconds: float | None = queue.rows("next_due")[0][0]
     return seconds

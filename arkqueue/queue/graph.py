@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from psycopg import Connection
-
-from arkqueue.db import Database
-from arkqueue.queue.sql import SQL
+from arkqueue.db import Connection
+from arkqueue.queue.door import SQL, Queue, rows
 
 T = TypeVar("T")
 
@@ -23,7 +21,7 @@ T = TypeVar("T")
 class Graph:
     """The graph of some archives, locked, inside one transaction."""
 
-    def __init__(self, conn: Connection[Any], archives: Iterable[int]) -> None:
+    def __init__(self, conn: Connection, archives: Iterable[int]) -> None:
         self.conn = conn
         self.made_ready = False
         self.asked_to_stop = False
@@ -32,15 +30,15 @@ class Graph:
     def lock(self, archives: Iterable[int]) -> None:
         self.rows("lock_archives", archives=sorted(set(archives)))
 
-    def rows(self, block: str, **parameters: Any) -> list[Any]:
+    def rows(self, block: str, /, **parameters: Any) -> list[Any]:
         """All rows of a named block."""
-        return self.conn.execute(SQL[block], parameters).fetchall()
+        return rows(self.conn, block, **parameters)
 
-    def ids(self, block: str, **parameters: Any) -> list[int]:
+    def ids(self, block: str, /, **parameters: Any) -> list[int]:
         """The first column of a named block."""
         return [row[0] for row in self.rows(block, **parameters)]
 
-    def do(self, block: str, **parameters: Any) -> int:
+    def do(self, block: str, /, **parameters: Any) -> int:
         """Run a named block and return how many rows it touched."""
         return self.conn.execute(SQL[block], parameters).rowcount
 
@@ -80,17 +78,17 @@ class Graph:
         return canceled
 
 
-def change(db: Database, archives: Iterable[int], work: Callable[[Graph], T]) -> T:
+def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T]) -> T:
     """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns."""
     graph: list[Graph] = []
 
-    def transaction(conn: Connection[Any]) -> T:
+    def transaction(conn: Connection) -> T:
         graph[:] = [Graph(conn, archives)]
         return work(graph[0])
 
-    result = db.retrying(transaction)
+    result = queue.retrying(transaction)
     if graph[0].made_ready:
-        db.wake("ready")
+        queue.wake("ready")
     if graph[0].asked_to_stop:
-        db.wake("stop")
+        queue.wake("stop")
     return result

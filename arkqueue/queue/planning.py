@@ -16,12 +16,12 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from arkqueue.db import Database
-from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, Trigger, Workflow
+from arkqueue.errors import Conflict, Invalid, NotFound
+from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, Trigger, Workflow
 from arkqueue.names import name_of, parse_name
 from arkqueue.plan import EVERYTHING, Plan, names_needed, plan
 from arkqueue.queue import schedules
+from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.workflow import from_json, to_json
 
@@ -50,7 +50,7 @@ class Branch:
 
 
 def append(
-    db: Database,
+    queue: Queue,
     branch: Branch,
     entries: Sequence[Entry],
     *,
@@ -64,30 +64,44 @@ def append(
     (design 5.16). ``author``: who commits for tasks. Returns the new head's id; None where somebody else moved the head: read again.
     """
 
-    def work(graph: Graph) -> int | None:
-        (head,) = graph.rows("head", branch=branch.id)
-        if head.head_id != branch.head:
-            return None
-        if dropped:
-            revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
-            cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
-        storage = _Storage(graph, branch)
-        previous, generation, last = head.revision, head.generation or 0, head.head_id
-        for entry in ([baseline] if baseline else []) + list(entries):
-            generation = _generation(entry.revision, generation, author)
-            last = storage.add_revision(entry, previous, generation, is_baseline=entry is baseline)
-            storage.add_commit_run(entry, last, generation, is_baseline=entry is baseline)
-            previous = entry.revision.id
-        entering = storage.store()
-        if last is None or not graph.rows("set_head", branch=branch.id, head=last, known=branch.head):
-            return None
-        newest = entries[-1] if entries else baseline
-        if newest is not None:
-            schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
-        graph.follow(entering=entering)
-        return int(last)
+    return change(
+        queue,
+        [branch.archive],
+        lambda graph: append_in(graph, branch, entries, baseline=baseline, dropped=dropped, author=author),
+    )
 
-    return change(db, [branch.archive], work)
+
+def append_in(
+    graph: Graph,
+    branch: Branch,
+    entries: Sequence[Entry],
+    *,
+    baseline: Entry | None = None,
+    dropped: Collection[str] = (),
+    author: str | None = None,
+) -> int | None:
+    """`append` inside a transaction that goes on."""
+    (head,) = graph.rows("head", branch=branch.id)
+    if head.head_id != branch.head:
+        return None
+    if dropped:
+        revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
+        cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
+    storage = _Storage(graph, branch)
+    previous, generation, last = head.revision, head.generation or 0, head.head_id
+    for entry in ([baseline] if baseline else []) + list(entries):
+        generation = _generation(entry.revision, generation, author)
+        last = storage.add_revision(entry, previous, generation, is_baseline=entry is baseline)
+        storage.add_commit_run(entry, last, generation, is_baseline=entry is baseline)
+        previous = entry.revision.id
+    entering = storage.store()
+    if last is None or not graph.rows("set_head", branch=branch.id, head=last, known=branch.head):
+        return None
+    newest = entries[-1] if entries else baseline
+    if newest is not None:
+        schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
+    graph.follow(entering=entering)
+    return int(last)
 
 
 def _generation(revision: Revision, before: int, author: str | None) -> int:
@@ -104,7 +118,7 @@ def cancel_unstarted(graph: Graph, runs: Sequence[int], by: str) -> None:
 
 
 def trigger(
-    db: Database,
+    queue: Queue,
     revision: int,
     *,
     cause: Trigger = Trigger.MANUAL,
@@ -124,18 +138,28 @@ def trigger(
         archive = graph.rows("archive", archive=row.archive_id)[0].name
         here = str(name_of(archive, row.number, branch=row.branch, main=row.main))
         if row.faults:
-            raise Conflict(here, "its workflow files have faults", f"see arkqueue show {here}; mend them in a new revision")
+            raise Conflict(
+                here, "its workflow files have faults", f"see arkqueue show {here}; mend them in a new revision"
+            )
         workflow = Workflow(tuple(from_json(task) for task in row.tasks))
         _check_names(here, workflow, names)
         branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
         storage = _Storage(graph, branch)
         run = graph.rows("last_run", branch=row.branch_id, number=row.number)[0][0] + 1
         planned = storage.plan(
-            workflow, row.number, run, cause, (), names, completed=graph.ids("completed_at", branch=row.branch_id, number=row.number)
+            workflow,
+            row.number,
+            run,
+            cause,
+            (),
+            names,
+            completed=[c.name for c in graph.rows("completed_at", branch=row.branch_id, number=row.number)],
         )
         chosen = [node.name for node in planned.nodes if node.definition is not None]
         if not chosen:
-            raise Conflict(here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`")
+            raise Conflict(
+                here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
+            )
         if planned.missing and not force:
             lacking = ", ".join(sorted({f"{source} (needed by {task})" for task, source in planned.missing}))
             raise Conflict(here, f"not completed at this revision: {lacking}", "add them to the run")
@@ -151,8 +175,10 @@ def trigger(
 
     if graph is not None:
         return work(graph)
-    archive = db.execute("select b.archive_id from revision r join branch b on b.id = r.branch_id where r.id = %s", [revision])
-    return change(db, [archive[0].archive_id], work)
+    archive = queue.rows("archive_of_revision", revision=revision)
+    if not archive:
+        raise NotFound(f"revision {revision}", "there is none")
+    return change(queue, [archive[0].archive_id], work)
 
 
 def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, names: Collection[str]) -> None:
@@ -160,7 +186,11 @@ def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: in
     later = graph.rows("superseders", branch=branch, number=number, run=run, names=list(names))
     if later:
         row = later[0]
-        raise Conflict(here, f"{row.name} is superseded by {row.by} of revision {row.number}", "force it, or start it at the newest revision")
+        raise Conflict(
+            here,
+            f"{row.name} is superseded by {row.by} of revision {row.number}",
+            "force it, or start it at the newest revision",
+        )
 
 
 def _check_names(here: str, workflow: Workflow, names: Collection[str] | None) -> None:
@@ -186,7 +216,7 @@ class _Storage:
     def __init__(self, graph: Graph, branch: Branch) -> None:
         self.graph, self.branch = graph, branch
         self.exclusive: list[int] = []
-        self._past: dict[str, int] = {}
+        self._past: dict[str, TaskId] = {}
         self._asked: set[str] = set()
         self._knows_all = False
         self._definitions: dict[str, int] = {}
@@ -233,17 +263,29 @@ class _Storage:
         completed: Collection[str] = (),
     ) -> Plan:
         needed = names_needed(workflow)
-        everything = needed is None
-        if needed is None:
-            needed = set() if self._knows_all else set(self.graph.ids("names", branch=self.branch.id)) | {COMMIT}
-            self._knows_all = True
-        if missing := needed - self._asked:
-            found = self.graph.rows("nearest", branch=self.branch.id, names=sorted(missing), number=number, run=run)
+        load = self._every_name() if needed is None else needed - self._asked
+        if load:
+            found = self.graph.rows("nearest", branch=self.branch.id, names=sorted(load), number=number, run=run)
             # What was planned a moment ago in this transaction is nearer than anything stored.
             self._past = {row.name: row.id for row in found} | self._past
-            self._asked |= missing
-        past = self._past if everything else {name: self._past[name] for name in needed if name in self._past}
-        return plan(workflow, trigger=cause, branch=self.branch.name, changed=changed, past=past, names=names, completed=completed)  # type: ignore[arg-type]
+            self._asked |= load
+        past = self._past if needed is None else {n: self._past[n] for n in needed if n in self._past}
+        return plan(
+            workflow,
+            trigger=cause,
+            branch=self.branch.name,
+            changed=changed,
+            past=past,
+            names=names,
+            completed=completed,
+        )
+
+    def _every_name(self) -> set[str]:
+        """The names of the branch that have not been asked for."""
+        if self._knows_all:
+            return set()
+        self._knows_all = True
+        return {row.name for row in self.graph.rows("names", branch=self.branch.id)} - self._asked
 
     def add_run(
         self,
@@ -257,7 +299,8 @@ class _Storage:
         exclusives: Sequence[int] = (),
     ) -> int:
         graph, branch = self.graph, self.branch
-        ids = dict(zip((n.name for n in planned.nodes), graph.ids("task_ids", n=len(planned.nodes)), strict=True))
+        new = map(TaskId, graph.ids("task_ids", n=len(planned.nodes)))
+        ids = dict(zip((n.name for n in planned.nodes), new, strict=True))
         (row,) = graph.rows(
             "add_run",
             archive=branch.archive,
@@ -285,7 +328,7 @@ class _Storage:
                 self.exclusive.append(ids[node.name])
         for edge in planned.edges:
             inside = isinstance(edge.source, str)
-            source = ids[edge.source] if isinstance(edge.source, str) else edge.source
+            source: int = ids[edge.source] if isinstance(edge.source, str) else edge.source
             self._columns.edges.append((ids[edge.target], source, edge.kind, edge.settled, not inside, edge.declared))
         if cause is Trigger.COMMIT:
             stored = graph.ids("exclusives_before", branch=branch.id, number=number) if not exclusives else []
@@ -301,7 +344,9 @@ class _Storage:
         columns = self._columns
         if not columns.tasks:
             return []
-        targets, sources, kinds, settled, crossing, declared = zip(*columns.edges, strict=True) if columns.edges else [()] * 6
+        targets, sources, kinds, settled, crossing, declared = (
+            zip(*columns.edges, strict=True) if columns.edges else [()] * 6
+        )
         ids, runs, numbers, run_numbers, names, definitions, positions, gates, cancels, exclusives, others = zip(
             *columns.tasks, strict=True
         )
@@ -354,13 +399,12 @@ def _endless(graph: Graph, revision: Revision, generation: int) -> Fault:
             name = parse_name(origin)
         except Invalid:
             break
-        rows = graph.conn.execute(
-            "select r.origin from revision r join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id"
-            " where a.name = %s and r.number::text = %s and (b.name = %s or %s::text is null and b.main)",
-            [name.archive, name.revision, name.branch, name.branch],
-        ).fetchall()
+        rows = graph.rows("origin_of", archive=name.archive, number=name.revision, branch=name.branch)
         origin = rows[0].origin if rows else None
-    message = f"its commit is the {generation}th in a chain of commits by tasks, more than {MOST_GENERATIONS}: " + " ← ".join(chain)
+    message = (
+        f"its commit is the {generation}th in a chain of commits by tasks, more than {MOST_GENERATIONS}: "
+        + " ← ".join(chain)
+    )
     return Fault("_workflows", 0, 0, message + ". Let the task commit only when something changed")
 
 

@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
-from arkqueue.db import Database
 from arkqueue.errors import ArkqueueError
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
+from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 
 
@@ -37,31 +37,46 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
     present = {(row.cron, row.zone, tuple(row.tasks)): row.id for row in graph.rows("schedules_of", branch=branch)}
     if old := [id for key, id in present.items() if key not in sets]:
         graph.do("drop_schedules", ids=old)
-    now = graph.rows("clock")[0].now if sets - present.keys() else None
+    now = graph.rows("clock")[0].now
     for cron, zone, names in sorted(sets - present.keys()):
-        graph.do("add_schedule", branch=branch, cron=cron, zone=zone, tasks=list(names), next_at=next_time(cron, zone, now))
+        graph.do(
+            "add_schedule", branch=branch, cron=cron, zone=zone, tasks=list(names), next_at=next_time(cron, zone, now)
+        )
 
 
-def fire(db: Database) -> float | None:
+def fire(queue: Queue) -> float | None:
     """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none)."""
     from arkqueue.queue.planning import trigger
 
-    for due in db.execute("due_schedules"):
+    for due in queue.rows("due_schedules"):
 
         def work(graph: Graph, due=due) -> None:  # type: ignore[no-untyped-def]
             now = graph.rows("clock")[0].now
             following = next_time(due.cron, due.zone, max(now, due.next_at))
-            key = dict(branch=due.branch_id, cron=due.cron, zone=due.zone, tasks=due.tasks, fire_at=due.next_at)
+            key = {
+                "branch": due.branch_id,
+                "cron": due.cron,
+                "zone": due.zone,
+                "tasks": due.tasks,
+                "fire_at": due.next_at,
+            }
             if not graph.rows("advance_schedule", id=due.id, next_at=following, fired=due.next_at):
                 return
             try:
                 with graph.conn.transaction():
-                    run = trigger(db, due.head_id, cause=Trigger.SCHEDULE, names=due.tasks, by=f"schedule {due.cron}", graph=graph)
+                    run = trigger(
+                        queue,
+                        due.head_id,
+                        cause=Trigger.SCHEDULE,
+                        names=due.tasks,
+                        by=f"schedule {due.cron}",
+                        graph=graph,
+                    )
                     graph.do("fired", run=run, **key)
             except ArkqueueError as error:
                 graph.do("schedule_trouble", id=due.id, trouble=str(error))
                 graph.do("fired", run=None, **key)
 
-        change(db, [due.archive_id], work)
-    seconds: float | None = db.execute("next_schedule")[0][0]
+        change(queue, [due.archive_id], work)
+    seconds: float | None = queue.rows("next_schedule")[0][0]
     return seconds

@@ -149,3 +149,19 @@ where run_id = %(run)s and state in ('waiting', 'held', 'ready', 'running', 'def
 select t.id from task t
 where t.id in (select e.target from edge e where e.source = any(%(sources)s) and e.met and not e.crossing) and t.state = 'ready'
 order by t.id for no key update;
+
+-- name: place_of_task
+-- Where a task is and what it is called.
+select t.id, t.archive_id, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main
+from task t join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
+where t.id = %(task)s;
+
+-- name: place_of_run
+-- Where a run is, and whether it was deleted.
+select run.id, run.archive_id, run.number, run.run, run.deleted_at, a.name as archive, b.name as branch, b.main
+from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
+where run.id = %(run)s;
+
+-- name: remember
+-- Keep who did what.
+insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s);

@@ -125,8 +125,8 @@ with entering as (
            row_number() over (partition by t.archive_id, t.gate order by t.number, t.run, t.position, t.id) as rank
     from task t where t.id = any(%(entering)s) and {from enable} and t.unmet = 0
 ), turns as (
-    update archive a set last_ticket = greatest(a.last_ticket, turn.last_value) + n.n
-    from (select archive_id, count(*) as n from entering where not gate group by archive_id) n, turn
+    update archive a set last_ticket = greatest(a.last_ticket, (select last_value from turn)) + n.n
+    from (select archive_id, count(*) as n from entering where not gate group by archive_id) n
     where a.id = n.archive_id
     returning a.id, a.last_ticket - n.n as base
 )

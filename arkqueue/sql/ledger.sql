@@ -203,15 +203,24 @@ returning id;
 
 -- name: remove_archive
 -- Stop watching an archive; its history stays.
-update archive set removed_at = clock_timestamp(), name = name where id = %(archive)s and removed_at is null returning id;
+update archive set removed_at = clock_timestamp() where id = %(archive)s and removed_at is null returning id;
 
 -- name: change_archive
 -- Change how an archive is looked after.
 update archive set settings = %(settings)s where id = %(archive)s returning id;
 
--- name: rewind
--- Take reading up again after a revision that a person names.
-update archive set stopped = null, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp() where id = %(archive)s;
+-- name: retire_branch
+-- Keep a branch's history under another name, because its repository went back in time.
+update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() where id = %(branch)s;
+
+-- name: rewound
+-- How many branches of an archive were retired.
+select count(*) from branch where archive_id = %(archive)s and name like 'rewound-%%';
+
+-- name: take_up
+-- Take reading up again.
+update archive set stopped = null, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp()
+where id = %(archive)s;
 
 -- name: archive
 -- One archive.
@@ -220,3 +229,12 @@ select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble
 -- name: archives_watched
 -- All archives that are not removed.
 select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble from archive where removed_at is null order by name;
+
+-- name: archive_of_revision
+-- The archive that a revision belongs to.
+select b.archive_id from revision r join branch b on b.id = r.branch_id where r.id = %(revision)s;
+
+-- name: origin_of
+-- The task that made a revision, where one did.
+select r.origin from revision r join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
+where a.name = %(archive)s and r.number::text = %(number)s and (b.name = %(branch)s or %(branch)s::text is null and b.main);

@@ -246,9 +246,23 @@ create table token (
     revoked_at  timestamptz
 );
 
+-- What people did, and when.
+create table deed (
+    id          bigint generated always as identity primary key,
+    at          timestamptz not null default clock_timestamp(),
+    by          text not null,
+    verb        text not null,
+    archive_id  bigint,
+    run_id      bigint,
+    task_id     bigint,
+    note        text not null default ''
+);
+create index deed_task on deed (task_id) where task_id is not null;
+create index deed_run on deed (run_id) where run_id is not null;
+
 -- One row. Leases lapse only after the database has been heard for one full lease without a gap.
 create table heartbeat (
-    only        boolean primary key default true check (only),
+    id          int primary key default 1 check (id = 1),
     beat_at     timestamptz not null default clock_timestamp(),
     steady_since timestamptz not null default clock_timestamp()
 );

@@ -1,0 +1,157 @@
+"""Archives are registered, looked at, stopped and taken up again; notices are accepted.
+
+A notice only says "look"; it is kept until the repository has been read after it came. Nothing here reads a repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import ArchiveId, ArchiveSettings, BranchId
+from arkqueue.queue.door import Queue
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.planning import Branch, Entry, append_in, cancel_unstarted
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a branch's ledger starts: its baseline, or None where the branch has no commit yet."""
+
+    branch: str
+    main: bool
+    baseline: Entry | None
+
+
+def register(
+    queue: Queue,
+    *,
+    name: str,
+    kind: str,
+    url: str,
+    repository: str,
+    uuid: str,
+    folder: str,
+    settings: ArchiveSettings,
+    starts: Sequence[Start],
+) -> ArchiveId:
+    """Register an archive with the baselines of its branches; raises ``Conflict`` where the name is taken."""
+
+    def work(graph: Graph) -> ArchiveId:
+        found = graph.ids(
+            "add_archive",
+            name=name,
+            kind=kind,
+            url=url,
+            repository=repository,
+            uuid=uuid,
+            folder=folder,
+            settings=Jsonb(asdict(settings)),
+        )
+        if not found:
+            raise Conflict(f"archive {name}", "exists already", "choose another name, or remove it first")
+        for start in starts:
+            _start(graph, found[0], start)
+        return ArchiveId(found[0])
+
+    return change(queue, [], work)
+
+
+def _start(graph: Graph, archive: int, start: Start) -> None:
+    (row,) = graph.rows("add_branch", archive=archive, name=start.branch, main=start.main)
+    if start.baseline is not None:
+        append_in(graph, Branch(row.id, archive, start.branch, start.main, row.head_id), [], baseline=start.baseline)
+
+
+def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings) -> None:
+    """Change how an archive is looked after."""
+    queue.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+
+
+def remove(queue: Queue, archive: ArchiveId, by: str) -> None:
+    """Stop watching an archive and cancel what has not started; its history stays readable."""
+
+    def work(graph: Graph) -> None:
+        if not graph.rows("remove_archive", archive=archive):
+            raise NotFound(f"archive {archive}", "is removed already")
+        for branch in graph.rows("branches", archive=archive):
+            graph.do("drop_schedules_of_branch", branch=branch.id)
+            cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch.id), by)
+
+    change(queue, [archive], work)
+
+
+def notify(queue: Queue, archives: Iterable[ArchiveId], revision: str | None = None) -> None:
+    """Ask for a look at some archives' repositories (design 2). ``revision``: what the notice named."""
+    queue.do("ask_to_look", archives=list(archives), revision=revision)
+    queue.wake("look")
+
+
+def to_read(queue: Queue) -> list[Any]:
+    """Archives that a notice names or whose time has come: rows of id, name, asked, revision."""
+    return queue.rows("to_read")
+
+
+def read_done(queue: Queue, archive: ArchiveId, asked: int | None, sweep: float) -> None:
+    """An archive was read to its end; notices up to ``asked`` are answered, the next look is ``sweep`` seconds away."""
+    queue.do("read_done", archive=archive, sweep=sweep)
+    if asked is not None:
+        queue.do("forget_look", archive=archive, asked=asked)
+
+
+def read_failed(queue: Queue, archive: ArchiveId, trouble: str, delay: float) -> None:
+    """An archive could not be read; it is tried again in ``delay`` seconds."""
+    queue.do("read_failed", archive=archive, trouble=trouble, delay=delay)
+
+
+def stop(queue: Queue, archive: ArchiveId, why: str) -> None:
+    """Stop reading an archive whose repository is another one, or went back in time, until a person rewinds it."""
+    queue.do("stop_archive", archive=archive, why=why)
+
+
+def branches(queue: Queue, archive: ArchiveId) -> list[Any]:
+    """An archive's branches with the ledger's heads."""
+    return queue.rows("branches", archive=archive)
+
+
+def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) -> Branch:
+    """Begin to track a branch, or track it again after it was deleted."""
+
+    def work(graph: Graph) -> Branch:
+        (row,) = graph.rows("add_branch", archive=archive, name=name, main=main)
+        return Branch(row.id, archive, name, main, row.head_id)
+
+    return change(queue, [archive], work)
+
+
+def untrack(queue: Queue, archive: ArchiveId, branch: BranchId) -> None:
+    """A branch was deleted in its repository: what has not started is canceled (design 5.16)."""
+
+    def work(graph: Graph) -> None:
+        graph.do("delete_branch", branch=branch)
+        graph.do("drop_schedules_of_branch", branch=branch)
+        cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), "the deletion of the branch")
+
+    change(queue, [archive], work)
+
+
+def rewind(queue: Queue, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str) -> None:
+    """Go on after a repository went back in time: the ledger starts anew at ``start``.
+
+    The history so far is kept as a retired branch (``rewound-1``, …), because its revision numbers will be given again to other revisions.
+    """
+
+    def work(graph: Graph) -> None:
+        count = graph.ids("rewound", archive=archive)[0]
+        graph.do("retire_branch", branch=branch, name=f"rewound-{count + 1}")
+        graph.do("drop_schedules_of_branch", branch=branch)
+        cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
+        _start(graph, archive, start)
+        graph.do("take_up", archive=archive, uuid=uuid)
+
+    change(queue, [archive], work)
+    queue.wake("look")

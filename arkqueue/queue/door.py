@@ -1,0 +1,50 @@
+"""The door to shared state: named statements, transactions and wake-ups in one object that every verb of the queue takes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from psycopg.rows import namedtuple_row
+
+from arkqueue import states
+from arkqueue.db import Connection, Database, Wakeups
+from arkqueue.db.statements import load
+
+SQL = load(states.expand)
+"""The named blocks of ``arkqueue/sql``, their guards made from the table of moves in ``states``."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What the verbs need: the database, and who is to be woken after a commit (None: nobody, everyone looks by himself)."""
+
+    database: Database
+    wakeups: Wakeups | None = None
+
+    def rows(self, block: str, /, **parameters: Any) -> list[Any]:
+        """The rows of one named block, run as a transaction of its own."""
+        with self.database.statement() as connection:
+            return rows(connection, block, **parameters)
+
+    def do(self, block: str, /, **parameters: Any) -> int:
+        """Run one named block as a transaction of its own; returns how many rows it touched."""
+        with self.database.statement() as connection:
+            return connection.execute(SQL[block], parameters).rowcount
+
+    def retrying(self, work: Callable[[Connection], T]) -> T:
+        """Run ``work`` in one transaction, again after a deadlock or a lost connection."""
+        return self.database.retrying(work)
+
+    def wake(self, *topics: str) -> None:
+        """Wake those who wait for ``ready``, ``stop`` or ``look``; never inside a transaction."""
+        if self.wakeups is not None:
+            self.wakeups.wake(*topics)
+
+
+def rows(connection: Connection, block: str, /, **parameters: Any) -> list[Any]:
+    """The rows of a named block, their columns as attributes."""
+    return connection.cursor(row_factory=namedtuple_row).execute(SQL[block], parameters).fetchall()

@@ -1,0 +1,170 @@
+"""Short ways to say what a test is about: archives, revisions and runs in a real database, and a scripted executor.
+
+    archive = an_archive(queue)
+    archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
+    archive.run("index@2")               # claim and complete
+    assert archive.states() == {...}
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from arkqueue import workflow
+from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
+from arkqueue.queue import Queue, actions, archives, claim, finish, planning
+from arkqueue.queue.claim import Claim
+
+PROCESS, HOST = "manager-1", "host-1"
+NOTHING = Workflow()
+
+
+def a_workflow(tasks: dict[str, str] | str) -> Workflow:
+    """A parsed workflow from YAML, or from ``{name: "depends: [...]"}`` where each task gets a command."""
+    if isinstance(tasks, str):
+        text = textwrap.dedent(tasks)
+    else:
+        entries = [{"name": name, "command": "true", **(yaml.safe_load(fields) or {})} for name, fields in tasks.items()]
+        for entry in entries:
+            if entry["name"] == "COMMIT" or entry["command"] is None:
+                del entry["command"]
+        text = yaml.safe_dump(entries, sort_keys=False)
+    parsed = workflow.parse([SourceFile("_workflows/test.yaml", text.encode())])
+    assert not parsed.faults, [str(f) for f in parsed.faults]
+    return parsed
+
+
+def faulty() -> Workflow:
+    return Workflow(faults=(Fault("_workflows/test.yaml", 1, 1, "a fault"),))
+
+
+@dataclass
+class AnArchive:
+    """An archive with one branch (unless told otherwise) whose commits are said by the test."""
+
+    queue: Queue
+    id: int
+    name: str
+    branches: dict[str, planning.Branch] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    revisions: dict[tuple[str, int], int] = field(default_factory=dict)
+    running: dict[int, Claim] = field(default_factory=dict)
+
+    def commit(
+        self, tasks: Workflow | dict[str, str] | str = NOTHING, *, changed: Sequence[str] = (), branch: str = "", author: str = "ann", **options: Any
+    ) -> int:
+        """Append one revision; returns its number."""
+        number = self.numbers[branch] + 1
+        parsed = tasks if isinstance(tasks, Workflow) else a_workflow(tasks)
+        entry = planning.Entry(a_revision(number, author=author, branch=branch), parsed, tuple(changed))
+        self.append(branch, [entry], **options)
+        return number
+
+    def append(self, branch: str, entries: Sequence[planning.Entry], **options: Any) -> None:
+        known = self.branches[branch]
+        head = planning.append(self.queue, known, entries, **options)
+        assert head is not None
+        self.branches[branch] = planning.Branch(known.id, known.archive, known.name, known.main, head)
+        for entry in entries:
+            self.numbers[branch] = entry.revision.number
+            (row,) = self.sql("select id from revision where branch_id = %s and number = %s", known.id, entry.revision.number)
+            self.revisions[branch, entry.revision.number] = row["id"]
+
+    def trigger(self, number: int, *names: str, branch: str = "", **options: Any) -> int:
+        return planning.trigger(self.queue, self.revisions[branch, number], names=names or None, **options)
+
+    def task(self, key: str, *, branch: str = "") -> TaskId:
+        """The id of ``name@number`` or ``name@number.run``."""
+        name, _, place = key.partition("@")
+        number, _, run = place.partition(".")
+        (row,) = self.sql(
+            "select id from task where branch_id = %s and name = %s and number = %s and run = %s",
+            self.branches[branch].id, name, int(number), int(run or 1),
+        )  # fmt: skip
+        return TaskId(row["id"])
+
+    def run_id(self, number: int, run: int = 1, *, branch: str = "") -> int:
+        (row,) = self.sql(
+            "select id from run where branch_id = %s and number = %s and run = %s", self.branches[branch].id, number, run
+        )
+        return int(row["id"])
+
+    def claim(self, key: str | None = None, *, slots: int = 100) -> Claim:
+        """Claim all that is ready; return the claim of ``key``."""
+        for claimed in claim.claim(self.queue, PROCESS, HOST, slots):
+            self.running[claimed.task] = claimed
+        return self.running[self.task(key)] if key else next(iter(self.running.values()))
+
+    def attempt(self, key: str) -> AttemptId:
+        return self.claim(key).attempt
+
+    def end(self, key: str, code: int | None = 0, end: End = End.EXITED, **more: Any) -> finish.Receipt:
+        """End the running attempt of a task, which is claimed first where it is ready."""
+        attempt = self.attempt(key)
+        del self.running[self.task(key)]
+        return finish.finish(self.queue, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
+
+    def run(self, *keys: str) -> None:
+        """Claim and complete tasks."""
+        for key in keys:
+            assert self.end(key) is finish.Receipt.RECORDED
+
+    def fail(self, *keys: str) -> None:
+        for key in keys:
+            self.end(key, 1)
+
+    def state(self, key: str) -> str:
+        (row,) = self.sql("select state from task where id = %s", self.task(key))
+        return str(row["state"])
+
+    def states(self, *, branch: str = "") -> dict[str, str]:
+        """The states of all tasks but COMMIT, REPORT and gates of PREV:*, by ``name@number`` (``.run`` from the second on)."""
+        rows = self.sql(
+            "select name, number, run, state from task where branch_id = %s and name not in ('COMMIT', 'REPORT')"
+            " and name not like 'PREV%%' order by number, run, position",
+            self.branches[branch].id,
+        )
+        return {f"{r['name']}@{r['number']}" + (f".{r['run']}" if r["run"] > 1 else ""): r["state"] for r in rows}
+
+    def cancel(self, key: str, **options: Any) -> None:
+        actions.cancel(self.queue, self.task(key), "ann", **options)
+
+    def retry(self, key: str, **options: Any) -> None:
+        actions.retry(self.queue, self.task(key), "ann", **options)
+
+    def skip(self, key: str, **options: Any) -> None:
+        actions.skip(self.queue, self.task(key), "ann", **options)
+
+    def restart(self, key: str) -> None:
+        actions.restart(self.queue, self.task(key), "ann")
+
+    def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
+        with self.queue.database.transaction() as connection:
+            cursor = connection.execute(text.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+
+def a_revision(number: int, *, author: str = "ann", branch: str = "") -> Revision:
+    return Revision(f"{branch}{number}", number, author, datetime(2026, 1, 1, tzinfo=UTC), f"change {number}")
+
+
+def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1) -> AnArchive:
+    """A registered archive whose ledger starts at ``baseline``."""
+    starts = [
+        archives.Start(branch, branch == branches[0], planning.Entry(a_revision(baseline, branch=branch), NOTHING)) for branch in branches
+    ]
+    id = archives.register(
+        queue, name=name, kind="subversion" if branches == ("",) else "git", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
+        settings=ArchiveSettings(process=True), starts=starts,
+    )  # fmt: skip
+    archive = AnArchive(queue, id, name)
+    for row in archives.branches(queue, id):
+        archive.branches[row.name] = planning.Branch(row.id, id, row.name, row.main, row.head_id)
+        archive.numbers[row.name] = baseline
+    return archive
