@@ -40,6 +40,8 @@ Connection = psycopg.Connection[DictRow]
 CONNECT_TIMEOUT = 5
 """Seconds, like all below."""
 CHECKOUT_TIMEOUT = 5.0
+PATIENCE = 0.5
+"""How long the pool may take before we look whether the server is there at all."""
 STATEMENT_TIMEOUT = 15.0
 LOCK_TIMEOUT = 10.0
 IDLE_TIMEOUT = 30.0
@@ -180,24 +182,31 @@ class Database:
 
     def _take(self) -> Connection:
         deadline = time.monotonic() + CHECKOUT_TIMEOUT
+        patience = min(PATIENCE, CHECKOUT_TIMEOUT)
         while True:
             try:
-                connection = self._pool.getconn(timeout=max(0.0, deadline - time.monotonic()))
+                connection = self._pool.getconn(timeout=patience)
             except PoolTimeout as error:
-                raise self._unavailable(self._why()) from error
+                # Away or busy? The pool's answer never says; a caller waits for the second only.
+                if fault := self._try():
+                    raise self._unavailable(fault) from error
+                patience = deadline - time.monotonic()
+                if patience <= 0:
+                    raise self._unavailable(f"all {self._pool.max_size} connections are busy") from error
+                continue
             # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
             if _is_quiet(connection):
                 return connection
             connection.close()
             self._pool.putconn(connection)
 
-    def _why(self) -> str:
-        """Why the pool has no connection to give: its own answer never says."""
+    def _try(self) -> str:
+        """Why no connection can be made now; empty if one can."""
         try:
             psycopg.connect(**{**self._settings, **self._session(self._pooler)}).close()
         except psycopg.Error as error:
             return _first_line(error)
-        return f"all {self._pool.max_size} connections are busy, or it has just come back"
+        return ""
 
     def _session(self, pooler: bool) -> dict[str, Any]:
         session: dict[str, Any] = {"autocommit": True, "row_factory": dict_row}

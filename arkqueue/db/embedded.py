@@ -67,9 +67,10 @@ max_parallel_workers_per_gather = 0
 random_page_cost = 1.1
 max_wal_size = 512MB
 checkpoint_completion_target = 0.9
-# What arkqueue stores is only true when it is on the disk; off in tests alone.
+# What arkqueue stores is only true when it is on the disk. Off in tests alone, where a killed server must lose nothing either, but
+# no machine loses its power.
 fsync = {durable}
-synchronous_commit = {durable}
+synchronous_commit = on
 full_page_writes = {durable}
 # A forgotten transaction holds back vacuum, and with it the speed of every claim.
 idle_in_transaction_session_timeout = 60s
@@ -135,9 +136,7 @@ class Embedded:
                 self._take_part()
                 if not self._data.exists():
                     self._initialise()
-                if not self._adopt():
-                    self._launch()
-                self._ensure_database()
+                self._get_going()
             except BaseException:
                 self._take_leave()
                 raise
@@ -250,6 +249,21 @@ class Embedded:
             for_initdb.unlink()
         new.rename(self._data)
 
+    def _get_going(self) -> None:
+        deadline = time.monotonic() + 5
+        while True:
+            if not self._adopt():
+                self._launch()
+            try:
+                return self._ensure_database()
+            except psycopg.Error as error:
+                # A server that is killed just now still looks alive for a moment.
+                if time.monotonic() > deadline:
+                    raise ArkqueueError(
+                        f"the database in {self.home}", f"does not let us in: {str(error).strip()}", self._see_log()
+                    ) from error
+                time.sleep(0.05)
+
     def _adopt(self) -> bool:
         """Whether the server runs already; then wait until it takes connections. Clears away what a dead one left."""
         deadline = time.monotonic() + START_TIMEOUT
@@ -301,14 +315,9 @@ class Embedded:
                 time.sleep(0.05)
 
     def _ensure_database(self) -> None:
-        try:
-            with psycopg.connect(self.uri, dbname="postgres", connect_timeout=10, autocommit=True) as connection:
-                if not connection.execute("select from pg_database where datname = %s", [NAME]).fetchall():
-                    connection.execute(f"create database {NAME}".encode())
-        except psycopg.Error as error:
-            raise ArkqueueError(
-                f"the database in {self.home}", f"does not let us in: {str(error).strip()}", self._see_log()
-            ) from error
+        with psycopg.connect(self.uri, dbname="postgres", connect_timeout=10, autocommit=True) as connection:
+            if not connection.execute("select from pg_database where datname = %s", [NAME]).fetchall():
+                connection.execute(f"create database {NAME}".encode())
 
     def _shut_down(self) -> None:
         if self._status():

@@ -1,0 +1,202 @@
+"""What every test can have: a real PostgreSQL, databases of its own on it, and servers that it may kill.
+
+One server serves all workers of a test run: its home folder is made by the process that controls the run, the first worker that needs
+it starts it (``Embedded`` shares it between processes), and the controlling process removes it in the end, whatever became of the workers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import settings
+from psycopg.conninfo import make_conninfo
+
+from arkqueue.db.connections import Connection, Database
+from arkqueue.db.embedded import Embedded
+from arkqueue.db.migrations import migrate
+
+settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("long", deadline=None, derandomize=False, print_blob=True, max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_HOME = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[_HOME] = _a_home("arkqueue-tests-")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["arkqueue_home"] = str(node.config.stash[_HOME])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (home := config.stash.get(_HOME, None)) is not None:
+        _remove_home(home)
+
+
+def _a_home(prefix: str) -> Path:
+    # Not below tmp_path: the account that runs PostgreSQL for root may not pass through pytest's folders.
+    return Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+
+
+def _remove_home(home: Path) -> None:
+    Embedded(home).destroy()
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An empty home folder for an arkqueue of the test's own, its embedded server included; removed afterwards."""
+    home = _a_home("arkqueue-home-")
+    yield home
+    _remove_home(home)
+
+
+@pytest.fixture(scope="session")
+def _postgres(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+    config = request.config
+    home = Path(config.workerinput["arkqueue_home"]) if hasattr(config, "workerinput") else config.stash[_HOME]
+    server = Embedded.open(home, durable=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def _template(_postgres: Embedded) -> str:
+    """A database with arkqueue's tables that the others are copied from."""
+    name = "template_arkqueue"
+    with _one_at_a_time(_postgres.home / "template.lock"), _admin(_postgres.uri) as admin:
+        if not admin.execute("select from pg_database where datname = %s", [name]).fetchall():
+            admin.execute(f"create database {name}_new".encode())
+            with _admin(make_conninfo(_postgres.uri, dbname=f"{name}_new")) as connection:
+                migrate(connection)
+            admin.execute(f"alter database {name}_new rename to {name}".encode())
+    return name
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def empty_uri(_postgres: Embedded) -> Iterator[str]:
+    """The connection string of a database without tables."""
+    with _a_database(_postgres, "template1") as uri:
+        yield uri
+
+
+@pytest.fixture
+def pg_uri(_postgres: Embedded, _template: str) -> Iterator[str]:
+    """The connection string of a fresh database with arkqueue's tables."""
+    with _a_database(_postgres, _template) as uri:
+        yield uri
+
+
+@pytest.fixture
+def database(pg_uri: str) -> Iterator[Database]:
+    """A fresh database with arkqueue's tables."""
+    with Database.open(pg_uri, application_name="arkqueue test") as database:
+        yield database
+
+
+@pytest.fixture
+def second_connection(pg_uri: str) -> Iterator[Callable[[], Connection]]:
+    """Makes further connections to the test's database, in autocommit and without timeouts, for races step by step."""
+    made: list[Connection] = []
+
+    def connect() -> Connection:
+        made.append(psycopg.connect(pg_uri, autocommit=True, row_factory=psycopg.rows.dict_row, connect_timeout=10))
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.close()
+
+
+class OwnPostgres(Embedded):
+    """A server of the test's own, to be stopped, frozen, killed and started again."""
+
+    def kill(self) -> None:
+        """SIGKILL the postmaster; its other processes end by themselves."""
+        os.kill(self._alive(), signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop every process of the server, as a machine that hangs would."""
+        for pid in self._all():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._all():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _alive(self) -> int:
+        pid = self.pid
+        assert pid is not None, "the server does not run"
+        return pid
+
+    def _all(self) -> list[int]:
+        postmaster = self._alive()
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        # The postmaster first, so that it begins no further process meanwhile.
+        return [postmaster, *map(int, children)]
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Callable[[], OwnPostgres]]:
+    """Starts servers of the test's own (``OwnPostgres``); each is removed afterwards, in whatever state it is."""
+    made: list[OwnPostgres] = []
+
+    def start() -> OwnPostgres:
+        server = OwnPostgres(_a_home("arkqueue-own-"), durable=False)
+        made.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in made:
+        if server.pid:
+            server.thaw()
+        server.destroy()
+        shutil.rmtree(server.home)
+
+
+@contextmanager
+def _a_database(server: Embedded, template: str) -> Iterator[str]:
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with _admin(server.uri) as admin:
+        admin.execute(f"create database {name} template {template}".encode())
+    try:
+        yield make_conninfo(server.uri, dbname=name)
+    finally:
+        with _admin(server.uri) as admin:
+            admin.execute(f"drop database {name} with (force)".encode())
+
+
+@contextmanager
+def _admin(uri: str) -> Iterator[psycopg.Connection[Any]]:
+    connection = psycopg.connect(uri, autocommit=True, connect_timeout=10)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,288 @@
+"""The pool: every call has an end, a lost connection is not noticed where it need not be, an outage passes without a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from arkqueue.db.connections import Connection, Database
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable
+
+
+@pytest.fixture
+def table(database: Database) -> None:
+    with database.transaction() as connection:
+        connection.execute("create table counter (id int primary key, n int not null)")
+        connection.execute("insert into counter values (1, 0), (2, 0)")
+
+
+def count(database: Database) -> int:
+    with database.transaction() as connection:
+        row = connection.execute("select n from counter where id = 1").fetchone()
+    assert row
+    return int(row["n"])
+
+
+def add(connection: Connection, n: int = 1) -> None:
+    connection.execute("update counter set n = n + %s where id = 1", [n])
+
+
+def end_other_sessions(second_connection: Callable[[], Connection]) -> int:
+    """As a restart of the server does to the pool, but for one database."""
+    ended = second_connection().execute(
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()"
+    )
+    return ended.rowcount
+
+
+@pytest.mark.usefixtures("table")
+def test_a_transaction_is_committed_at_its_end_and_rolled_back_by_an_exception(database: Database) -> None:
+    with database.transaction() as connection:
+        add(connection)
+
+    def work() -> None:
+        with database.transaction() as connection:
+            add(connection)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert count(database) == 1
+
+
+@pytest.mark.usefixtures("table")
+def test_each_statement_alone_is_committed_at_once(
+    database: Database, second_connection: Callable[[], Connection]
+) -> None:
+    with database.statement() as connection:
+        add(connection)
+        assert second_connection().execute("select n from counter where id = 1").fetchone() == {"n": 1}
+
+
+def test_transactions_are_read_committed_and_limited_whatever_the_server_says(database: Database) -> None:
+    with database.statement() as connection:
+        connection.execute("set default_transaction_isolation = 'serializable'")
+        with connection.transaction():
+            shown = {
+                name: connection.execute(f"select current_setting('{name}') as value".encode()).fetchone()["value"]
+                for name in ("transaction_isolation", "statement_timeout", "lock_timeout")
+            }
+        connection.execute("reset default_transaction_isolation")
+    assert shown == {"transaction_isolation": "read committed", "statement_timeout": "15s", "lock_timeout": "10s"}
+
+
+@pytest.mark.usefixtures("table")
+def test_connections_that_broke_in_the_pool_are_not_noticed(
+    database: Database, second_connection: Callable[[], Connection]
+) -> None:
+    with database.statement(), database.statement(), database.statement():
+        pass
+    assert end_other_sessions(second_connection) >= 3
+    for _ in range(4):
+        assert count(database) == 0
+
+
+@pytest.mark.usefixtures("table")
+def test_a_connection_lost_in_a_transaction_is_an_unavailable_database_and_the_next_one_works(
+    database: Database, second_connection: Callable[[], Connection]
+) -> None:
+    def work() -> None:
+        with database.transaction() as connection:
+            add(connection)
+            end_other_sessions(second_connection)
+            add(connection)
+
+    with pytest.raises(DatabaseUnavailable):
+        work()
+    assert count(database) == 0
+
+
+@pytest.mark.usefixtures("table")
+def test_retrying_runs_a_transaction_again_when_its_connection_is_lost_but_only_once(
+    database: Database, second_connection: Callable[[], Connection]
+) -> None:
+    losses = [1]
+    runs = []
+
+    def work(connection: Connection) -> str:
+        runs.append(connection.info.backend_pid)
+        add(connection)
+        if losses:
+            losses.pop()
+            end_other_sessions(second_connection)
+        add(connection)
+        return "done"
+
+    assert database.retrying(work) == "done"
+    assert len(set(runs)) == 2
+    assert count(database) == 2
+    losses[:] = [1, 1]
+    with pytest.raises(DatabaseUnavailable):
+        database.retrying(work)
+    assert count(database) == 2
+
+
+@pytest.mark.usefixtures("table")
+def test_a_connection_lost_in_the_commit_is_not_tried_again(
+    database: Database, second_connection: Callable[[], Connection]
+) -> None:
+    runs = []
+
+    def work(connection: Connection) -> None:
+        runs.append(1)
+        add(connection)
+        end_other_sessions(second_connection)
+
+    with pytest.raises(DatabaseUnavailable):
+        database.retrying(work)
+    assert runs == [1]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_deadlock_is_run_again_until_it_succeeds(database: Database) -> None:
+    both = threading.Barrier(2)
+    runs: list[int] = []
+
+    def work(connection: Connection, first: int, second: int) -> None:
+        runs.append(first)
+        connection.execute("update counter set n = n + 1 where id = %s", [first])
+        if len(runs) <= 2:
+            both.wait(10)
+        connection.execute("update counter set n = n + 1 where id = %s", [second])
+
+    threads = [threading.Thread(target=database.retrying, args=(work, *order)) for order in ((1, 2), (2, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(runs) >= 3, "there was no deadlock"
+    assert count(database) == 2
+
+
+def test_serialization_failures_without_end_are_given_up(database: Database) -> None:
+    def work(connection: Connection) -> None:
+        connection.execute("do $$ begin raise sqlstate '40001' using message = 'again'; end $$")
+
+    with pytest.raises(DatabaseUnavailable, match="collisions in a row: again"):
+        database.retrying(work)
+
+
+def test_a_faulty_statement_is_no_outage(database: Database) -> None:
+    with pytest.raises(errors.UndefinedTable):
+        database.retrying(lambda connection: connection.execute("select from nowhere"))
+
+
+def test_a_statement_without_end_is_ended_by_the_server(pg_uri: str) -> None:
+    # What the connection string says has the last word.
+    with (
+        Database.open(pg_uri + " options='-c statement_timeout=50'") as database,
+        pytest.raises(DatabaseUnavailable, match="statement timeout"),
+        database.transaction() as connection,
+    ):
+        connection.execute("select pg_sleep(600)")
+
+
+def test_a_silent_server_cannot_hold_a_call(own_postgres: Callable[[], Any]) -> None:
+    server = own_postgres()
+    with Database.open(server.uri) as database:
+        frozen, overdue = threading.Event(), threading.Event()
+
+        def call(connection: Connection) -> None:
+            server.freeze()
+            frozen.set()
+            connection.execute("select 1")
+
+        def wait() -> None:
+            with pytest.raises(DatabaseUnavailable, match="no answer within"), database.transaction() as connection:
+                call(connection)
+            overdue.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        frozen.wait()
+        assert not overdue.is_set()
+        while thread.is_alive():
+            # The watchdog looks at the clock that it is told, so that nobody has to wait for it here.
+            database.watchdog.look(time.monotonic() + 31)
+            thread.join(0.01)
+        assert overdue.is_set()
+        server.thaw()
+        with database.transaction() as connection:
+            assert connection.execute("select 1 as one").fetchone() == {"one": 1}
+
+
+def ask_until_it_fails(database: Database) -> None:
+    while True:  # a killed server's other processes may answer for a moment
+        database.retrying(add, 0)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_after_an_outage_everything_works_without_a_restart(own_postgres: Callable[[], Any], how: str) -> None:
+    server = own_postgres()
+    with Database.open(server.uri) as database:
+        with database.transaction() as connection:
+            connection.execute("create table counter (id int, n int)")
+            connection.execute("insert into counter values (1, 0)")
+        getattr(server, how)()
+        for _ in range(2):
+            with pytest.raises(DatabaseUnavailable, match="the database 'arkqueue' at"):
+                ask_until_it_fails(database)
+        server.start()
+        database.retrying(add)
+        assert count(database) == 1
+
+
+def test_an_unreachable_server_is_no_fault_at_the_opening(home: Any) -> None:
+    with Database.open(f"host={home} dbname=nothing") as database:
+        with pytest.raises(DatabaseUnavailable, match=r"the database 'nothing' at .*No such file"):
+            database.connect()
+        with pytest.raises(DatabaseUnavailable, match="No such file"), database.transaction():
+            pass
+
+
+def test_a_faulty_connection_string_is_refused_without_showing_it() -> None:
+    with pytest.raises(ArkqueueError, match="the connection string of the database: is faulty"):
+        Database.open("postgres//secret@nowhere")
+
+
+def test_behind_a_pooler_nothing_is_kept_in_the_session(pg_uri: str) -> None:
+    with Database.open(pg_uri, pooler=True, direct=pg_uri) as database:
+        with database.transaction() as connection:
+            assert connection.prepare_threshold is None
+            assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "15s"}
+        with database.statement() as connection:
+            assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "0"}
+        with database.connect() as direct:
+            assert direct.execute("show statement_timeout").fetchone() == {"statement_timeout": "15s"}
+
+
+def test_a_longer_transaction_may_be_asked_for(database: Database) -> None:
+    with database.transaction(timeout=600) as connection:
+        assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "10min"}
+
+
+def test_all_connections_busy_is_said_so(pg_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arkqueue.db.connections.CHECKOUT_TIMEOUT", 0.2)
+    with (
+        Database.open(pg_uri, size=1) as database,
+        database.statement(),
+        pytest.raises(DatabaseUnavailable, match="all 1 connections are busy"),
+        database.statement(),
+    ):
+        pass
+
+
+def test_a_database_of_another_name_is_told(pg_uri: str) -> None:
+    with (
+        Database.open(psycopg.conninfo.make_conninfo(pg_uri, dbname="nowhere")) as database,
+        pytest.raises(DatabaseUnavailable, match='database "nowhere" does not exist'),
+        database.statement(),
+    ):
+        pass

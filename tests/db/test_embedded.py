@@ -1,0 +1,247 @@
+"""The embedded server: made, shared, adopted, started again, stopped by the last; and what it says when it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from arkqueue.db.embedded import Embedded, _diagnose
+from arkqueue.errors import ArkqueueError
+
+
+def answers(server: Embedded) -> bool:
+    with psycopg.connect(server.uri, connect_timeout=10) as connection:
+        return connection.execute("select 1").fetchone() == (1,)
+
+
+def test_a_new_home_folder_gets_a_server_that_only_its_owner_can_reach(home: Path) -> None:
+    server = Embedded.open(home)
+    try:
+        assert answers(server)
+        with psycopg.connect(server.uri) as connection:
+            shown = {
+                name: connection.execute(f"show {name}".encode()).fetchone()[0]
+                for name in (
+                    "listen_addresses",
+                    "fsync",
+                    "synchronous_commit",
+                    "full_page_writes",
+                    "password_encryption",
+                )
+            }
+            rules = connection.execute("select distinct auth_method from pg_hba_file_rules").fetchall()
+        assert shown == {
+            "listen_addresses": "",
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "full_page_writes": "on",
+            "password_encryption": "scram-sha-256",
+        }
+        assert rules == [("scram-sha-256",)]
+        folder = home / "postgres"
+        assert stat.S_IMODE((folder / "socket").stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "pgpass").stat().st_mode) == 0o600
+        assert (folder / "pgpass").read_text().strip().rpartition(":")[2] not in server.uri
+        assert not home.stat().st_mode & stat.S_IRWXO
+    finally:
+        server.close()
+    assert server.pid is None
+
+
+def test_without_the_password_nobody_gets_in(home: Path) -> None:
+    server = Embedded.open(home, durable=False)
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(server.uri, passfile="/dev/null", connect_timeout=10)
+    server.close()
+
+
+def test_the_psql_command_line_works_as_printed(home: Path) -> None:
+    server = Embedded.open(home, durable=False)
+    said = subprocess.run(f"{server.psql} -Atc 'select 6*7'", shell=True, capture_output=True, text=True, check=True)
+    assert said.stdout == "42\n"
+    server.close()
+
+
+def test_the_last_to_leave_stops_it(home: Path) -> None:
+    first, second = Embedded.open(home, durable=False), Embedded.open(home, durable=False)
+    pid = first.pid
+    first.close()
+    assert second.pid == pid
+    assert answers(second)
+    second.close()
+    assert second.pid is None
+
+
+def test_another_process_keeps_its_database(home: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from arkqueue.db.embedded import Embedded
+server = Embedded.open(Path(sys.argv[1]), durable=False)
+print(server.pid, flush=True)
+sys.stdin.read()
+"""
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdin
+    assert other.stdout
+    with other:
+        pid = int(other.stdout.readline())
+        ours = Embedded.open(home, durable=False)
+        assert ours.pid == pid
+        ours.close()
+        assert Embedded(home).pid == pid
+        with pytest.raises(ArkqueueError, match="used by another process"):
+            Embedded(home).destroy()
+        # It ends without a goodbye; its server is adopted, and stopped by the adopter.
+        other.kill()
+        other.wait()
+        assert Embedded(home).pid == pid
+        adopted = Embedded.open(home, durable=False)
+        assert adopted.pid == pid
+        assert answers(adopted)
+        adopted.close()
+        assert adopted.pid is None
+
+
+def test_two_that_start_at_once_share_one_server(home: Path) -> None:
+    servers: list[Embedded] = []
+    threads = [threading.Thread(target=lambda: servers.append(Embedded.open(home, durable=False))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({server.pid for server in servers}) == 1
+    assert len(servers) == 3
+    for server in servers:
+        server.close()
+    assert servers[0].pid is None
+
+
+def test_what_was_committed_survives_a_killed_server(own_postgres: Callable[[], Embedded]) -> None:
+    server = own_postgres()
+    with psycopg.connect(server.uri) as connection:
+        connection.execute("create table kept (n int)")
+        connection.execute("insert into kept values (1)")
+    server.kill()  # type: ignore[attr-defined]
+    server.start()
+    with psycopg.connect(server.uri) as connection:
+        assert connection.execute("select n from kept").fetchall() == [(1,)]
+
+
+def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_the_start(home: Path) -> None:
+    server = Embedded.open(home, durable=False)
+    data, socket = home / "postgres" / "data", home / "postgres" / "socket"
+    left = (data / "postmaster.pid").read_text().splitlines()
+    owner = data.stat()
+    server.stop()
+    # What a machine that lost power leaves; a process of the same user has the number now.
+    with subprocess.Popen(["sleep", "600"], user=owner.st_uid if os.geteuid() == 0 else None) as other:
+        left[0] = str(other.pid)
+        for path in (data / "postmaster.pid", socket / ".s.PGSQL.5432.lock"):
+            path.write_text("\n".join(left) + "\n")
+            os.chown(path, owner.st_uid, owner.st_gid)
+        assert server.pid is None
+        server.start()
+        assert answers(server)
+        assert other.poll() is None
+        other.kill()
+    server.close()
+
+
+def test_an_interrupted_initdb_leaves_nothing_half(home: Path) -> None:
+    (home / "postgres" / "data.new").mkdir(parents=True)
+    (home / "postgres" / "data.new" / "PG_VERSION").write_text("18\n")
+    server = Embedded.open(home, durable=False)
+    assert answers(server)
+    server.close()
+
+
+@pytest.fixture
+def deep_home() -> Iterator[Path]:
+    top = Path("/tmp") / f"arkqueue-deep-{os.getpid()}"
+    home = top / ("x" * 60) / ("y" * 60)
+    home.mkdir(parents=True)
+    yield home
+    Embedded(home).destroy()
+    shutil.rmtree(top)
+
+
+def test_a_long_path_gets_its_socket_in_a_short_folder_that_goes_with_the_server(deep_home: Path) -> None:
+    server = Embedded.open(deep_home, durable=False)
+    place = deep_home / "postgres" / "socket"
+    short = place.resolve()
+    assert short != place
+    assert stat.S_IMODE(short.stat().st_mode) == 0o700
+    assert answers(server)
+    server.close()
+    assert not short.exists()
+    assert not place.is_symlink()
+    # A reboot that emptied the temporary folders leaves a link to nothing.
+    place.symlink_to(short)
+    server.start()
+    assert answers(server)
+    server.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another account")
+def test_a_home_folder_inside_a_private_one_of_roots_works_too(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    server = Embedded.open(private / "home", durable=False)
+    place = (private / "home" / "postgres").resolve()
+    assert answers(server)
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    server.destroy()
+    assert not place.exists()
+
+
+def test_a_data_folder_of_another_version_is_refused(home: Path) -> None:
+    server = Embedded.open(home, durable=False)
+    server.close()
+    (home / "postgres" / "data" / "PG_VERSION").write_text("12\n")
+    with pytest.raises(ArkqueueError, match=r"was made by PostgreSQL 12, but the installed wheel has only"):
+        Embedded.open(home, durable=False)
+
+
+def test_a_server_that_cannot_start_says_why_and_keeps_nobody_in_its_list(home: Path) -> None:
+    server = Embedded.open(home, durable=False)
+    server.close()
+    (home / "postgres" / "custom.conf").write_text("shared_buffers = nonsense\n")
+    (home / "postgres" / "custom.conf").chmod(0o644)
+    with pytest.raises(ArkqueueError, match=r"cannot be started: .*configuration file .*custom.conf"):
+        server.start()
+    (home / "postgres" / "custom.conf").unlink()
+    server.start()
+    server.close()
+    assert server.pid is None
+
+
+def test_a_home_that_is_a_file_is_refused_plainly(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ArkqueueError, match="Choose another home"):
+        Embedded.open(tmp_path / "file" / "home")
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("FATAL:  could not write lock file: No space left on device", "disk is full"),
+        ('initdb: error: could not change permissions of directory "x": Operation not permitted', "local disk"),
+        ('FATAL:  data directory "x" has wrong ownership', "as the user that made"),
+    ],
+)
+def test_known_faults_come_with_their_remedy(said: str, remedy: str) -> None:
+    fault, answer = _diagnose(f"waiting for server to start\n{said}\npg_ctl: could not start server\n")
+    assert fault == said
+    assert remedy in answer

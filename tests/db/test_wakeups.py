@@ -1,0 +1,193 @@
+"""Wake-ups: at once in the own process, soon in the others, everybody's after a gap, and never an error to a caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from arkqueue.db import wakeups as module
+from arkqueue.db.connections import Connection, Database
+from arkqueue.db.wakeups import Wakeups
+
+LONG = 60.0
+"""Seconds that only a failing test waits."""
+
+
+@contextmanager
+def wakeups_of(uri: str) -> Iterator[Wakeups]:
+    """The wake-ups of another process would differ in nothing: each has its own connections."""
+    with Database.open(uri) as database:
+        wakeups = Wakeups(database)
+        try:
+            yield wakeups
+        finally:
+            wakeups.close()
+
+
+@pytest.fixture
+def ours(pg_uri: str) -> Iterator[Wakeups]:
+    with wakeups_of(pg_uri) as wakeups:
+        assert wakeups.listening.wait(LONG)
+        yield wakeups
+
+
+@pytest.fixture
+def theirs(pg_uri: str) -> Iterator[Wakeups]:
+    with wakeups_of(pg_uri) as wakeups:
+        assert wakeups.listening.wait(LONG)
+        yield wakeups
+
+
+def test_a_bell_rings_in_another_process(ours: Wakeups, theirs: Wakeups) -> None:
+    bell, other = theirs.bell("ready"), theirs.bell("cancel")
+    ours.wake("ready")
+    assert bell.wait(LONG)
+    assert not other.wait(0)
+    assert not bell.wait(0), "a wait clears the bell"
+
+
+def test_a_bell_may_listen_to_several_topics(ours: Wakeups, theirs: Wakeups) -> None:
+    bell = theirs.bell("look", "schedule")
+    ours.wake("schedule")
+    assert bell.wait(LONG)
+    ours.wake("look")
+    assert bell.wait(LONG)
+
+
+def test_the_own_process_hears_at_once_and_only_once(ours: Wakeups, theirs: Wakeups) -> None:
+    bell, far, end = ours.bell("ready"), theirs.bell("ready"), ours.bell("end")
+    ours.wake("ready")
+    assert bell.wait(0)
+    assert far.wait(LONG)
+    theirs.wake("end")
+    # NOTIFYs arrive in the order of their commits: what we sent ourselves has come back before this one.
+    assert end.wait(LONG)
+    assert not bell.wait(0)
+
+
+def test_what_is_said_in_a_hurry_is_sent_together(
+    ours: Wakeups, theirs: Wakeups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+    send = Wakeups._send_next
+
+    def count(self: Wakeups, connection: Connection) -> bool:
+        sent.append(1)
+        return send(self, connection)
+
+    monkeypatch.setattr(module, "INTERVAL", 0.2)
+    monkeypatch.setattr(Wakeups, "_send_next", count)
+    bell = theirs.bell("last")
+    for _ in range(1000):
+        ours.wake("ready")
+    ours.wake("last")
+    assert bell.wait(LONG)
+    assert len(sent) < 20
+
+
+def test_a_forgotten_bell_is_forgotten(ours: Wakeups) -> None:
+    bell = ours.bell("ready")
+    assert len(ours._bells) == 1
+    del bell
+    assert len(ours._bells) == 0
+
+
+def test_a_listener_that_was_cut_off_comes_back_and_rings_every_bell(
+    ours: Wakeups, second_connection: Callable[[], Connection]
+) -> None:
+    bell, other = ours.bell("ready"), ours.bell("whatever")
+    second_connection().execute(
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()"
+    )
+    assert bell.wait(LONG)
+    assert other.wait(LONG)
+    assert ours.listening.wait(LONG)
+
+
+def test_a_listener_that_hears_nothing_although_connected_connects_anew(
+    ours: Wakeups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As behind a pooler, which takes the LISTEN and gives the session to somebody else.
+    monkeypatch.setattr(module, "PING", 0.05)
+    monkeypatch.setattr(module, "CHANNEL", "elsewhere")
+    bell = ours.bell("ready")
+    assert bell.wait(LONG)
+
+
+def test_a_listener_in_silence_stays_connected_while_its_ping_comes_back(
+    pg_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pings = threading.Semaphore(0)
+    post = Wakeups._post
+
+    def count(self: Wakeups, topics: tuple[str, ...]) -> None:
+        post(self, topics)
+        pings.release()
+
+    monkeypatch.setattr(Wakeups, "_post", count)
+    with wakeups_of(pg_uri) as wakeups:
+        assert wakeups.listening.wait(LONG)
+        listener = wakeups._connections["listener"]
+        with monkeypatch.context() as quick:
+            quick.setattr(module, "PING", 0.5)
+            wakeups.wake("begin")
+            for _ in range(3):
+                assert pings.acquire(timeout=LONG)
+        assert wakeups._connections["listener"] is listener
+
+
+def test_while_the_database_is_away_nobody_is_held_and_afterwards_wake_ups_arrive(
+    own_postgres: Callable[[], Any],
+) -> None:
+    server = own_postgres()
+    with wakeups_of(server.uri) as near, wakeups_of(server.uri) as far:
+        assert near.listening.wait(LONG)
+        assert far.listening.wait(LONG)
+        bell = far.bell("gap")
+        server.stop()
+        for n in range(3 * module.MOST_PENDING):
+            near.wake(f"log {n}")
+        server.start()
+        assert bell.wait(LONG), "everything rings after a gap"
+        assert near.listening.wait(LONG)
+        assert far.listening.wait(LONG)
+        bell, done = far.bell("ready"), threading.Event()
+        bell.wait(0)
+        while not done.is_set():
+            near.wake("ready")
+            if bell.wait(1.0):
+                done.set()
+
+
+def test_closing_leaves_no_thread_even_when_the_database_is_away(own_postgres: Callable[[], Any]) -> None:
+    server = own_postgres()
+    before = set(threading.enumerate())
+    with wakeups_of(server.uri) as wakeups:
+        assert wakeups.listening.wait(LONG)
+        server.stop()
+        wakeups.wake("ready")
+    assert set(threading.enumerate()) <= before
+
+
+def test_no_bell_is_missed_between_waits(ours: Wakeups, theirs: Wakeups) -> None:
+    bell, answer = theirs.bell("ping"), ours.bell("pong")
+    stop = threading.Event()
+
+    def echo() -> None:
+        while not stop.is_set():
+            if bell.wait(LONG):
+                theirs.wake("pong")
+
+    thread = threading.Thread(target=echo)
+    thread.start()
+    for _ in range(50):
+        ours.wake("ping")
+        assert answer.wait(LONG)
+    stop.set()
+    ours.wake("ping")
+    thread.join()
