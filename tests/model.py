@@ -1,0 +1,800 @@
+"""The rules of order, a second time: a plain model of one archive in memory (design 5, decision 0001).
+
+It is beside the real queue in ``tests/db/test_model.py``, where both must agree on every task after every step. So it shares nothing with the queue but the
+words (``arkqueue.model``) and the table of states; it has no SQL, no counters and no indices: every question is answered by looking at everything. Slow and
+plain is the point. It knows no time: that a delay is over or a lease has lapsed is told to it.
+
+Ordered as things happen: plan, follow (what a step sets off), attempts, a person's verbs, what is seen, and the invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from typing import NamedTuple
+
+from arkqueue.model import COMMIT, REPORT, Cancels, Depends, EdgeKind, End, TaskDefinition, Trigger, When, Workflow
+from arkqueue.states import SETTLED, Circumstances, Event, State, move, verdict
+
+
+class Place(NamedTuple):
+    """Where a run stands in its branch (design 5.11)."""
+
+    number: int
+    run: int
+
+
+class RunKey(NamedTuple):
+    branch: str
+    number: int
+    run: int
+
+
+class Key(NamedTuple):
+    """A task's name in full."""
+
+    branch: str
+    number: int
+    run: int
+    name: str
+
+    @property
+    def run_key(self) -> RunKey:
+        return RunKey(self.branch, self.number, self.run)
+
+
+class Reason(StrEnum):
+    """Why a verb is refused."""
+
+    STATE = "the task's state forbids it"
+    IMPLICIT = "COMMIT, REPORT and the gates of PREV:* are nobody's to stop"
+    STARTED = "later tasks have started on the strength of it"
+    SUPERSEDED = "a later task has superseded it"
+    BLOCKED = "what it needs inside its run is bad; that one is to be retried"
+    CANCELING = "it is being canceled"
+    MISSING = "what it depends on has not completed at that revision"
+    UNSETTLED = "the run is not settled"
+    NOTHING = "there is nothing to do"
+    FAULTY = "the definition has faults"
+    GONE = "the run is deleted, the commit dropped, or the branch deleted"
+    UNKNOWN = "no such revision, run or task"
+
+
+class Refused(Exception):
+    def __init__(self, reason: Reason, *tasks: Key) -> None:
+        self.reason, self.tasks = reason, tasks
+        super().__init__(f"{reason}: {', '.join(map(str, tasks))}" if tasks else str(reason))
+
+
+class Cause(StrEnum):
+    """Who canceled a task."""
+
+    PERSON = "person"
+    SUPERSEDED = "superseded"
+    DROPPED = "dropped"
+
+
+class Kind(StrEnum):
+    """What an edge is for; all wait alike."""
+
+    DECLARED = "declared"
+    IMPLICIT = "implicit"
+    """From a run's COMMIT to its tasks, and from those to REPORT."""
+    EXCLUSIVE = "exclusive"
+    STOPPING = "stopping"
+    """From a victim that was running to what cancels it."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    branch: str
+    place: Place
+    trigger: Trigger
+    workflow: Workflow
+    tasks: dict[str, Task] = field(default_factory=dict)
+    deleted: bool = False
+    canceled: bool = False
+    """A person canceled the run as a whole."""
+    dropped: bool = False
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.branch, *self.place)
+
+    @property
+    def own(self) -> list[Task]:
+        """The tasks that the workflow names, in the order of the file: what verbs on a run act on."""
+        return [task for task in self.tasks.values() if not task.implicit]
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    live: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    run: Run
+    definition: TaskDefinition
+    order: int
+    """The place in the run's file order."""
+    state: State = State.WAITING
+    root: Task | None = None
+    cause: Cause | None = None
+    superseded_by: Task | None = None
+    waived: bool = False
+    as_completed: bool = False
+    fired: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+    failures: int = 0
+    deferrals: int = 0
+    losses: int = 0
+    stop: str | None = None
+    stop_by: Task | None = None
+    retried: bool = False
+    """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def key(self) -> Key:
+        return Key(*self.run.key, self.name)
+
+    @property
+    def settled(self) -> bool:
+        return self.state in SETTLED
+
+    @property
+    def bad(self) -> bool:
+        return self.settled and self.state is not State.COMPLETED
+
+    @property
+    def is_star(self) -> bool:
+        """A gate of ``PREV:*``; no task of a file can have its name."""
+        return self.name.startswith("PREV:*")
+
+    @property
+    def implicit(self) -> bool:
+        return self.name in (COMMIT, REPORT) or self.is_star
+
+    @property
+    def is_gate(self) -> bool:
+        return self.implicit or self.definition.is_gate
+
+
+@dataclass(slots=True, eq=False)
+class Edge:
+    source: Task
+    target: Task
+    kind: Kind
+    when: When
+    met: bool = False
+    attempt: Attempt | None = None
+    """Of a stopping edge: the attempt that must be gone."""
+
+    @property
+    def crossing(self) -> bool:
+        return self.source.run is not self.target.run
+
+
+class Seen(NamedTuple):
+    """What is compared of a task."""
+
+    state: State
+    root: str | None
+    stop: str | None
+
+
+Changes = dict[Key, tuple[State | None, State]]
+
+
+class Model:
+    """One archive. Every verb returns the tasks whose state it changed, with the state before and after, or raises ``Refused`` and changes nothing."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.edges: list[Edge] = []
+        self.deleted_branches: set[str] = set()
+
+    # ------------------------------------------------------------------------------------------------------------------ looking around
+
+    def on_branch(self, branch: str) -> list[Run]:
+        """The branch's runs in order of (number, run)."""
+        return sorted((run for run in self.runs if run.branch == branch), key=lambda run: run.place)
+
+    def commit_runs(self, branch: str) -> list[Run]:
+        return [run for run in self.on_branch(branch) if run.trigger is Trigger.COMMIT]
+
+    def tasks(self) -> Iterator[Task]:
+        for run in self.runs:
+            yield from run.tasks.values()
+
+    def task(self, key: Key) -> Task:
+        return self.run(key.run_key).tasks[key.name]
+
+    def run(self, key: RunKey) -> Run:
+        return next(run for run in self.runs if run.key == key)
+
+    def nearest(self, name: str, run: Run) -> Task | None:
+        """``PREV:name`` as seen from the run (design 5.7)."""
+        having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place < run.place and name in r.tasks]
+        return having[-1] if having else None
+
+    def into(self, task: Task) -> list[Edge]:
+        return [edge for edge in self.edges if edge.target is task]
+
+    def out_of(self, task: Task) -> list[Edge]:
+        return [edge for edge in self.edges if edge.source is task]
+
+    def unmet(self, task: Task) -> list[Edge]:
+        return [edge for edge in self.into(task) if not edge.met]
+
+    # -------------------------------------------------------------------------------------------------------------------------- plan
+
+    def baseline(self, branch: str, number: int) -> Changes:
+        """The revision at which watching began: a completed COMMIT and no other task (design 2)."""
+        before = self.states()
+        run = Run(branch, Place(number, 1), Trigger.COMMIT, Workflow())
+        run.tasks[COMMIT] = Task(run, TaskDefinition(COMMIT), 0, State.COMPLETED)
+        self.runs.append(run)
+        return self._follow(before)
+
+    def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str] = ()) -> Changes:
+        """Plan the commit run of a new revision."""
+        if branch in self.deleted_branches:
+            raise Refused(Reason.GONE)
+        if any(run.place.number >= number for run in self.on_branch(branch)):
+            raise Refused(Reason.UNKNOWN)
+        before = self.states()
+        changed = frozenset(changed)
+        run = Run(branch, Place(number, 1), Trigger.COMMIT, workflow)
+        chosen = [task for task in workflow.tasks if not workflow.faults and _exists(task, run, changed)]
+        earlier = self.commit_runs(branch)
+        self._plan(run, chosen)
+        for other in self.on_branch(branch):
+            if other.place < run.place and (other is earlier[-1] or other.trigger is not Trigger.COMMIT):
+                for task in other.own:
+                    if task.definition.exclusive and not task.settled and not self._holds_a_gate(task):
+                        self._edge(task, run.tasks[COMMIT], When.SETTLED, Kind.EXCLUSIVE)
+        return self._follow(before)
+
+    def trigger(
+        self,
+        branch: str,
+        number: int,
+        names: Iterable[str] | None = None,
+        force: bool = False,
+        trigger: Trigger = Trigger.MANUAL,
+    ) -> Changes:
+        """Plan a further run of a revision, right after those that it has (design 5.11, 5.18)."""
+        siblings = [run for run in self.on_branch(branch) if run.place.number == number]
+        if not siblings:
+            raise Refused(Reason.UNKNOWN)
+        if branch in self.deleted_branches or siblings[0].dropped:
+            raise Refused(Reason.GONE)
+        workflow = siblings[0].workflow
+        if workflow.faults:
+            raise Refused(Reason.FAULTY)
+        before = self.states()
+        run = Run(branch, Place(number, siblings[-1].place.run + 1), trigger, workflow)
+        chosen = [task for task in workflow.tasks if _exists(task, run, None) and (names is None or task.name in names)]
+        if names is not None and set(names) != {task.name for task in chosen}:
+            raise Refused(Reason.UNKNOWN)
+        if not chosen:
+            raise Refused(Reason.NOTHING)
+        missing = {
+            wish.task
+            for task in chosen
+            for wish in task.depends
+            if not wish.previous and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
+            if not any(r.tasks[wish.task].state is State.COMPLETED for r in siblings if wish.task in r.tasks)
+        }
+        if missing:
+            raise Refused(Reason.MISSING, *(Key(*run.key, name) for name in sorted(missing)))
+        by = [canceler for task in chosen for canceler in self._superseders(run, task.name, started=False)]
+        if by and not force:
+            raise Refused(Reason.SUPERSEDED, *(canceler.key for canceler in by))
+        self._plan(run, chosen)
+        gates = [
+            r.tasks[COMMIT] for r in self.commit_runs(branch) if r.place > run.place and not r.tasks[COMMIT].settled
+        ]
+        if gates:
+            for task in run.own:
+                if task.definition.exclusive:
+                    self._edge(task, gates[0], When.SETTLED, Kind.EXCLUSIVE)
+        return self._follow(before)
+
+    def _plan(self, run: Run, chosen: list[TaskDefinition]) -> None:
+        """COMMIT, the chosen tasks and REPORT, with their edges."""
+        self.runs.append(run)
+        extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
+        definitions = [TaskDefinition(COMMIT) if run.workflow.faults else extended, *chosen, TaskDefinition(REPORT)]
+        for order, definition in enumerate(definitions):
+            run.tasks[definition.name] = Task(run, definition, order)
+        commit, report = run.tasks[COMMIT], run.tasks[REPORT]
+        if previous := self.nearest(COMMIT, run):
+            self._edge(previous, commit, When.COMPLETED)
+        for task in list(run.tasks.values()):
+            for wish in task.definition.depends:
+                if source := self._source(run, task, wish):
+                    self._edge(source, task, When.COMPLETED if source.is_star else wish.when)
+        for task in run.own:
+            self._edge(commit, task, When.COMPLETED, Kind.IMPLICIT)
+        for task in (commit, *run.own):
+            self._edge(task, report, When.SETTLED, Kind.IMPLICIT)
+        exclusive = [task for task in self._in_order(run) if task.definition.exclusive]
+        for first, second in pairwise(exclusive):
+            self._edge(first, second, When.SETTLED, Kind.EXCLUSIVE)
+
+    def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
+        """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
+        if wish.task == "*":
+            return self._star(run, wish.when)
+        name = wish.task or task.name
+        if wish.previous:
+            return self.nearest(name, run)
+        if name in run.tasks:
+            return run.tasks[name]
+        if name in _names(run.workflow.tasks) and run.trigger is Trigger.COMMIT:
+            return self.nearest(name, run)
+        return None
+
+    def _star(self, run: Run, when: When) -> Task:
+        """The run's gate for ``PREV:*``, made when first asked for."""
+        name = "PREV:*" if when is When.COMPLETED else "PREV:*:settled"
+        if name not in run.tasks:
+            gate = run.tasks[name] = Task(run, TaskDefinition(name), 0)
+            names = {
+                task.name
+                for r in self.on_branch(run.branch)
+                if r.place < run.place
+                for task in r.tasks.values()
+                if not task.is_star
+            }
+            for other in sorted(names - {REPORT}):
+                source = self.nearest(other, run)
+                assert source
+                self._edge(source, gate, when)
+        return run.tasks[name]
+
+    def _in_order(self, run: Run) -> list[Task]:
+        """The run's tasks in the graph's order, ties in the order of the file."""
+        done: list[Task] = []
+        while left := [task for task in run.own if task not in done]:
+            sources = {
+                task: [e.source for e in self.into(task) if not e.crossing and not e.source.implicit] for task in left
+            }
+            done.append(next(task for task in left if all(source in done for source in sources[task])))
+        return done
+
+    def _edge(
+        self, source: Task, target: Task, when: When, kind: Kind = Kind.DECLARED, attempt: Attempt | None = None
+    ) -> None:
+        self.edges.append(Edge(source, target, kind, when, attempt=attempt))
+
+    def _holds_a_gate(self, task: Task) -> bool:
+        return any(edge.kind is Kind.EXCLUSIVE and edge.crossing for edge in self.out_of(task))
+
+    def _superseders(self, run: Run, name: str, started: bool) -> list[Task]:
+        """The tasks of later runs that have fired a ``cancels`` which means this task (design 5.11)."""
+        return [
+            task
+            for later in self.on_branch(run.branch)
+            if later.place > run.place
+            for task in later.tasks.values()
+            if task.fired
+            for entry in task.definition.cancels
+            if entry.previous and (entry.task or task.name) == name and not (entry.only_unstarted and started)
+        ]
+
+    # ------------------------------------------------------------------------------------------------------------------------ follow
+
+    def _follow(self, before: Mapping[Key, State]) -> Changes:
+        """What a step sets off, round by round until nothing moves (decision 0001, point 3)."""
+        while self._meet() | self._skip() | self._enter():
+            pass
+        after = self.states()
+        return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
+
+    def _meet(self) -> bool:
+        met = [edge for edge in self.edges if not edge.met and satisfied(edge)]
+        for edge in met:
+            edge.met = True
+        return bool(met)
+
+    def _skip(self) -> bool:
+        """One level: what hangs on a task that was bad when the round began; the first root in the order of the file is stored."""
+        roots: dict[Task, list[Task]] = {}
+        for edge in self.edges:
+            if skips(edge) and edge.target.state is State.WAITING:
+                roots.setdefault(edge.target, []).append(edge.source.root or edge.source)
+        for task, found in roots.items():
+            task.state, task.root = move(task.state, Event.SKIP), _first(found)
+        return bool(roots)
+
+    def _enter(self) -> bool:
+        unmet = {edge.target for edge in self.edges if not edge.met}
+        entering = [task for task in self.tasks() if task.state is State.WAITING and task not in unmet]
+        for canceler in entering:
+            for entry in canceler.definition.cancels:
+                if entry.previous:
+                    canceler.fired = True
+                    self._fire(canceler, entry, self._earlier(canceler, entry))
+        for canceler in sorted(entering, key=lambda task: task.order):
+            for entry in canceler.definition.cancels:
+                if not entry.previous and canceler.state is State.WAITING:
+                    canceler.fired = True
+                    assert entry.task
+                    self._fire(canceler, entry, [t for t in canceler.run.tasks.values() if t.name == entry.task])
+        for task in entering:
+            if task.state is State.WAITING and not self.unmet(task):
+                task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
+        return bool(entering)
+
+    def _earlier(self, canceler: Task, entry: Cancels) -> list[Task]:
+        name = entry.task or canceler.name
+        runs = self.on_branch(canceler.run.branch)
+        return [run.tasks[name] for run in runs if run.place < canceler.run.place and name in run.tasks]
+
+    def _fire(self, canceler: Task, entry: Cancels, victims: list[Task]) -> None:
+        for victim in victims:
+            if victim.settled or (entry.only_unstarted and victim.attempts):
+                continue
+            if victim.state is not State.RUNNING:
+                self._cancel(victim, Cause.SUPERSEDED, canceler)
+                continue
+            if victim.stop != "cancel":
+                victim.stop, victim.stop_by = "cancel", canceler
+            self._edge(victim, canceler, When.SETTLED, Kind.STOPPING, victim.attempts[-1])
+
+    def _cancel(self, task: Task, cause: Cause, by: Task | None = None) -> None:
+        task.state, task.cause, task.superseded_by = move(task.state, Event.CANCEL), cause, by
+
+    # ---------------------------------------------------------------------------------------------------------------------- attempts
+
+    def claim(self, key: Key) -> Changes:
+        before = self.states()
+        task = self._in(key, State.READY)
+        task.state = move(task.state, Event.CLAIM)
+        task.attempts.append(Attempt())
+        return self._follow(before)
+
+    def finish(self, key: Key, end: End, exit_code: int | None = None) -> Changes:
+        """The attempt ended; what that means is said by ``states.verdict``."""
+        before = self.states()
+        task = self._in(key, State.RUNNING)
+        definition = task.definition
+        circumstances = Circumstances(
+            task.stop, task.failures, task.deferrals, task.losses, definition.retries, definition.on_lost
+        )
+        event = verdict(end, exit_code, circumstances).event
+        if end is End.LOST:
+            task.losses += 1
+        elif end is End.EXITED and exit_code == 75:
+            task.deferrals += 1
+        elif event in (Event.FAIL, Event.DEFER):
+            task.failures += 1
+        task.state = move(task.state, event)
+        if event is Event.STOP:
+            task.cause = Cause.SUPERSEDED if task.stop_by else Cause.PERSON
+            task.superseded_by = task.stop_by
+        task.stop = task.stop_by = None
+        task.attempts[-1].live = False
+        return self._follow(before)
+
+    def lose(self, key: Key) -> Changes:
+        """The attempt's lease lapsed."""
+        return self.finish(key, End.LOST)
+
+    def hand_back(self, key: Key) -> Changes:
+        """Its task manager shuts down, or stopped it as it was asked to."""
+        return self.finish(key, End.STOPPED)
+
+    def due(self, key: Key) -> Changes:
+        before = self.states()
+        task = self._in(key, State.DEFERRED)
+        task.state = move(task.state, Event.DUE)
+        return self._follow(before)
+
+    # ---------------------------------------------------------------------------------------------------------------- a person's verbs
+
+    def cancel(self, key: Key) -> Changes:
+        before = self.states()
+        self._stop_by_person(self._in(key, State.WAITING, State.READY, State.DEFERRED, State.RUNNING))
+        return self._follow(before)
+
+    def cancel_run(self, key: RunKey) -> Changes:
+        before = self.states()
+        run = self.run(key)
+        tasks = [task for task in run.own if not task.settled]
+        if run.deleted or not tasks:
+            raise Refused(Reason.GONE if run.deleted else Reason.NOTHING)
+        run.canceled = True
+        for task in tasks:
+            self._stop_by_person(task)
+        return self._follow(before)
+
+    def _stop_by_person(self, task: Task) -> None:
+        if task.state is not State.RUNNING:
+            self._cancel(task, Cause.PERSON)
+        elif task.stop != "cancel":
+            task.stop, task.stop_by = "cancel", None
+
+    def restart(self, key: Key) -> Changes:
+        before = self.states()
+        task = self._in(key, State.RUNNING)
+        if task.stop == "cancel":
+            raise Refused(Reason.CANCELING, key)
+        task.stop = "restart"
+        return self._follow(before)
+
+    def retry(self, key: Key, force: bool = False) -> Changes:
+        before = self.states()
+        root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED)
+        if root.state is State.SKIPPED and root.root:
+            raise Refused(Reason.STATE, root.root.key)
+        if by := [edge.source.key for edge in self.into(root) if skips(edge)]:
+            raise Refused(Reason.BLOCKED, *by)
+        reopened, stay = self._judge_again(root)
+        again = [root, *reopened]
+        if not force:
+            if root.cause in (Cause.SUPERSEDED, Cause.DROPPED):
+                raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
+            if by := [c.key for task in again for c in self._superseders(task.run, task.name, bool(task.attempts))]:
+                raise Refused(Reason.SUPERSEDED, *by)
+            if by := [edge.target.key for task in again for edge in self.out_of(task) if _built_upon(edge)]:
+                raise Refused(Reason.STARTED, *by)
+        root.state = move(root.state, Event.RETRY)
+        root.cause = root.superseded_by = None
+        root.waived = root.as_completed = False
+        root.failures = root.deferrals = root.losses = 0
+        root.retried = True
+        self._reopen(reopened, stay, again)
+        return self._follow(before)
+
+    def skip(self, key: Key, as_completed: bool = False) -> Changes:
+        before = self.states()
+        task = self._in(key, State.WAITING, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
+        if not task.settled:
+            task.state = move(task.state, Event.SKIP)
+        task.waived = True
+        if as_completed:
+            task.as_completed = True
+            reopened, stay = self._judge_again(task)
+            self._reopen(reopened, stay, reopened)
+        return self._follow(before)
+
+    def skip_until(self, name: str, branch: str, until: int) -> Changes:
+        """Waive what failed or was rejected, up to a revision, and nothing else (design 5.9)."""
+        before = self.states()
+        for run in self.on_branch(branch):
+            task = run.tasks.get(name)
+            if task and run.place.number <= until and not run.deleted and task.state in (State.FAILED, State.REJECTED):
+                task.waived = True
+        return self._follow(before)
+
+    def delete(self, key: RunKey) -> Changes:
+        before = self.states()
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        if any(not task.settled for task in run.tasks.values() if not task.is_star):
+            raise Refused(Reason.UNSETTLED)
+        run.deleted = True
+        return self._follow(before)
+
+    def rewrite(self, branch: str, dropped: Iterable[int]) -> Changes:
+        """A force-push took these revisions off the branch (design 5.16)."""
+        before = self.states()
+        numbers = set(dropped)
+        for run in self.on_branch(branch):
+            if run.place.number in numbers:
+                self._drop(run)
+        return self._follow(before)
+
+    def delete_branch(self, branch: str) -> Changes:
+        before = self.states()
+        self.deleted_branches.add(branch)
+        for run in self.on_branch(branch):
+            self._drop(run)
+        return self._follow(before)
+
+    def _drop(self, run: Run) -> None:
+        run.dropped = True
+        for task in run.own:
+            if not task.settled and task.state is not State.RUNNING:
+                self._cancel(task, Cause.DROPPED)
+
+    def _judge_again(self, root: Task) -> tuple[list[Task], dict[Task, Task]]:
+        """Of the tasks skipped because of ``root``: those that come back, and those that something else still skips, with their new root."""
+        candidates = [task for task in root.run.tasks.values() if task.state is State.SKIPPED and task.root is root]
+
+        def other_roots(task: Task) -> list[Task]:
+            found = []
+            for edge in self.into(task):
+                if skips(edge) and edge.source is not root:
+                    if edge.source not in candidates:
+                        found.append(edge.source.root or edge.source)
+                    else:
+                        found.extend(other_roots(edge.source))
+            return found
+
+        stay = {task: _first(found) for task in candidates if (found := other_roots(task))}
+        return [task for task in candidates if task not in stay], stay
+
+    def _reopen(self, reopened: list[Task], stay: dict[Task, Task], again: list[Task]) -> None:
+        """Put back to waiting; what hangs on one that will end ``again`` waits for it again, unless its own attempt is under way."""
+        for task, root in stay.items():
+            task.root = root
+        for task in reopened:
+            task.state, task.root, task.retried = move(task.state, Event.REOPEN), None, True
+        for edge in self.edges:
+            if edge.source not in again or edge.crossing or edge.kind is Kind.STOPPING:
+                continue
+            if edge.target.state in (State.RUNNING, State.DEFERRED):
+                continue
+            edge.met = False
+            if edge.target.state is State.READY:
+                edge.target.state = move(edge.target.state, Event.UNMEET)
+
+    def _in(self, key: Key, *states: State) -> Task:
+        """The task, where the verb is possible for it."""
+        task = self.task(key)
+        if task.implicit:
+            raise Refused(Reason.IMPLICIT, key)
+        if task.run.deleted:
+            raise Refused(Reason.GONE, key)
+        if task.state not in states:
+            raise Refused(Reason.STATE, key)
+        return task
+
+    # ---------------------------------------------------------------------------------------------------------------------- what is seen
+
+    def states(self) -> dict[Key, State]:
+        return {task.key: task.state for task in self.tasks()}
+
+    def look(self) -> dict[Key, Seen]:
+        return {task.key: Seen(task.state, task.root.name if task.root else None, task.stop) for task in self.tasks()}
+
+    def run_state(self, key: RunKey) -> str:
+        """Design 4; the first that applies."""
+        run = self.run(key)
+        tasks = [run.tasks[COMMIT], *run.own]
+        settled = all(task.settled for task in tasks)
+        started = any(task.attempts or task.state is State.COMPLETED for task in run.own)
+        bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
+        if run.deleted:
+            return "deleted"
+        if run.workflow.faults or (settled and bad):
+            return "failed"
+        if run.canceled:
+            return "canceled"
+        if not settled:
+            return "processing" if started else "pending"
+        return "completed" if REPORT not in run.tasks or run.tasks[REPORT].settled else "reporting"
+
+    def graph(self, branch: str, *numbers: int) -> set[tuple[Key, EdgeKind, Key]]:
+        """The edges that a person sees of these revisions, as (who waits or cancels, how, whom) (design 5.3)."""
+        shown = set()
+        for task in (t for run in self.on_branch(branch) if run.place.number in numbers for t in run.tasks.values()):
+            declared = [edge for edge in self.into(task) if edge.kind is Kind.DECLARED]
+            inside = any(not edge.crossing for edge in declared)
+            for edge in self.into(task) if task.name != REPORT else []:
+                if edge.kind is Kind.DECLARED or (edge.kind is Kind.IMPLICIT and not inside):
+                    shown.add((task.key, EdgeKind.DEPENDS, edge.source.key))
+            for entry in task.definition.cancels:
+                name = entry.task or task.name
+                if victim := self.nearest(name, task.run) if entry.previous else task.run.tasks.get(name):
+                    shown.add((task.key, EdgeKind.CANCELS, victim.key))
+        return shown
+
+    # -------------------------------------------------------------------------------------------------------------------- the invariants
+
+    def snapshot(self) -> dict[Key, tuple[State, Key | None, int]]:
+        return {t.key: (t.state, t.root.key if t.root else None, len(t.attempts)) for t in self.tasks()}
+
+    def check_invariants(
+        self, before: Mapping[Key, tuple[State, Key | None, int]] | None = None, judged_again: Key | None = None
+    ) -> None:
+        """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the task that the step retried or waived."""
+        for task in self.tasks():
+            unmet = self.unmet(task)
+            live = [attempt for attempt in task.attempts if attempt.live]
+            assert len(live) <= 1, f"{task.key} has two live attempts"
+            assert bool(live) == (task.state is State.RUNNING), (
+                f"{task.key} is {task.state} with {len(live)} live attempts"
+            )
+            assert task.state is not State.WAITING or unmet, f"{task.key} is forgotten"
+            assert task.state is not State.READY or not unmet, f"{task.key} is ready too early"
+            assert (task.root is None) or task.state is State.SKIPPED, f"{task.key} is {task.state} with a root"
+            assert task.root is None or (task.root.bad and task.root.root is None), f"{task.key} has no true root"
+            assert task.stop is None or task.state is State.RUNNING, f"{task.key} is asked to stop but does not run"
+            if task.state is State.WAITING and not task.implicit:
+                assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
+        for branch in {run.branch for run in self.runs}:
+            passed = [run.tasks[COMMIT].settled for run in self.commit_runs(branch)]
+            assert passed == sorted(passed, reverse=True), f"{branch}: COMMIT out of order"
+        if before is not None:
+            self._check_step(before, judged_again)
+
+    def _check_step(self, before: Mapping[Key, tuple[State, Key | None, int]], judged_again: Key | None) -> None:
+        for task in self.tasks():
+            state, root, attempts = before.get(task.key, (None, None, 0))
+            if state in SETTLED and task.state is not state:
+                allowed = judged_again is not None and (task.key == judged_again or root == judged_again)
+                assert allowed, f"{task.key} was {state} and is {task.state}"
+            if len(task.attempts) > attempts:
+                self._check_start(task)
+            if task.name == COMMIT and task.run.trigger is Trigger.COMMIT and task.settled and state not in SETTLED:
+                for run in self.on_branch(task.run.branch):
+                    if run.place < task.run.place:
+                        for other in run.own:
+                            shut = other.definition.exclusive and not other.settled and not other.retried
+                            assert not shut, f"{task.key} passed {other.key}, which is exclusive"
+
+    def _check_start(self, task: Task) -> None:
+        """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
+        for edge in self.into(task):
+            if edge.kind is Kind.STOPPING:
+                assert not (edge.attempt and edge.attempt.live), f"{task.key} started beside {edge.source.key}"
+            elif not edge.crossing and len(task.attempts) == 1:
+                assert satisfied(edge), f"{task.key} started before {edge.source.key}"
+            else:
+                assert edge.met, f"{task.key} started before {edge.source.key}"
+
+
+def satisfied(edge: Edge) -> bool:
+    """Whether the edge is to be met as things stand (decision 0001, point 1)."""
+    source = edge.source
+    if not source.settled:
+        return False
+    if edge.when is When.SETTLED or source.state is State.COMPLETED or source.as_completed:
+        return True
+    return edge.crossing and _passes(source)
+
+
+def _passes(source: Task) -> bool:
+    """Whether a bad task lets later runs go on (design 5.9)."""
+    if source.state is State.CANCELED or source.waived or source.run.deleted:
+        return True
+    return source.root is not None and _passes(source.root)
+
+
+def skips(edge: Edge) -> bool:
+    """Whether the edge's source takes its dependent down with it (design 5.8)."""
+    return (
+        not edge.met
+        and not edge.crossing
+        and edge.when is When.COMPLETED
+        and edge.source.bad
+        and not edge.target.implicit
+    )
+
+
+def _built_upon(edge: Edge) -> bool:
+    """Whether a later run went on because of this edge, so that it must not be taken back unasked (design 5.19)."""
+    target = edge.target
+    passed = target.is_gate and target.state is State.COMPLETED
+    return edge.crossing and edge.met and (bool(target.attempts) or passed)
+
+
+def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> bool:
+    """Whether the filters let the task into the run; ``changed`` None: changed paths do not count (design 3)."""
+    on_branch = not task.branches or any(fnmatchcase(run.branch, glob) for glob in task.branches)
+    touched = (
+        not task.paths or changed is None or any(fnmatchcase(path, glob) for path in changed for glob in task.paths)
+    )
+    return task.name not in (COMMIT, REPORT) and run.trigger in task.on and on_branch and touched
+
+
+def _names(tasks: Iterable[TaskDefinition]) -> set[str]:
+    return {task.name for task in tasks}
+
+
+def _first(tasks: Iterable[Task]) -> Task:
+    return min(tasks, key=lambda task: task.order)
