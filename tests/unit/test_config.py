@@ -1,0 +1,141 @@
+"""The configuration: where it comes from, who wins, and what is said when it is faulty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from arkqueue.config import Configuration, Credentials
+from arkqueue.errors import ConfigurationError
+
+
+def load(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None, **overrides: Any) -> Configuration:
+    (tmp_path / "arkqueue.toml").write_text(text)
+    return Configuration.load({"ARKQUEUE_HOME": str(tmp_path), **(environ or {})}, **overrides)
+
+
+def faults(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, text, environ)
+    return str(caught.value)
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    found = Configuration.load({"HOME": "/home/someone"})
+    assert found.home == Path("/home/someone/.local/share/arkqueue")
+    assert found.database is None
+    assert (found.host, found.port, found.url) == ("127.0.0.1", 8417, "http://127.0.0.1:8417")
+    assert (found.lease, found.renew, found.sweep, found.poll, found.adopt_within) == (90, 10, 60, 1, 300)
+    assert (found.log_head, found.log_tail) == (1048576, 15728640)
+    assert found.slots >= 1
+
+
+def test_the_data_folder_of_the_desktop_standard_is_used() -> None:
+    assert Configuration.load({"HOME": "/x", "XDG_DATA_HOME": "/data"}).home == Path("/data/arkqueue")
+    assert Configuration.load({"HOME": "/x", "XDG_DATA_HOME": "data"}).home == Path("/x/.local/share/arkqueue")
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    text = 'slots = 1\nlisten = "0.0.0.0:1"\nsweep = "2m"\n'
+    found = load(tmp_path, text, {"ARKQUEUE_SLOTS": "2", "ARKQUEUE_LISTEN": "[::1]:2"}, slots=3, listen=None)
+    assert (found.slots, found.host, found.port, found.sweep) == (3, "::1", 2, 120)
+
+
+def test_another_file_can_be_named(tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("slots = 7")
+    assert load(tmp_path, "slots = 1", {"ARKQUEUE_CONFIG": str(other)}).slots == 7
+    assert Configuration.load({"HOME": "/x"}, file=other).slots == 7
+    other.unlink()
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        Configuration.load({"HOME": "/x"}, file=other)
+
+
+def test_all_faults_are_told_at_once_with_place_and_nearest_name(tmp_path: Path) -> None:
+    told = faults(
+        tmp_path,
+        'leese = "90s"\nsweep = 60\nlog_head = "1 MB"\nslots = 0\nlabels = ["gpu"]\n'
+        '[[credentials]]\nurl = "https://a"\npasword = "x"\n',
+        {"ARKQUEUE_LISTEN": "here", "ARKQUEUE_DATABSE": "x"},
+    )
+    file = str(tmp_path / "arkqueue.toml")
+    for fault in (
+        f"{file}: leese is unknown (did you mean lease?)",
+        f"{file}: sweep is no duration; write it like 90s, 30m or 2h",
+        f"{file}: log_head is no size; write it like 64KiB, 15MiB or 1GiB",
+        f"{file}: slots input should be greater than or equal to 1",
+        f"{file}: labels is not supported yet",
+        f"{file}: credentials[1].pasword is unknown (did you mean password?)",
+        "environment: ARKQUEUE_LISTEN is no address; write it like 127.0.0.1:8417 or [::1]:8417",
+        "environment: ARKQUEUE_DATABSE is unknown (did you mean ARKQUEUE_DATABASE?)",
+    ):
+        assert fault in told
+
+
+def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
+    names = ["ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"]
+    names += ["ITEM", "INPUTS", "OUTPUT"]
+    load(tmp_path, environ={"ARKQUEUE": "1", **{f"ARKQUEUE_{name}": "x" for name in names}})
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('lease = "20s"', "renew must be at most a third of lease"),
+        ('poll = "20s"', "poll must not be longer than renew"),
+        ('database_direct = "x"', "database_direct is for database_pooler"),
+        ('listen = "127.0.0.1:99999"', "listen is no address"),
+        ('sweep = "0s"', "sweep input should be greater than 0"),
+        ('sweep = "1 fortnight"', "sweep is no duration"),
+        ("slots = ", "is not TOML"),
+        ('[[credentials]]\nurl = "u"\npassword = "hidden"\npassword_file = "f"', "give password or password_file"),
+    ],
+)
+def test_each_fault_is_told(tmp_path: Path, text: str, fault: str) -> None:
+    told = faults(tmp_path, text)
+    assert fault in told
+    assert "hidden" not in told
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "arkqueue.toml").write_bytes(b"slots = 1 # \xff")
+    with pytest.raises(ConfigurationError, match=r"is not UTF-8 \(byte 12\)"):
+        Configuration.load({"ARKQUEUE_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h30m", 5400), ("0.5h", 1800), ("500ms", 0.5)])
+def test_durations(tmp_path: Path, text: str, seconds: float) -> None:
+    assert load(tmp_path, f'adopt_within = "{text}"').adopt_within == seconds
+
+
+def test_credentials_are_those_of_the_longest_prefix(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("from file\n")
+    found = load(
+        tmp_path,
+        f'[[credentials]]\nurl = "https://svn.example.org"\nusername = "a"\npassword = "p"\n'
+        f'[[credentials]]\nurl = "https://svn.example.org/private/"\nusername = "b"\n'
+        f'password_file = "{tmp_path / "secret"}"\n',
+    )
+
+    def who(url: str) -> tuple[str, str | None] | None:
+        entry: Credentials | None = found.credentials_for(url)
+        return entry and (entry.username, entry.secret())
+
+    assert who("https://svn.example.org/repo") == ("a", "p")
+    assert who("https://svn.example.org/private") == ("b", "from file")
+    assert who("https://svn.example.org/private/x") == ("b", "from file")
+    assert who("https://svn.example.org/privates") == ("a", "p")
+    assert who("https://svn.example.org.evil.example/") is None
+    (tmp_path / "secret").unlink()
+    with pytest.raises(ConfigurationError, match=r"the password for https://svn\.example\.org/private/ cannot be read"):
+        who("https://svn.example.org/private")
+
+
+def test_it_is_frozen_and_keeps_its_secrets(tmp_path: Path) -> None:
+    found = load(tmp_path, 'database = "postgresql://u:hidden@h/d"\ntoken = "hidden"')
+    assert "hidden" not in repr(found)
+    with pytest.raises(ValidationError):
+        found.slots = 2  # type: ignore[misc]
