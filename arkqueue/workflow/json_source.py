@@ -6,13 +6,12 @@ not JSON. Called by ``source.read`` alone.
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Node, Scalar, Unreadable, position
+from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Lines, Node, Scalar, Unreadable
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+.0-9A-Za-z]+|[][{}]')
 _LITERALS: dict[str, Scalar] = {"null": None, "true": True, "false": False}
@@ -25,11 +24,13 @@ def compose_json(text: str, builder: Builder) -> Node | None:
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
     except json.JSONDecodeError as why:
-        raise Unreadable(*position(text, why.pos), f"the file is not JSON: {why.msg[0].lower()}{why.msg[1:]}") from None
+        raise Unreadable(
+            *Lines(text).place(why.pos), f"the file is not JSON: {why.msg[0].lower()}{why.msg[1:]}"
+        ) from None
     except _Constant as why:
         place = next(token.start() for token in _TOKEN.finditer(text) if token.group() == why.word)
         message = f"the file is not JSON: {why.word} is not a number in JSON"
-        raise Unreadable(*position(text, place), message, why.word) from None
+        raise Unreadable(*Lines(text).place(place), message, why.word) from None
     except RecursionError:
         # All before the place is JSON, so the walk ends there, whatever comes after it.
         pass
@@ -51,13 +52,13 @@ class _Composer:
     def __init__(self, text: str, builder: Builder) -> None:
         self._builder = builder
         self._tokens: Iterator[re.Match[str]] = _TOKEN.finditer(text)
-        self._lines = [0, *(found.end() for found in re.finditer("\r\n|\r|\n", text))]
+        self._lines = Lines(text)
 
     def root(self) -> Node:
         return self._node(next(self._tokens), 1)
 
     def _node(self, token: re.Match[str], depth: int) -> Node:
-        line, column = self._position(token)
+        line, column = self._lines.place(token.start())
         word = token.group()
         if word in "[{" and depth > MAX_DEPTH:
             self._builder.too_deep(line, column)
@@ -75,10 +76,6 @@ class _Composer:
             text = json.loads(word)
             return self._builder.scalar(text, text, line, column)
         return self._builder.scalar(_literal(word), word, line, column)
-
-    def _position(self, token: re.Match[str]) -> tuple[int, int]:
-        line = bisect.bisect_right(self._lines, token.start())
-        return line, token.start() - self._lines[line - 1] + 1
 
 
 def _literal(word: str) -> Scalar:

@@ -5,6 +5,7 @@ Nothing here knows YAML, JSON or what a task is. Made by the two readers through
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
@@ -49,10 +50,16 @@ class Unreadable(Exception):
         super().__init__(message)
 
 
-def position(text: str, index: int) -> tuple[int, int]:
-    """Line and column, from 1, of a character."""
-    before = text[:index].replace("\r\n", " \n").replace("\r", "\n")
-    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+class Lines:
+    """Where the characters of a text stand, as an editor counts: YAML 1.1's exotic line breaks, which libyaml honours, are none."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(found.end() for found in re.finditer("\r\n|\r|\n", text))]
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Line and column, from 1."""
+        line = bisect.bisect_right(self._starts, index)
+        return line, index - self._starts[line - 1] + 1
 
 
 class Builder:
@@ -69,6 +76,9 @@ class Builder:
         if found := _FORBIDDEN.search(text):
             code = f"U+{ord(found.group()):04X}"
             self.fault(line, column, f"the text holds the character {code}, which cannot be stored; remove it", code)
+            # The fault stops the file; whatever else is said about this value must be sayable.
+            text = _FORBIDDEN.sub("\ufffd", text)
+            value = text if isinstance(value, str) else value
         return Node(value, line, column, text, weight=8 + len(text))
 
     def sequence(self, items: list[Node], line: int, column: int) -> Node:

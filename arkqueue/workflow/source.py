@@ -13,7 +13,7 @@ from typing import Final
 
 from arkqueue.model import Fault, SourceFile
 from arkqueue.workflow.json_source import compose_json
-from arkqueue.workflow.nodes import Builder, Node, Unreadable, position
+from arkqueue.workflow.nodes import Builder, Lines, Node, Unreadable
 from arkqueue.workflow.yaml_source import compose_yaml
 
 MAX_BYTES: Final = 1024 * 1024
@@ -54,14 +54,14 @@ def _text(data: bytes) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:
-        line, column = position(data[: why.start].decode("utf-8"), why.start)
+        line, column = Lines(before := data[: why.start].decode("utf-8")).place(len(before))
         byte = data[why.start]
         raise Unreadable(
             line, column, f"the file is not UTF-8: byte {why.start} is 0x{byte:02x}; save it as UTF-8"
         ) from None
     text = text.removeprefix("\ufeff")
     if found := _FORBIDDEN.search(text):
-        line, column = position(text, found.start())
+        line, column = Lines(text).place(found.start())
         code = f"U+{ord(found.group()):04X}"
         raise Unreadable(line, column, f"the character {code} is not allowed in a workflow file; remove it", code)
     return text

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Node, Scalar, Unreadable, position
+from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Lines, Node, Scalar, Unreadable
 
 _INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,16}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -22,6 +22,7 @@ _WORDS: Final[dict[str, Scalar]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_STARRED = re.compile(r"[^,\]}#\r\n]{1,80}")
 _BASES: Final = {"0o": 8, "0x": 16}
 _TAG: Final = "tag:yaml.org,2002:"
 
@@ -57,6 +58,7 @@ def compose_yaml(text: str, builder: Builder) -> Node | None:
 class _Composer:
     def __init__(self, text: str, builder: Builder) -> None:
         self._text = text
+        self._lines = Lines(text)
         self._builder = builder
         # Any: libyaml's events always have marks and alias names, which PyYAML's type stubs do not say.
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
@@ -68,7 +70,7 @@ class _Composer:
         except yaml.MarkedYAMLError as why:
             raise self._explained(why) from None
         except yaml.reader.ReaderError as why:
-            line, column = position(self._text, why.position)
+            line, column = self._lines.place(why.position)
             raise Unreadable(line, column, f"the file is not YAML: {why.reason}; remove the character") from None
 
     def _document(self) -> Node | None:
@@ -81,14 +83,15 @@ class _Composer:
         if isinstance(after, yaml.DocumentStartEvent):
             mark: Any = after.start_mark
             message = "a second document begins here; a workflow file is one list of tasks, so remove the '---'"
-            self._builder.fault(mark.line + 1, mark.column + 1, message, "---")
+            self._builder.fault(*self._lines.place(mark.index), message, "---")
         return root
 
     def _node(self, event: Any, depth: int) -> Node:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        index = event.start_mark.index
+        line, column = self._lines.place(index)
         anchor: Any = event.anchor
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(anchor, line, column, depth)
+            return self._alias(anchor, index, depth)
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event, line, column)
         elif depth > MAX_DEPTH:
@@ -110,12 +113,12 @@ class _Composer:
             self._anchors[anchor] = node
         return node
 
-    def _alias(self, name: str, line: int, column: int, depth: int) -> Node:
+    def _alias(self, name: str, index: int, depth: int) -> Node:
         node = self._anchors.get(name)
         if node is None:
-            raise self._unquoted_star(line, column)
+            raise self._unquoted_star(index)
         if depth + node.height - 1 > MAX_DEPTH:
-            self._builder.too_deep(line, column)
+            self._builder.too_deep(*self._lines.place(index))
         return node
 
     def _key(self, node: Node) -> Node:
@@ -149,12 +152,12 @@ class _Composer:
             return Unreadable(0, 0, f"the file is not YAML: {why.problem}")
         problem, context = why.problem or "", why.context or ""
         if context == "while scanning an alias":
-            return self._unquoted_star(begin.line + 1, begin.column + 1)
+            return self._unquoted_star(begin.index)
         if context in ("while scanning a tag", "while parsing a tag"):
             return Unreadable(
-                begin.line + 1, begin.column + 1, "an unquoted '!' begins a tag in YAML; quote the text", "!"
+                *self._lines.place(begin.index), "an unquoted '!' begins a tag in YAML; quote the text", "!"
             )
-        line, column = mark.line + 1, mark.column + 1
+        line, column = self._lines.place(mark.index)
         if problem == "found character that cannot start any token":
             character = self._text[mark.index : mark.index + 1]
             if character == "\t":
@@ -165,14 +168,14 @@ class _Composer:
             return Unreadable(line, column, f"the file is not YAML: {context} {problem}".replace("  ", " "))
         # Where something was opened and never closed, or is no "key: value", its beginning is the place to look at.
         if "closed" in plain or "neither" in plain:
-            line, column = begin.line + 1, begin.column + 1
+            line, column = self._lines.place(begin.index)
         return Unreadable(line, column, f"the file is not YAML: {plain}")
 
-    def _unquoted_star(self, line: int, column: int) -> Unreadable:
-        row = re.split("\r\n|[\r\n\x85\u2028\u2029]", self._text)[line - 1]
-        found = re.match(r"[^,\]}#]*", row[column - 1 :])
+    def _unquoted_star(self, index: int) -> Unreadable:
+        found = _STARRED.match(self._text, index)
         word = found.group().strip() if found else "*"
-        return Unreadable(line, column, f"an unquoted '*' begins an alias in YAML; quote it: \"{word}\"", word)
+        message = f"an unquoted '*' begins an alias in YAML; quote it: \"{word}\""
+        return Unreadable(*self._lines.place(index), message, word)
 
 
 def _core(text: str) -> Scalar:
