@@ -12,8 +12,9 @@ import os
 import shutil
 import signal
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ _HOME = pytest.StashKey[Path]()
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.stash[_HOME] = _a_home("arkqueue-tests-")
+        # Only a name: a run without database tests leaves no folder, however it ends.
+        config.stash[_HOME] = Path("/tmp") / f"arkqueue-tests-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -44,7 +46,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if (home := config.stash.get(_HOME, None)) is not None:
+    home = config.stash.get(_HOME, None)
+    if home is not None and home.exists():
         _remove_home(home)
 
 
@@ -96,6 +99,13 @@ def empty_uri(_postgres: Embedded) -> Iterator[str]:
     """The connection string of a database without tables."""
     with _a_database(_postgres, "template1") as uri:
         yield uri
+
+
+@pytest.fixture
+def empty_database(_postgres: Embedded) -> Iterator[Callable[[], str]]:
+    """Makes further databases without tables; hands out their connection strings."""
+    with ExitStack() as made:
+        yield lambda: made.enter_context(_a_database(_postgres, "template1"))
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""The loader of named SQL, and that the package and its SQL agree about the names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import arkqueue
+from arkqueue import states
+from arkqueue.db.statements import Statements, load
+
+
+def load_text(tmp_path: Path, text: str) -> Statements:
+    (tmp_path / "some.sql").write_text(text)
+    (tmp_path / "schema.sql").write_text("create table has_no_blocks ();")
+    return load(lambda word, event: f"<{word} {event}>", tmp_path)
+
+
+def test_a_block_is_its_sql_with_its_moves(tmp_path: Path) -> None:
+    sql = load_text(
+        tmp_path,
+        "-- A story.\n\n-- name: claim\n-- Takes tasks,\n-- a few.\n"
+        "update task t set state = {to claim}, body = '{}' -- why\n"
+        "where {from claim t} and {from hand_back};\n\n-- name: other\n-- Another.\nselect 1\n",
+    )
+    assert list(sql) == ["claim", "other"]
+    assert sql.claim == sql["claim"]
+    assert sql.claim.decode() == (
+        "update task t set state = <to claim>, body = '{}' -- why\nwhere t.<from claim> and <from hand_back>"
+    )
+    assert sql.describe("claim") == "Takes tasks, a few."
+    assert sql.other == b"select 1"
+
+
+def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
+    sql = load_text(tmp_path, "-- name: a\n-- Does.\nselect 1")
+    with pytest.raises(KeyError):
+        sql["b"]
+    with pytest.raises(AttributeError, match="named 'b'"):
+        _ = sql.b
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("-- name: a\nselect 1", "needs a sentence"),
+        ("-- name: a\n-- Does nothing.\n", "needs a sentence"),
+        ("-- name: a\n-- Does.\nselect 1;\n-- name: a\n-- Does.\nselect 2", "exists already"),
+        ("select 1;\n-- name: a\n-- Does.\nselect 1", "before the first block"),
+    ],
+)
+def test_a_faulty_file_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        load_text(tmp_path, text)
+
+
+def test_every_block_of_arkqueue_can_be_loaded_and_no_move_is_left() -> None:
+    sql = load(states.expand)
+    assert sql
+    for name in sql:
+        assert sql.describe(name)
+        assert not re.search(rb"\{(from|to)\b", sql[name]), name
+
+
+def test_every_block_that_arkqueue_names_exists() -> None:
+    package = Path(arkqueue.__file__).parent
+    sql = load(states.expand)
+    for module in package.rglob("*.py"):
+        for name in re.findall(r"\bSQL\.([a-z_]+)\b|\bSQL\[\"([a-z_]+)\"\]", module.read_text()):
+            assert "".join(name) in sql or hasattr(Statements, "".join(name)), f"{module.name}: SQL.{''.join(name)}"
