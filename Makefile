@@ -1,0 +1,63 @@
+# Everything one does with a checkout. `make demo` needs Python 3.11 or newer with pip, git and make, nothing else.
+#
+#   make demo             set everything up and show arkqueue at work (ARGS=--git for a Git archive)
+#   make test             the whole test suite (ARGS=… goes to pytest)
+#   make test-long        the same with many more random examples
+#   make check            format, lint, types, import contract
+#   make format           put the code into the format that `make check` wants
+
+VENV ?= .venv
+ARGS ?=
+WORKERS ?= 4
+# The first Python that is new enough.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+RUN = $(VENV)/bin/python -m
+PIP = $(RUN) pip --disable-pip-version-check --quiet install
+
+.PHONY: demo test test-long check format clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed
+	$(VENV)/bin/arkqueue demo $(ARGS)
+
+test: $(VENV)/installed-dev
+	tests/requirements.sh
+	$(RUN) pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-long: export HYPOTHESIS_PROFILE = long
+test-long: $(VENV)/installed-dev
+	tests/requirements.sh
+	$(RUN) pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(ARGS)
+
+check: $(VENV)/installed-dev
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/installed-dev
+	$(RUN) ruff check --fix-only --quiet .
+	$(RUN) ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# The stamps say what the environment holds; pyproject.toml alone decides whether that is still right.
+$(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
+	@echo "installing arkqueue and what it needs into $(VENV)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/pip
+	@echo "installing arkqueue and what its tests need into $(VENV)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/installed
+
+# Some systems ship Python without ensurepip; then the pip beside it puts itself into the environment.
+$(VENV)/bin/pip:
+	@test -n "$(PYTHON)" || { echo "arkqueue needs Python 3.11 or newer; found: $$(python3 --version 2>&1). Install it, or run: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
+		|| { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --quiet --python $(VENV)/bin/python install pip; } \
+		|| { echo "no virtual environment can be made: install Python's venv or pip package (Debian: apt-get install python3-venv)" >&2; rm -rf $(VENV); exit 1; }
