@@ -1,0 +1,27 @@
+"""From what is registered and configured to an open archive: credentials, and this host's mirror of a Git remote.
+
+Called by whoever has an archive's row and wants to read its repository: the queue manager, the task manager, registration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from arkqueue.archive import Archive, Location, locate, open_archive
+from arkqueue.config import Configuration
+from arkqueue.model import ArchiveKind
+
+
+def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Location:
+    """Where an archive is, with the credentials that the configuration has for it."""
+    location = replace(locate(url, kind), uuid=uuid)
+    found = configuration.credentials_for(location.url)
+    return replace(location, username=found.username or None, password=found.secret()) if found else location
+
+
+def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Archive:
+    """The archive at ``url``, open for reading; nothing has been read yet."""
+    location = location_of(configuration, url, kind, uuid)
+    name = hashlib.sha256(location.url.encode()).hexdigest()[:20]
+    return open_archive(location, mirror=configuration.home / "mirrors" / f"{name}.git")

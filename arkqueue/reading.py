@@ -1,0 +1,49 @@
+"""From revisions in a repository to entries for the ledger: workflow files are read and parsed, tree differences asked for.
+
+Between ``archive`` (which knows no ledger) and ``queue`` (which reads no repository). Called by the queue manager's readers and by registration.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from arkqueue import workflow
+from arkqueue.archive import Archive
+from arkqueue.model import Revision, Workflow
+from arkqueue.queue.planning import Entry
+
+MOST_KEPT = 100
+"""Parsed workflow folders kept by each reader; revisions repeat theirs."""
+
+
+class EntryReader:
+    """Reads ledger entries from one open archive; remembers parsed workflow folders by content."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        self._parsed: OrderedDict[str, Workflow] = OrderedDict()
+
+    def entries(self, previous: str | None, revisions: Sequence[Revision]) -> list[Entry]:
+        """One entry for each revision, oldest first; ``previous`` is the id of the ledger's revision before the first."""
+        entries = []
+        for revision in revisions:
+            entries.append(self.entry(previous, revision))
+            previous = revision.id
+        return entries
+
+    def entry(self, previous: str | None, revision: Revision) -> Entry:
+        parsed = self.workflow(revision.id)
+        # The tree difference is asked for only where a filter needs it: it can be as long as the archive is large.
+        filtered = any(task.paths for task in parsed.tasks)
+        return Entry(revision, parsed, self.archive.changed_paths(previous, revision.id) if filtered else ())
+
+    def workflow(self, revision: str) -> Workflow:
+        """The workflow files as they are at a revision, parsed."""
+        key = self.archive.workflows_key(revision)
+        if key not in self._parsed:
+            self._parsed[key] = workflow.parse(self.archive.read_workflows(revision)) if key else Workflow()
+            if len(self._parsed) > MOST_KEPT:
+                self._parsed.popitem(last=False)
+        self._parsed.move_to_end(key)
+        return self._parsed[key]
