@@ -91,6 +91,14 @@ def notify(queue: Queue, archives: Iterable[ArchiveId], revision: str | None = N
     queue.wake("look")
 
 
+def one(queue: Queue, archive: ArchiveId) -> Any:
+    """An archive's row."""
+    found = queue.rows("archive", archive=archive)
+    if not found:
+        raise NotFound(f"archive {archive}", "there is none")
+    return found[0]
+
+
 def to_read(queue: Queue) -> list[Any]:
     """Archives that a notice names or whose time has come: rows of id, name, asked, revision."""
     return queue.rows("to_read")
@@ -99,8 +107,14 @@ def to_read(queue: Queue) -> list[Any]:
 def read_done(queue: Queue, archive: ArchiveId, asked: int | None, sweep: float) -> None:
     """An archive was read to its end; notices up to ``asked`` are answered, the next look is ``sweep`` seconds away."""
     queue.do("read_done", archive=archive, sweep=sweep)
-    if asked is not None:
-        queue.do("forget_look", archive=archive, asked=asked)
+    if asked is not None and not queue.do("forget_look", archive=archive, asked=asked):
+        queue.wake("look")
+
+
+def expect(queue: Queue, archive: ArchiveId, asked: int, pause: float) -> None:
+    """An archive was read, and a revision that a notice named is not there: look again in ``pause`` seconds."""
+    queue.do("read_done", archive=archive, sweep=pause)
+    queue.do("expect", archive=archive, asked=asked)
 
 
 def read_failed(queue: Queue, archive: ArchiveId, trouble: str, delay: float) -> None:

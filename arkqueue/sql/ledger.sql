@@ -9,10 +9,11 @@ returning archive_id;
 
 -- name: to_read
 -- Archives that a notice names or whose time has come, the longest waiting first.
-select a.id, a.name, l.asked, l.revision
+select a.id, a.name, l.asked, l.revision,
+       coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
 where a.removed_at is null and a.stopped is null
-  and (a.next_read_at <= clock_timestamp() or (l.archive_id is not null and a.trouble is null and l.asked_at > coalesce(a.read_at, '-infinity')))
+  and (a.next_read_at <= clock_timestamp() or (l.asked > l.looked and a.trouble is null))
 order by coalesce(l.asked_at, a.next_read_at);
 
 -- name: read_done
@@ -24,6 +25,10 @@ where id = %(archive)s;
 -- name: forget_look
 -- Forget notices, unless another came in between.
 delete from look where archive_id = %(archive)s and asked = %(asked)s;
+
+-- name: expect
+-- Keep a notice that named a revision which is not there yet.
+update look set looked = %(asked)s where archive_id = %(archive)s;
 
 -- name: read_failed
 -- An archive could not be read: keep why and since when, and try again later.

@@ -39,6 +39,7 @@ create unique index archive_name on archive (name) where removed_at is null;
 create table look (
     archive_id  bigint primary key references archive,
     asked       bigint not null default 1,
+    looked      bigint not null default 0,          -- of `asked`, when the repository was last read in vain
     asked_at    timestamptz not null default now(),
     revision    text                                -- the revision the notice named, where it named one
 );

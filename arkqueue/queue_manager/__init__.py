@@ -1,0 +1,51 @@
+"""The queue manager: reads repositories and plans their revisions, fires schedules, takes up deferred tasks, lets leases lapse.
+
+One loop for each duty; each turn is a sentence of the design. Any number of queue managers may do this on one database: the ledger is filled by
+compare-and-set, schedules move on by compare-and-set, and everything else is guarded by locks and states. None of them knows a task's program.
+"""
+
+from __future__ import annotations
+
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue, finish, schedules
+from arkqueue.queue_manager.loop import Loop
+from arkqueue.queue_manager.readers import Readers
+
+__all__ = ["QueueManager"]
+
+
+class QueueManager:
+    """Runs the loops between ``start`` and ``close``."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        self._queue, self._configuration = queue, configuration
+        self._readers = Readers(queue, configuration)
+        assert queue.wakeups is not None, "a queue manager waits to be woken"
+        bell = queue.wakeups.bell
+        poll = configuration.poll
+        self._loops = [
+            Loop("read repositories", self._readers.turn, bell("look"), poll),
+            Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
+            Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
+            Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.renew, 5.0)),
+        ]
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    def close(self) -> None:
+        """Stop the loops; a reader whose repository hangs is left behind as a daemon."""
+        for loop in self._loops:
+            loop.close()
+        self._readers.close()
+
+    def _fire_schedules(self) -> float | None:
+        return schedules.fire(self._queue)
+
+    def _take_up_deferred(self) -> float | None:
+        return finish.wake_deferred(self._queue)
+
+    def _lapse_leases(self) -> None:
+        lease = self._configuration.lease
+        finish.lapse(self._queue, lease=lease, gap=lease / 3)
