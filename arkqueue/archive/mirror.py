@@ -41,7 +41,7 @@ _FAULTS = (
      "the server refuses access"),
     (r"not found|does not appear to be a git repository|no such file|not exported|access denied or repository",
      "there is no such repository, or no right to read it"),
-    (r"connection refused|connection timed out|connection reset|unable to connect|hung up|early eof",
+    (r"connection refused|connection timed out|connection reset|(unable|failed) to connect|hung up|early eof",
      "the server does not answer"),
     (r"no space left", "the disk of this host is full"),
 )  # fmt: skip

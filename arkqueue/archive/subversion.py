@@ -23,7 +23,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import subvertpy
-from subvertpy import SubversionException, client, ra, subr
+from subvertpy import SubversionException, client, subr
+
+# Not subvertpy.ra: its RemoteAccess only looks at the scheme, by a function that Python is about to drop.
+from subvertpy import _ra as ra
 
 from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file
 from arkqueue.archive.location import Identity, Location, local_path
@@ -38,17 +41,19 @@ _CHUNK = 1000
 """Revisions of the log that are read at a time."""
 
 _REVISION_PROPERTIES = ["svn:author", "svn:date", "svn:log", PROPERTY]
+_UNREADABLE = {170001, 175013, 220001}
 _NO_SUCH_REVISION, _NOT_FOUND, _NOT_DIRECTORY = 160006, 160013, 160016
 
 _FAULTS = {
     111: ("the server does not answer (connection refused)", "Check that it runs."),
-    125002: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
+    170000: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
     170001: ("the server refuses access", "Set this archive's username and password in the configuration."),
     170013: ("no connection to the repository", "Check the URL, the server and the network."),
     175013: ("the server refuses access", "Set this archive's username and password in the configuration."),
     180001: ("there is no Subversion repository, or no right to read it", "Check the path and its permissions."),
     210002: ("the server closed the connection", "Check that it runs."),
     210005: ("the server has no such repository", "Check the URL."),
+    220001: ("the server refuses access", "Set this archive's username and password in the configuration."),
     215001: ("the server asks for a name and password", "Set them for this archive in the configuration."),
     215004: ("the server refuses the name or password", "Correct this archive's username and password."),
     230001: ("the server's certificate is not trusted", "Add its authority to this host's Subversion configuration."),
@@ -148,11 +153,17 @@ class SubversionArchive:
             if not folder or _touches(changed or {}, "/" + folder):
                 found.append(_revision(number, properties))
 
-        # All of a revision's changed paths are needed to see a parent of the folder move; the root needs none.
-        with self._at(session, self._identity.repository):
-            session.get_log(
-                receive, [""], start, end, 0, discover_changed_paths=bool(folder), revprops=_REVISION_PROPERTIES
-            )
+        home = session.get_session_url()
+        try:
+            with self._at(session, self._identity.repository):
+                # To see a parent of the folder move, all changed paths are needed; the root needs none.
+                session.get_log(receive, [""], start, end, 0, bool(folder), revprops=_REVISION_PROPERTIES)
+        except SubversionException as error:
+            if not folder or _codes(error).isdisjoint(_UNREADABLE):
+                raise
+            # Who may read nothing but the folder has its own history, which knows no time before a deletion.
+            session.reparent(home)
+            session.get_log(receive, [""], start, end, 0, True, revprops=_REVISION_PROPERTIES)
         return found
 
     # One revision
@@ -333,31 +344,29 @@ def _session_url(location: Location) -> str:
 
 
 def _credentials(location: Location) -> Any:
-    """Nobody is asked, and nothing is kept on disk. Certificates and their authorities are those of this host."""
-    providers = [
-        ra.get_username_provider(),
-        ra.get_simple_provider(),
-        ra.get_ssl_server_trust_file_provider(),
-        ra.get_ssl_client_cert_file_provider(),
-        ra.get_ssl_client_cert_pw_file_provider(),
-    ]
-    auth = ra.Auth(providers)
-    if location.username is not None:
-        auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_USERNAME, location.username)
-    if location.password is not None:
-        auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_PASSWORD, location.password)
-    auth.set_parameter("svn:auth:no-auth-cache", "")
-    auth.set_parameter("svn:auth:non-interactive", "")
+    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked."""
+    name, password = location.username or "", location.password
+    if password is not None:
+        passwords = ra.get_simple_prompt_provider(lambda _realm, _username, _may_save: (name, password, False), 0)
+    else:
+        passwords = ra.get_simple_provider()
+    auth = ra.Auth(
+        [
+            ra.get_username_provider(),
+            passwords,
+            ra.get_ssl_server_trust_file_provider(),
+            ra.get_ssl_client_cert_file_provider(),
+            ra.get_ssl_client_cert_pw_file_provider(),
+        ]
+    )
+    if name:
+        auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_USERNAME, name)
     return auth
 
 
 def _explained(thing: str, error: SubversionException) -> ArkqueueError:
     """libsvn tells a chain of faults, the cause last; the innermost that we have words for speaks."""
-    chain: list[tuple[str, int]] = []
-    link: BaseException | None = error
-    while link is not None:
-        chain.append(link.args[:2])
-        link = getattr(link, "child", None)
+    chain = _chain(error)
     codes = [code for _, code in chain]
     cause = chain[-1][0]
     if _NO_SUCH_REVISION in codes:
@@ -366,6 +375,18 @@ def _explained(thing: str, error: SubversionException) -> ArkqueueError:
         return NotFound(thing, f"has no such path ({cause})")
     fault, remedy = next((_FAULTS[code] for code in reversed(codes) if code in _FAULTS), ("it cannot be read", ""))
     return ArchiveUnreachable(thing, f"{fault} ({cause})", remedy)
+
+
+def _chain(error: SubversionException) -> list[tuple[str, int]]:
+    chain, link = [], error
+    while link is not None:
+        chain.append(link.args[:2])
+        link = getattr(link, "child", None)
+    return chain
+
+
+def _codes(error: SubversionException) -> set[int]:
+    return {code for _, code in _chain(error)}
 
 
 def _number(id: str, thing: str) -> int:
@@ -405,7 +426,7 @@ class _CacheConfiguration(ctypes.Structure):
 
 def _switch_off_process_cache() -> None:
     """See the top of this file. It must happen before the process opens its first local repository."""
-    library = ctypes.CDLL(ra._ra.__file__)
+    library = ctypes.CDLL(ra.__file__)
     library.svn_cache_config_get.restype = ctypes.POINTER(_CacheConfiguration)
     now = library.svn_cache_config_get().contents
     library.svn_cache_config_set(ctypes.byref(_CacheConfiguration(0, now.file_handles, now.single_threaded)))

@@ -93,7 +93,7 @@ class TreeWriter:
     def _prepare(self, path: bytes) -> None:
         """Make sure of the name and of the folder that it will be in."""
         parent, _, name = path.rpartition(b"/")
-        if name in {b"", b".", b".."} or b"\0" in name:
+        if path.startswith(b"/") or name in {b"", b".", b".."} or b"\0" in name:
             shown = path.decode(errors="backslashreplace")
             raise ArchiveError(shown, "is a path name that no tree may hold", "Remove it from the archive.")
         self.folder(parent)

@@ -1,0 +1,637 @@
+"""Git archives, against real repositories and git's own server."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+
+import pygit2
+import pytest
+
+from arkqueue.archive import TOO_LONG, Advance, Archive, Location, locate, open_archive, same_repository
+from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
+from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+from tests.repositories import GitRepository, Link, a_git_repository, run
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> GitRepository:
+    return a_git_repository(tmp_path)
+
+
+def an_archive(repository: GitRepository) -> Archive:
+    return open_archive(locate(str(repository.path)))
+
+
+def known(id: str, number: int) -> Revision:
+    return Revision(id, number, "", datetime.now(UTC), "")
+
+
+def steps(advance: Advance) -> list[tuple[int, str]]:
+    return [(revision.number, revision.message.strip()) for revision in advance.revisions]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file and symlink below a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {os.readlink(path)}"
+        elif path.is_file():
+            found[name] = path.read_text()
+    return found
+
+
+# Registration
+
+
+def test_bare_and_plain_repositories_are_read_in_place(repository: GitRepository) -> None:
+    id = repository.commit({"x": "1"})
+    for given in (str(repository.path), repository.url, str(repository.work), str(repository.work / ".git")):
+        archive = open_archive(locate(given))
+        assert archive.identity().kind is ArchiveKind.GIT
+        assert (archive.main_branch(), archive.heads()) == ("main", {"main": id})
+        assert same_repository(archive.identity(), given + "/")
+    link = repository.path.with_name("link")
+    link.symlink_to(repository.path)
+    assert same_repository(an_archive(repository).identity(), str(link))
+
+
+def test_baseline_counts_first_parents(repository: GitRepository) -> None:
+    first = repository.commit(message="one")
+    repository.switch("topic")
+    for _ in range(3):
+        repository.commit(push=False)
+    repository.switch("main")
+    merge = repository.merge("topic")
+    archive = an_archive(repository)
+    for at in (None, "2", merge, merge[:8], "g" + merge[:8], "HEAD"):
+        assert archive.baseline("main", at).number == 2, at  # type: ignore[union-attr]
+    assert archive.baseline("main", "1").id == first  # type: ignore[union-attr]
+    off_the_chain = archive.baseline("main", repository.id("topic"))
+    assert off_the_chain is not None
+    assert off_the_chain.number == 4
+
+
+def test_baseline_tells_author_time_and_message(repository: GitRepository) -> None:
+    repository.commit(message="Größe\n\nmore", author="Zoë <zoe@example.org>", at=1_000_000_000)
+    baseline = an_archive(repository).baseline("main")
+    assert baseline is not None
+    assert (baseline.author, baseline.message) == ("Zoë <zoe@example.org>", "Größe\n\nmore\n")
+    assert baseline.date == datetime.fromtimestamp(1_000_000_000, UTC)
+
+
+@pytest.mark.parametrize("at", ["3", "beef", "gbeef0000", "no-such-tag", "topic", "^", "@{"])
+def test_baseline_at_what_is_not_on_the_branch_is_not_found(repository: GitRepository, at: str) -> None:
+    repository.commit()
+    repository.switch("topic")
+    repository.commit()
+    with pytest.raises(NotFound, match="has no revision"):
+        an_archive(repository).baseline("main", at)
+
+
+def test_an_empty_repository_has_no_baseline_and_its_first_push_counts_from_one(repository: GitRepository) -> None:
+    archive = an_archive(repository)
+    assert (archive.main_branch(), archive.heads(), archive.baseline("main")) == ("main", {}, None)
+    with pytest.raises(NotFound):
+        archive.baseline("main", "1")
+    for message in "abc":
+        repository.commit(message=message, push=False)
+    repository.push()
+    (head,) = archive.heads().values()
+    assert steps(archive.advance("main", None, head)) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_branches_are_tracked_by_globs(repository: GitRepository) -> None:
+    repository.commit()
+    for branch in ("release/1", "release/2", "topic"):
+        repository.switch(branch)
+        repository.push()
+    heads = an_archive(repository).heads
+    assert set(heads()) == {"main"}
+    assert set(heads(["release/*"])) == {"release/1", "release/2"}
+    assert set(heads(["*"])) == {"main", "topic", "release/1", "release/2"}
+    repository.delete_branch("topic")
+    assert set(heads(["t*", "main"])) == {"main"}
+
+
+def test_a_detached_head_names_no_branch(repository: GitRepository) -> None:
+    repository.commit()
+    repository.git("checkout", "-q", "--detach")
+    archive = open_archive(locate(str(repository.work)))
+    with pytest.raises(NotFound, match="HEAD names no branch"):
+        archive.heads()
+    assert set(archive.heads(["*"])) == {"main"}
+
+
+# The ledger
+
+
+def test_nothing_new_adds_nothing(repository: GitRepository) -> None:
+    id = repository.commit()
+    assert an_archive(repository).advance("main", known(id, 7), id) == Advance()
+
+
+def test_a_push_of_many_commits_comes_oldest_first_and_in_portions(repository: GitRepository) -> None:
+    ids = [repository.commit(message=str(number), push=False) for number in range(1, 21)]
+    repository.push()
+    archive = an_archive(repository)
+    assert steps(archive.advance("main", known(ids[0], 40), ids[-1])) == [(39 + n, str(n)) for n in range(2, 21)]
+    portion = archive.advance("main", known(ids[0], 1), ids[-1], limit=3)
+    assert (steps(portion), portion.complete) == ([(2, "2"), (3, "3"), (4, "4")], False)
+    rest = archive.advance("main", portion.revisions[-1], ids[-1], limit=16)
+    assert (len(rest.revisions), rest.complete, rest.dropped) == (16, True, ())
+
+
+def test_a_merge_is_one_revision(repository: GitRepository) -> None:
+    base = repository.commit(message="base")
+    repository.switch("topic")
+    repository.commit(message="off", push=False)
+    repository.switch("main")
+    repository.commit(message="on", push=False)
+    merge = repository.merge("topic")
+    assert steps(an_archive(repository).advance("main", known(base, 1), merge)) == [(2, "on"), (3, "Merge topic")]
+
+
+def test_a_fast_forward_off_the_first_parent_chain_is_no_rewrite(repository: GitRepository) -> None:
+    repository.commit(message="base", push=False)
+    repository.switch("topic")
+    repository.commit(message="topic", push=False)
+    repository.switch("main")
+    head = repository.commit(message="was main")
+    repository.switch("topic")
+    merge = repository.merge("main", push=False)
+    repository.git("push", "-q", "origin", "topic:main")
+    advance = an_archive(repository).advance("main", known(head, 2), merge)
+    assert (steps(advance), advance.dropped) == ([(3, "topic"), (4, "Merge main")], ())
+
+
+def test_a_force_push_drops_the_old_and_numbers_on(repository: GitRepository) -> None:
+    repository.commit(message="base")
+    base = repository.id()
+    old = [repository.commit(message=f"old {n}") for n in range(3)]
+    repository.reset(base)
+    repository.commit(message="new 1", push=False)
+    new = repository.commit(message="new 2", push=False)
+    repository.push(force=True)
+    advance = an_archive(repository).advance("main", known(old[-1], 4), new)
+    assert advance.dropped == tuple(reversed(old))
+    assert steps(advance) == [(5, "new 1"), (6, "new 2")]
+
+
+def test_a_reset_appends_the_ancestor_again(repository: GitRepository) -> None:
+    base = repository.commit(message="base")
+    old = [repository.commit(message=f"old {n}") for n in range(2)]
+    repository.reset(base)
+    repository.push(force=True)
+    archive = an_archive(repository)
+    advance = archive.advance("main", known(old[-1], 3), base)
+    assert (advance.dropped, steps(advance)) == (tuple(reversed(old)), [(4, "base")])
+    assert steps(archive.advance("main", advance.revisions[-1], old[0])) == [(5, "old 0")]
+
+
+def test_unrelated_histories_are_a_force_push(repository: GitRepository) -> None:
+    old = repository.commit(message="old")
+    repository.git("checkout", "-q", "--orphan", "other")
+    repository.commit(message="a", push=False)
+    new = repository.commit(message="b", push=False)
+    repository.git("push", "-q", "--force", "origin", "other:main")
+    advance = an_archive(repository).advance("main", known(old, 1), new)
+    assert (advance.dropped, steps(advance)) == ((old,), [(2, "a"), (3, "b")])
+
+
+def test_wrong_clocks_do_not_bring_old_commits_again(repository: GitRepository) -> None:
+    """git rev-list names all of `base` here: it believes the dates."""
+    for number in range(12):
+        repository.commit(message=f"base {number}", at=1_000_000_000 + number, push=False)
+    repository.switch("topic")
+    for number in range(12):
+        repository.commit(message=f"old {number}", at=1000 + number, push=False)
+    old = repository.id()
+    repository.switch("main")
+    for number in range(3):
+        repository.commit(message=f"new {number}", at=1_700_000_000 + number, push=False)
+    archive = open_archive(locate(str(repository.work)))
+    advance = archive.advance("main", known(old, 24), repository.id())
+    assert steps(advance) == [(25, "new 0"), (26, "new 1"), (27, "new 2")]
+    assert len(advance.dropped) == 12
+    branch = archive.advance("main", None, repository.id(), siblings={"topic": old})
+    assert [message for _, message in steps(branch)] == ["new 0", "new 1", "new 2"]
+
+
+def test_a_new_branch_starts_where_it_left_the_others(repository: GitRepository) -> None:
+    repository.commit(message="base", push=False)
+    left = repository.commit(message="left here", push=False)
+    main = repository.commit(message="main goes on")
+    repository.switch("topic", left)
+    repository.commit(message="own 1", push=False)
+    repository.merge("main", push=False)
+    head = repository.commit(message="own 2")
+    advance = an_archive(repository).advance("topic", None, head, siblings={"main": main, "topic": head})
+    assert advance.baseline is not None
+    assert (advance.baseline.id, advance.baseline.number) == (left, 2)
+    assert steps(advance) == [(3, "own 1"), (4, "Merge main"), (5, "own 2")]
+
+
+def test_a_new_branch_without_own_commits_is_one_revision(repository: GitRepository) -> None:
+    ids = [repository.commit(message=str(n)) for n in range(3)]
+    repository.switch("topic", ids[1])
+    repository.push()
+    advance = an_archive(repository).advance("topic", None, ids[1], siblings={"main": ids[2]})
+    assert (advance.baseline, steps(advance)) == (None, [(2, "1")])
+
+
+def test_a_new_branch_without_common_history_counts_from_one(repository: GitRepository) -> None:
+    main = repository.commit(message="main")
+    repository.git("checkout", "-q", "--orphan", "pages")
+    head = repository.commit(message="page")
+    advance = an_archive(repository).advance("pages", None, head, siblings={"main": main})
+    assert (advance.baseline, steps(advance)) == (None, [(1, "page")])
+
+
+def test_a_known_commit_that_is_gone_is_a_mismatch(repository: GitRepository) -> None:
+    id = repository.commit()
+    archive = an_archive(repository)
+    archive.check_known(known(id, 1))
+    for call in (
+        lambda: archive.check_known(known("0" * 39 + "1", 5)),
+        lambda: archive.advance("main", known("0" * 39 + "1", 5), id),
+    ):
+        with pytest.raises(ArchiveMismatch, match=r"no longer holds .*revision 5.*rewind NAME REV"):
+            call()
+    assert archive.heads() == {"main": id}
+
+
+def test_hostile_commits_are_read(repository: GitRepository) -> None:
+    repository.commit()
+    text = (
+        f"tree {repository.id('HEAD^{tree}')}\nparent {repository.id()}\nauthor \xff <\xfe> 1 +0000\n"
+        "committer x <y> 99999999999999999 +0000\nencoding no-such\n\n\xff\n\nArkqueue-Origin: nonsense\n"
+    )
+    raw = repository.work / "raw"
+    raw.write_bytes(text.encode("latin-1"))
+    id = repository.git("hash-object", "-t", "commit", "-w", "--literally", str(raw)).strip()
+    revision = open_archive(locate(str(repository.work))).advance("main", known(repository.id(), 1), id).revisions[0]
+    assert (revision.author, revision.origin, revision.date.year) == ("\ufffd <\ufffd>", None, 9999)
+
+
+# Repositories that cannot be read
+
+
+def test_what_is_no_repository_is_said_in_plain_words(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveUnreachable, match="no such folder"):
+        open_archive(Location(ArchiveKind.GIT, "/nowhere/at/all")).heads()
+    with pytest.raises(ArchiveUnreachable, match="cannot be read as a Git repository"):
+        open_archive(Location(ArchiveKind.GIT, str(tmp_path))).heads()
+
+
+def test_a_folder_inside_a_repository_is_no_repository(repository: GitRepository) -> None:
+    repository.commit({"sub/x": "1"})
+    with pytest.raises(ArchiveUnreachable):
+        open_archive(Location(ArchiveKind.GIT, str(repository.work / "sub"))).heads()
+
+
+def test_a_repository_that_vanished_is_unreachable_until_it_is_back(repository: GitRepository) -> None:
+    id = repository.commit()
+    archive = an_archive(repository)
+    archive.heads()
+    repository.path.rename(repository.path.with_name("away"))
+    with pytest.raises(ArchiveUnreachable):
+        archive.heads()
+    repository.path.with_name("away").rename(repository.path)
+    assert archive.heads() == {"main": id}
+
+
+def test_a_commit_that_does_not_exist_is_not_found(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit({"x": "1"})
+    archive = an_archive(repository)
+    for id in ("0" * 40, "nonsense", repository.id("HEAD^{tree}")):
+        for read in (
+            lambda id=id: archive.read_workflows(id),
+            lambda id=id: archive.changed_paths(None, id),
+            lambda id=id: archive.export(id, tmp_path / "out"),
+        ):
+            with pytest.raises(NotFound, match="has no commit"):
+                read()
+
+
+# Remotes
+
+
+def test_a_remote_is_read_through_its_mirror(repository: GitRepository, tmp_path: Path) -> None:
+    first = repository.commit({"_workflows/a.yaml": "one"}, message="one")
+    with repository.served() as server:
+        location = locate(server.url)
+        assert location.needs_mirror
+        archive = open_archive(location, mirror=tmp_path / "mirror")
+        assert same_repository(archive.identity(), server.url.removesuffix(".git"))
+        assert (archive.heads(), archive.main_branch()) == ({"main": first}, "main")
+        repository.switch("topic")
+        dropped = repository.commit({"x": "1"}, message="topic")
+        assert archive.heads(["*"]) == {"main": first, "topic": dropped}
+        repository.reset(first)
+        new = repository.commit({"x": "2"}, message="again", push=False)
+        repository.push(force=True)
+        assert archive.heads(["*"]) == {"main": first, "topic": new}
+        advance = archive.advance("topic", known(dropped, 2), new)
+        assert (advance.dropped, steps(advance)) == ((dropped,), [(3, "again")])
+        repository.delete_branch("topic")
+        run("git", "symbolic-ref", "HEAD", "refs/heads/trunk", cwd=repository.path)
+        repository.git("push", "-q", "origin", "main:trunk")
+        assert archive.heads() == {"trunk": first}
+        assert set(archive.heads(["*"])) == {"main", "trunk"}
+        assert archive.changed_paths(dropped, first) == ("x",)
+    with pytest.raises(ArchiveUnreachable, match="does not answer"):
+        archive.heads()
+    assert archive.read_workflows(first) == (SourceFile("_workflows/a.yaml", b"one"),)
+
+
+def test_a_mirror_that_lags_behind_fetches_what_it_is_asked_for(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit({"x": "1"})
+    with repository.served() as server:
+        manager = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        manager.heads()
+        id = repository.commit({"x": "2"})
+        manager.export(id, tmp_path / "out")
+        assert tree(tmp_path / "out") == {"x": "2"}
+
+
+def test_a_remote_that_does_not_exist_is_unreachable(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit()
+    with repository.served() as server, pytest.raises(ArchiveUnreachable, match="no such repository"):
+        open_archive(locate(server.url + "x"), mirror=tmp_path / "mirror").heads()
+    for url in ("git://nohost.invalid/x", "http://127.0.0.1:1/x.git"):
+        with pytest.raises(ArchiveUnreachable, match=r"host name is unknown|does not answer"):
+            open_archive(locate(url), mirror=tmp_path / "other").heads()
+    with pytest.raises(Invalid, match="needs a folder for its mirror"):
+        open_archive(locate("git@example.org:x.git"))
+
+
+def test_a_mirror_is_shared_by_threads(repository: GitRepository, tmp_path: Path) -> None:
+    ids = [repository.commit({"x": str(n)}) for n in range(5)]
+    seen: list[object] = []
+
+    def read(url: str) -> None:
+        archive = open_archive(locate(url), mirror=tmp_path / "mirror")
+        seen.append(archive.heads())
+        seen.extend(archive.changed_paths(old, new) for old, new in pairwise(ids))
+
+    with repository.served() as server:
+        threads = [Thread(target=read, args=(server.url,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seen.count({"main": ids[-1]}) == 4
+    assert seen.count(("x",)) == 16
+
+
+# Workflow files
+
+
+def test_workflow_files_are_the_direct_children_with_the_right_ends(repository: GitRepository) -> None:
+    id = repository.commit(
+        {
+            "_workflows/b.yaml": b"\xff\xfe",
+            "_workflows/a.json": "[]",
+            "_workflows/c.yml": "",
+            "_workflows/README": "no",
+            "_workflows/sub/d.yaml": "no",
+            "_workflows/e.yaml/f": "a folder",
+            "_workflows/link.yaml": Link("b.yaml"),
+            "x/_workflows/y.yaml": "no",
+            os.fsdecode(b"_workflows/\xff.yaml"): "name",
+        }
+    )
+    assert [(file.path, file.text) for file in an_archive(repository).read_workflows(id)] == [
+        ("_workflows/\\xff.yaml", b"name"),
+        ("_workflows/a.json", b"[]"),
+        ("_workflows/b.yaml", b"\xff\xfe"),
+        ("_workflows/c.yml", b""),
+    ]
+
+
+def test_a_workflow_file_over_the_limit_is_not_read(repository: GitRepository) -> None:
+    id = repository.commit({"_workflows/a.yaml": "x" * 2**20, "_workflows/b.yaml": "x" * (2**20 + 1)})
+    first, second = an_archive(repository).read_workflows(id)
+    assert first.text == b"x" * 2**20
+    assert second.text == TOO_LONG
+
+
+def test_a_workflow_folder_that_is_a_file_a_link_or_missing_has_no_files(repository: GitRepository) -> None:
+    for content in ("a file", Link("x"), None):
+        id = repository.commit({"_workflows": content, "x/a.yaml": "a"})
+        archive = an_archive(repository)
+        assert (archive.read_workflows(id), archive.workflows_key(id)) == ((), "")
+
+
+def test_the_workflows_key_changes_with_the_folder_only(repository: GitRepository) -> None:
+    one = repository.commit({"_workflows/a.yaml": "1"})
+    same = repository.commit({"x": "1"})
+    other = repository.commit({"_workflows/a.yaml": "2"})
+    key = an_archive(repository).workflows_key
+    assert key(one) == key(same) != key(other)
+
+
+def test_a_push_in_quarantine_is_read(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit()
+    hook = repository.path / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\ncp -r $GIT_QUARANTINE_PATH {tmp_path}/quarantine\nexit 1\n")
+    hook.chmod(0o755)
+    id = repository.commit({"_workflows/a.yaml": "new"}, push=False)
+    with pytest.raises(AssertionError, match="pre-receive hook declined"):
+        repository.push()
+    with pytest.raises(NotFound):
+        an_archive(repository).read_workflows(id)
+    archive = open_archive(locate(str(repository.path)), quarantine=tmp_path / "quarantine")
+    assert archive.read_workflows(id)[0].text == b"new"
+
+
+# The tree difference
+
+
+def test_changed_paths_are_the_files_that_differ(repository: GitRepository) -> None:
+    one = repository.commit({"a/1": "1", "a/b/2": "2", "c": "3", "g h/ü#%": "6", os.fsdecode(b"n\xff"): "7"})
+    two = repository.commit({"c": "changed", "new/x": "1"})
+    three = repository.move("a", "moved")
+    (repository.work / "c").chmod(0o755)
+    four = repository.commit()
+    five = repository.commit({"c": "changed", "e": Link("c")})
+    changed = an_archive(repository).changed_paths
+    assert changed(None, one) == ("a/1", "a/b/2", "c", "g h/ü#%", "n\\xff")
+    assert changed(one, two) == ("c", "new/x")
+    assert changed(two, three) == ("a/1", "a/b/2", "moved/1", "moved/b/2")
+    assert changed(three, four) == ("c",)
+    assert changed(four, five) == ("c", "e")
+    assert changed(five, five) == ()
+    assert changed(two, one) == changed(one, two)
+    assert changed("0" * 40, one) == changed(None, one)
+
+
+# Exports
+
+
+def test_export_keeps_bits_links_and_raw_texts_and_nothing_else(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit({"run": "#!/bin/sh"})
+    (repository.work / "run").chmod(0o755)
+    repository.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repository.path), "sub")
+    id = repository.commit(
+        {
+            ".gitattributes": "*.txt text eol=crlf filter=evil ident\n",
+            "d/a.txt": "$Id$\n",
+            "link": Link("d/a.txt"),
+            "out": Link("/etc/passwd"),
+            os.fsdecode(b"n\xff"): "7",
+        }
+    )
+    out = tmp_path / "out"
+    an_archive(repository).export(id, out)
+    assert set(os.listdir(out)) == {
+        ".gitattributes",
+        "run",
+        "d",
+        "link",
+        "out",
+        "sub",
+        ".gitmodules",
+        os.fsdecode(b"n\xff"),
+    }
+    assert (out / "d/a.txt").read_bytes() == b"$Id$\n"
+    assert (os.readlink(out / "link"), os.readlink(out / "out")) == ("d/a.txt", "/etc/passwd")
+    assert list((out / "sub").iterdir()) == []
+    assert stat.S_IMODE((out / "run").stat().st_mode) & 0o111
+    assert not stat.S_IMODE((out / "d/a.txt").stat().st_mode) & 0o111
+
+
+def test_export_of_some_paths(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit({"a/b/c": "1", "a/d": "2", "e f/ü": "3", "g": "4", "l": Link("g")})
+    archive = an_archive(repository)
+    archive.export(id, tmp_path / "out", ["a/b", "/e f/", "a/b/c", "g", "l"])
+    assert tree(tmp_path / "out") == {"a/b/c": "1", "e f/ü": "3", "g": "4", "l": "-> g"}
+    for path in ("nope", "../x", "g/x", "."):
+        with pytest.raises(NotFound, match="is not in revision"):
+            archive.export(id, tmp_path / "out2", [path])
+
+
+def a_hostile_commit(repository: GitRepository, *entries: tuple[str, bytes, str]) -> str:
+    """A commit whose tree git itself would never write: (mode, name, object)."""
+    raw = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(id) for mode, name, id in entries)
+    bare = pygit2.Repository(str(repository.path))
+    tree = bare.odb.write(pygit2.enums.ObjectType.TREE, raw)
+    text = f"tree {tree}\nauthor x <y> 1 +0000\ncommitter x <y> 1 +0000\n\nevil\n"
+    return str(bare.odb.write(pygit2.enums.ObjectType.COMMIT, text.encode()))
+
+
+@pytest.mark.parametrize("name", [b"..", b".", b"../evil", b"a/../../evil", b"/evil"])
+def test_hostile_names_never_leave_the_target(repository: GitRepository, tmp_path: Path, name: bytes) -> None:
+    repository.commit({"x": "evil"})
+    blob = repository.id("HEAD:x")
+    for mode, id in (("100644", blob), ("40000", repository.id("HEAD^{tree}"))):
+        hostile = a_hostile_commit(repository, (mode, name, id))
+        before = set(tmp_path.rglob("*evil*"))
+        with pytest.raises((ArchiveError, WorkspaceError)):
+            an_archive(repository).export(hostile, tmp_path / "deep" / "out")
+        assert set(tmp_path.rglob("*evil*")) == before
+        assert tree(tmp_path / "deep") == {}
+
+
+def test_a_link_and_a_folder_of_one_name_never_lead_outside(repository: GitRepository, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    repository.commit({"link": Link(str(outside)), "d/x": "evil"})
+    link, folder = repository.id("HEAD:link"), repository.id("HEAD:d")
+    for entries in (
+        [("120000", b"a", link), ("40000", b"a", folder)],
+        [("40000", b"a", folder), ("120000", b"a", link)],
+    ):
+        hostile = a_hostile_commit(repository, *entries)
+        with pytest.raises((ArchiveError, WorkspaceError)):
+            an_archive(repository).export(hostile, tmp_path / f"out-{entries[0][0]}")
+        assert not list(outside.iterdir())
+
+
+def test_a_committed_git_folder_is_left_out_of_exports(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit({"x": "1"})
+    tree_id, blob = repository.id("HEAD^{tree}"), repository.id("HEAD:x")
+    hostile = a_hostile_commit(
+        repository, ("40000", b".Git", tree_id), ("40000", b".git", tree_id), ("100644", b"y", blob)
+    )
+    an_archive(repository).export(hostile, tmp_path / "out")
+    assert tree(tmp_path / "out") == {"y": "1"}
+
+
+def test_a_very_deep_tree_is_an_error_and_not_a_crash(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit({"x": "1"})
+    bare = pygit2.Repository(str(repository.path))
+    id = repository.id("HEAD^{tree}")
+    for _ in range(2500):
+        id = str(bare.odb.write(pygit2.enums.ObjectType.TREE, b"40000 d\0" + bytes.fromhex(id)))
+    hostile = a_hostile_commit(repository, ("40000", b"d", id))
+    with pytest.raises(WorkspaceError, match="too long"):
+        an_archive(repository).export(hostile, tmp_path / "out")
+
+
+# Working copies
+
+
+def test_a_working_copy_commits_marked_and_pushes_to_its_branch(repository: GitRepository, tmp_path: Path) -> None:
+    first = repository.commit({"x": "1"})
+    repository.commit({"x": "2"})
+    repository.switch("topic", first)
+    repository.push()
+    archive, copy = an_archive(repository), tmp_path / "copy"
+    origin = Origin("My-Project:topic@1.1/it's", 2)
+    assert archive.working_copy(first, "topic", copy, author="Ark Queue <ark@example.org>", origin=origin) is None
+    assert (copy / "x").read_text() == "1"
+    (copy / "x").write_text("by the task")
+    run("git", "commit", "-q", "-a", "-m", "a task's", cwd=copy)
+    run("git", "commit", "-q", "--allow-empty", "--no-verify", "-m", "without verification", cwd=copy)
+    run("git", "commit", "-q", "--amend", "--allow-empty", "--no-edit", cwd=copy)
+    run("git", "push", "-q", cwd=copy)
+    revisions = archive.advance("topic", known(first, 1), archive.heads(["topic"])["topic"]).revisions
+    assert [(one.author, one.origin, one.message) for one in revisions] == [
+        ("Ark Queue <ark@example.org>", origin, f"{said}\n\nArkqueue-Origin: {origin.task}; generation=2\n")
+        for said in ("a task's", "without verification")
+    ]
+
+
+def test_a_working_copy_of_a_remote_pushes_to_the_remote(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit({"x": "1"})
+    with repository.served() as server:
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        archive.heads()
+        archive.working_copy(id, "main", tmp_path / "copy", author="A <a@b>")
+        run("git", "commit", "-q", "--allow-empty", "-m", "more", cwd=tmp_path / "copy")
+        run("git", "push", "-q", cwd=tmp_path / "copy")
+        assert archive.heads()["main"] == run("git", "rev-parse", "main", cwd=repository.path).strip() != id
+
+
+def test_a_working_copy_shares_no_file_with_the_repository(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit({"x": "1"})
+    an_archive(repository).working_copy(id, "main", tmp_path / "copy", author="A <a@b>")
+    for file in (tmp_path / "copy").rglob("*"):
+        assert not file.is_file() or file.stat().st_nlink == 1, file
+
+
+def test_a_working_copy_of_a_commit_off_every_branch(repository: GitRepository, tmp_path: Path) -> None:
+    first = repository.commit({"x": "1"})
+    dropped = repository.commit({"x": "2"})
+    repository.reset(first)
+    repository.push(force=True)
+    an_archive(repository).working_copy(dropped, "main", tmp_path / "copy", author="A <a@b>")
+    assert (tmp_path / "copy" / "x").read_text() == "2"
+
+
+def test_a_working_copy_needs_an_empty_place(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit({"x": "1"})
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "mine").touch()
+    with pytest.raises(WorkspaceError, match="not an empty directory"):
+        an_archive(repository).working_copy(id, "main", tmp_path / "copy", author="A <a@b>")
+    with pytest.raises(Invalid, match="is no author"):
+        an_archive(repository).working_copy(id, "main", tmp_path / "copy2", author="nobody")

@@ -1,0 +1,500 @@
+"""Subversion archives, against real repositories and svnserve."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from arkqueue.archive import TOO_LONG, Archive, Location, locate, open_archive, same_repository
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
+from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+from tests.repositories import Link, SubversionRepository, a_subversion_repository, run
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> SubversionRepository:
+    return a_subversion_repository(tmp_path)
+
+
+def an_archive(repository: SubversionRepository, folder: str = "") -> Archive:
+    return open_archive(locate(str(repository.path / folder)))
+
+
+def numbers(archive: Archive, known: int, head: str, limit: int = 1000) -> list[int]:
+    revision = Revision(str(known), known, "", datetime.now(UTC), "")
+    return [found.number for found in archive.advance("", revision, head, limit=limit).revisions]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file and symlink below a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {os.readlink(path)}"
+        elif path.is_file():
+            found[name] = path.read_text()
+    return found
+
+
+# Registration
+
+
+def test_identity_names_root_uuid_and_folder(repository: SubversionRepository) -> None:
+    repository.commit({"a b/trunk/x": "1"})
+    identity = an_archive(repository, "a b/trunk").identity()
+    assert (identity.kind, identity.repository) == (ArchiveKind.SUBVERSION, repository.url)
+    assert (identity.uuid, identity.folder) == (repository.uuid, "a b/trunk")
+    for given in (repository.uuid.upper(), repository.url, repository.url + "/", str(repository.path)):
+        assert same_repository(identity, given)
+    assert not same_repository(identity, str(repository.path) + "2")
+
+
+def test_baseline_is_the_head_with_its_author_date_and_message(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"}, message="Größe", author="ada")
+    baseline = an_archive(repository).baseline("")
+    assert baseline is not None
+    assert (baseline.id, baseline.number, baseline.author, baseline.message) == ("1", 1, "ada", "Größe")
+    assert abs(datetime.now(UTC) - baseline.date) < timedelta(hours=1)
+    assert baseline.origin is None
+
+
+def test_baseline_of_an_empty_repository_is_revision_0(repository: SubversionRepository) -> None:
+    baseline = an_archive(repository).baseline("")
+    assert baseline is not None
+    assert (baseline.number, baseline.author) == (0, "")
+
+
+def test_baseline_of_a_folder_is_the_last_revision_that_touched_it(repository: SubversionRepository) -> None:
+    repository.mkdir("other")
+    repository.commit({"trunk/x": "1"})
+    repository.commit({"other/x": "1"})
+    archive = an_archive(repository, "trunk")
+    assert [archive.baseline("", at).number for at in (None, "3", "2", "r1", "HEAD")] == [2, 2, 2, 1, 2]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("at", ["7", "x", "-1", "٣"])
+def test_baseline_at_no_revision_is_not_found(repository: SubversionRepository, at: str) -> None:
+    with pytest.raises(NotFound, match="has no revision"):
+        an_archive(repository).baseline("", at)
+
+
+def test_a_folder_that_does_not_exist_is_not_found(repository: SubversionRepository) -> None:
+    repository.commit({"trunk/x": "1"})
+    with pytest.raises(NotFound, match="is no folder"):
+        an_archive(repository, "trnk").baseline("")
+
+
+# The ledger
+
+
+def test_every_revision_counts_at_the_root_also_empty_ones(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"})
+    repository.empty()
+    repository.propset("p", "v", "")
+    archive = an_archive(repository)
+    assert archive.heads() == {"": "3"}
+    assert numbers(archive, 0, "3") == [1, 2, 3]
+    assert numbers(archive, 2, "3") == [3]
+    assert numbers(archive, 3, "3") == []
+
+
+def test_a_limit_cuts_the_list_and_says_so(repository: SubversionRepository) -> None:
+    for text in "abcde":
+        repository.commit({"trunk/x": text})
+    repository.mkdir("other")
+    archive = an_archive(repository, "trunk")
+    assert numbers(archive, 1, "6", limit=2) == [2, 3]
+    known = archive.baseline("", "1")
+    assert not archive.advance("", known, "6", limit=3).complete
+    assert archive.advance("", known, "6", limit=4).complete
+
+
+def test_a_folder_counts_what_touches_it_and_nothing_else(repository: SubversionRepository) -> None:
+    repository.commit({"p/trunk/x": "1"})  # 1
+    repository.commit({"other": "1"})  # 2: elsewhere
+    repository.commit({"p/trunk2": "1"})  # 3: a name that only begins the same
+    repository.propset("a", "b", "p")  # 4: a property of the parent
+    repository.propset("a", "b", "p/trunk")  # 5: a property of the folder
+    repository.empty()  # 6
+    repository.commit({"p/trunk/x": "2"})  # 7
+    repository.move("p", "q")  # 8: gone with its parent
+    repository.commit({"q/trunk/x": "3"})  # 9: elsewhere
+    repository.copy("q", "p")  # 10: back with its parent
+    repository.delete("p/trunk")  # 11
+    repository.copy("p", "p/trunk", "7")  # 12: replaced by something else
+    repository.commit({"p/trunk/trunk/x": "9"})  # 13
+    assert numbers(an_archive(repository, "p/trunk"), 0, "13") == [1, 5, 7, 8, 10, 11, 12, 13]
+
+
+def test_a_quiet_folder_is_not_searched_twice_and_misses_nothing(repository: SubversionRepository) -> None:
+    repository.commit({"trunk/x": "1"})
+    repository.commit({"other": "1"})
+    archive = an_archive(repository, "trunk")
+    assert numbers(archive, 1, "2") == []
+    repository.commit({"trunk/x": "2"})
+    assert numbers(archive, 1, archive.heads()[""]) == [3]
+    assert numbers(archive, 1, "3") == [3]
+
+
+def test_an_origin_property_is_read_back(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"})
+    run(
+        "svn",
+        "propset",
+        "-q",
+        "--revprop",
+        "-r1",
+        "arkqueue:origin",
+        "A@1/t; generation=3",
+        repository.url,
+        check=False,
+    )
+    (repository.path / "hooks" / "pre-revprop-change").write_text("#!/bin/sh\n")
+    (repository.path / "hooks" / "pre-revprop-change").chmod(0o755)
+    run("svn", "propset", "-q", "--revprop", "-r1", "arkqueue:origin", "A@1/t; generation=3", repository.url)
+    assert an_archive(repository).advance("", None, "1").revisions[-1].origin == Origin("A@1/t", 3)
+
+
+# Histories that do not match
+
+
+def test_the_last_known_revision_is_recognised(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"})
+    archive = an_archive(repository)
+    known = archive.baseline("")
+    assert known is not None
+    repository.commit({"x": "2"})
+    archive.check_known(known)
+
+
+def test_a_head_below_the_known_one_is_a_mismatch(repository: SubversionRepository) -> None:
+    known = Revision("2", 2, "ada", datetime.now(UTC), "")
+    with pytest.raises(ArchiveMismatch, match=r"only 0 revisions.*rewind NAME REV"):
+        an_archive(repository).check_known(known)
+    with pytest.raises(ArchiveMismatch):
+        an_archive(repository).advance("", known, "1")
+
+
+def test_a_restored_backup_with_another_future_is_a_mismatch_and_is_then_read_as_it_is(
+    repository: SubversionRepository, tmp_path: Path
+) -> None:
+    repository.commit({"_workflows/a.yaml": "one"})
+    shutil.copytree(repository.path, tmp_path / "backup")
+    repository.commit({"_workflows/a.yaml": "two"}, author="ada")
+    archive = an_archive(repository)
+    known = archive.baseline("")
+    assert known is not None
+    assert archive.read_workflows("2")[0].text == b"two"
+    shutil.rmtree(repository.path)
+    shutil.copytree(tmp_path / "backup", repository.path)
+    repository.commit({"_workflows/a.yaml": "TWO"}, author="ada")
+    with pytest.raises(ArchiveMismatch, match="has another revision 2"):
+        archive.check_known(known)
+    # libsvn's cache for the whole process must not answer from the lost future.
+    assert archive.heads() == {"": "2"}
+    assert archive.read_workflows("2")[0].text == b"TWO"
+    assert an_archive(repository).read_workflows("2")[0].text == b"TWO"
+
+
+def test_another_uuid_is_a_mismatch(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"})
+    archive = an_archive(repository)
+    archive.identity()
+    registered = Location(ArchiveKind.SUBVERSION, repository.url, uuid=repository.uuid)
+    run("svnadmin", "setuuid", repository.path)
+    for one in (archive, open_archive(registered)):
+        with pytest.raises(ArchiveMismatch, match="another repository"):
+            one.heads()
+
+
+# Repositories that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("file:///nowhere/at/all", "there is no Subversion repository"),
+        ("svn://127.0.0.1:1/x", "connection refused"),
+        ("svn://nohost.invalid/x", "host name is unknown"),
+        ("http://127.0.0.1:1/x", "connection refused"),
+        ("foo://x/y", "no URL that Subversion knows"),
+    ],
+)
+def test_what_cannot_be_reached_is_said_in_plain_words(url: str, fault: str) -> None:
+    with pytest.raises(ArchiveUnreachable, match=fault) as raised:
+        open_archive(Location(ArchiveKind.SUBVERSION, url)).heads()
+    assert raised.value.thing == url
+    assert raised.value.remedy
+
+
+def test_a_repository_that_vanished_is_unreachable_until_it_is_back(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"})
+    archive = an_archive(repository)
+    archive.heads()
+    repository.path.rename(repository.path.with_name("away"))
+    with pytest.raises(ArchiveUnreachable):
+        archive.heads()
+    repository.path.with_name("away").rename(repository.path)
+    assert archive.heads() == {"": "1"}
+
+
+def test_a_revision_that_does_not_exist_is_not_found(repository: SubversionRepository, tmp_path: Path) -> None:
+    archive = an_archive(repository)
+    for read in (
+        lambda: archive.read_workflows("5"),
+        lambda: archive.workflows_key("5"),
+        lambda: archive.changed_paths(None, "5"),
+        lambda: archive.export("5", tmp_path / "out"),
+        lambda: archive.export("abc", tmp_path / "out"),
+    ):
+        with pytest.raises(NotFound):
+            read()
+    assert archive.read_workflows("0") == ()
+
+
+# Servers
+
+
+def test_a_served_repository_is_read_with_name_and_password(repository: SubversionRepository, tmp_path: Path) -> None:
+    repository.commit({"trunk/_workflows/a.yaml": "one", "trunk/d/x": "1" * 300_000})
+    repository.move("trunk/d", "trunk/e")
+    with repository.served(users={"bob": "pass word"}) as server:
+        url = server.url + "/trunk"
+        archive = open_archive(Location(ArchiveKind.SUBVERSION, url, "bob", "pass word"))
+        assert archive.identity().folder == "trunk"
+        assert numbers(archive, 0, archive.heads()[""]) == [1, 2]
+        assert archive.read_workflows("2") == (SourceFile("_workflows/a.yaml", b"one"),)
+        assert archive.changed_paths("1", "2") == ("d/x", "e/x")
+        archive.export("2", tmp_path / "out")
+        assert tree(tmp_path / "out") == {"_workflows/a.yaml": "one", "e/x": "1" * 300_000}
+        for name, password in (("bob", "wrong"), (None, None)):
+            with pytest.raises(ArchiveUnreachable, match=r"refuses|asks for"):
+                open_archive(Location(ArchiveKind.SUBVERSION, url, name, password)).heads()
+
+
+def test_a_folder_is_watched_by_who_may_read_nothing_else(repository: SubversionRepository) -> None:
+    repository.commit({"secret/x": "1"})
+    repository.commit({"trunk/x": "1"})
+    repository.commit({"secret/x": "2"})
+    repository.commit({"trunk/x": "2"})
+    with repository.served(users={"bob": "w"}, access="[/]\n* =\n[/trunk]\nbob = r\n") as server:
+        archive = open_archive(Location(ArchiveKind.SUBVERSION, server.url + "/trunk", "bob", "w"))
+        assert numbers(archive, 0, archive.heads()[""]) == [2, 4]
+
+
+def test_a_server_that_was_started_anew_is_asked_again_without_an_error(repository: SubversionRepository) -> None:
+    repository.commit({"x": "1"})
+    with repository.served() as server:
+        archive = open_archive(locate(server.url))
+        assert archive.heads() == {"": "1"}
+        server.drop_connections()
+        assert archive.heads() == {"": "1"}
+    with pytest.raises(ArchiveUnreachable):
+        archive.heads()
+
+
+# Workflow files
+
+
+def test_workflow_files_are_the_direct_children_with_the_right_ends(repository: SubversionRepository) -> None:
+    repository.commit(
+        {
+            "_workflows/b.yaml": b"\xff\xfe",
+            "_workflows/a.json": "[]",
+            "_workflows/c.yml": "",
+            "_workflows/README": "no",
+            "_workflows/sub/d.yaml": "no",
+            "_workflows/e.yaml/f": "a folder",
+            "_workflows/link.yaml": Link("b.yaml"),
+            "x/_workflows/y.yaml": "no",
+        }
+    )
+    archive = an_archive(repository)
+    assert [(file.path, file.text) for file in archive.read_workflows("1")] == [
+        ("_workflows/a.json", b"[]"),
+        ("_workflows/b.yaml", b"\xff\xfe"),
+        ("_workflows/c.yml", b""),
+    ]
+    assert [file.path for file in an_archive(repository, "x").read_workflows("1")] == ["_workflows/y.yaml"]
+
+
+def test_a_workflow_file_over_the_limit_is_not_read(repository: SubversionRepository) -> None:
+    repository.commit({"_workflows/a.yaml": "x" * 2**20, "_workflows/b.yaml": "x" * (2**20 + 1)})
+    first, second = an_archive(repository).read_workflows("1")
+    assert first.text == b"x" * 2**20
+    assert second.text == TOO_LONG
+
+
+def test_a_workflow_folder_that_is_a_file_or_missing_has_no_files(repository: SubversionRepository) -> None:
+    repository.commit({"_workflows": "a file"})
+    repository.delete("_workflows")
+    archive = an_archive(repository)
+    for revision in ("0", "1", "2"):
+        assert archive.read_workflows(revision) == ()
+        assert archive.workflows_key(revision) == ""
+
+
+def test_the_workflows_key_changes_with_the_folder_only(repository: SubversionRepository) -> None:
+    repository.commit({"trunk/_workflows/a.yaml": "one"})  # 1
+    repository.commit({"trunk/x": "1"})  # 2
+    repository.copy("trunk", "branch")  # 3
+    repository.commit({"trunk/_workflows/a.yaml": "two", "branch/_workflows/a.yaml": "TWO"})  # 4
+    repository.change("rm", "trunk", "cp", "4", "branch", "trunk")  # 5: made in 4, as the other was
+    key = an_archive(repository, "trunk").workflows_key
+    assert key("1") == key("2") == key("3")
+    assert len({key("3"), key("4"), key("5")}) == 3
+    assert key("5") == an_archive(repository, "branch").workflows_key("4").replace("branch/", "branch/")
+
+
+# The tree difference
+
+
+def test_changed_paths_are_the_files_that_differ(repository: SubversionRepository) -> None:
+    repository.commit({"a/1": "1", "a/b/2": "2", "c": "3", "d": "4", "e/f": "5", "g h/ü#%": "6"})  # 1
+    repository.commit({"c": "changed", "new/x": "1"})  # 2
+    repository.move("a", "moved")  # 3
+    repository.propset("p", "v", "d")  # 4
+    repository.propset("p", "v", "e")  # 5: a folder's
+    repository.mkdir("empty")  # 6
+    repository.commit({"c": "3"})  # 7: as it was in 1
+    repository.change("rm", "e", "put", repository._a_file("now a file"), "e")  # 8
+    repository.delete("g h")  # 9
+    changed = an_archive(repository).changed_paths
+    assert changed(None, "1") == changed("0", "1") == ("a/1", "a/b/2", "c", "d", "e/f", "g h/ü#%")
+    assert changed("1", "2") == ("c", "new/x")
+    assert changed("2", "3") == ("a/1", "a/b/2", "moved/1", "moved/b/2")
+    assert changed("3", "4") == ("d",)
+    assert changed("4", "5") == changed("5", "6") == ()
+    assert "c" not in changed("1", "7")
+    assert changed("7", "8") == ("e", "e/f")
+    assert changed("8", "9") == ("g h/ü#%",)
+    assert changed("9", "7") == ("e", "e/f", "g h/ü#%")
+
+
+def test_changed_paths_of_a_folder_that_comes_and_goes(repository: SubversionRepository) -> None:
+    repository.mkdir("other")  # 1
+    repository.commit({"trunk/a": "1", "trunk/b/c": "2"})  # 2
+    repository.delete("trunk")  # 3
+    repository.commit({"trunk/a": "1", "trunk/d": "3"})  # 4
+    changed = an_archive(repository, "trunk").changed_paths
+    assert changed("1", "2") == changed("2", "3") == ("a", "b/c")
+    assert changed("3", "4") == ("a", "d")
+    assert changed("2", "4") in {("b/c", "d"), ("a", "b/c", "d")}  # `a` is another file with the same text
+    assert changed(None, "3") == changed("1", "3") == ()
+
+
+# Exports
+
+
+def test_export_keeps_bits_links_and_raw_texts_and_nothing_else(
+    repository: SubversionRepository, tmp_path: Path
+) -> None:
+    repository.commit(
+        {
+            "trunk/run": "#!/bin/sh",
+            "trunk/d/id": "$Id$\r\n",
+            "trunk/link": Link("d/id"),
+            "trunk/empty": "",
+            "lib/x": "1",
+        }
+    )
+    repository.propset("svn:executable", "*", "trunk/run")
+    repository.propset("svn:keywords", "Id", "trunk/d/id")
+    repository.change("propset", "svn:eol-style", "LF", "trunk/run", "mkdir", "trunk/folder")
+    repository.propset("svn:externals", "^/lib ext", "trunk")
+    out = tmp_path / "out"
+    an_archive(repository, "trunk").export(repository.head, out)
+    assert set(os.listdir(out)) == {"run", "d", "link", "empty", "folder"}
+    assert (out / "d/id").read_bytes() == b"$Id$\r\n"
+    assert os.readlink(out / "link") == "d/id"
+    assert (out / "empty").read_bytes() == b""
+    assert stat.S_IMODE((out / "run").stat().st_mode) & 0o111
+    assert not stat.S_IMODE((out / "d/id").stat().st_mode) & 0o111
+
+
+def test_export_of_some_paths(repository: SubversionRepository, tmp_path: Path) -> None:
+    repository.commit({"a/b/c": "1", "a/d": "2", "e f/ü": "3", "g": "4", "l": Link("g")})
+    archive = an_archive(repository)
+    archive.export("1", tmp_path / "out", ["a/b", "/e f/", "a/b/c", "g", "l"])
+    assert tree(tmp_path / "out") == {"a/b/c": "1", "e f/ü": "3", "g": "4", "l": "-> g"}
+    with pytest.raises(NotFound, match="is not in revision 1"):
+        archive.export("1", tmp_path / "out2", ["nope"])
+    assert archive.heads() == {"": "1"}
+
+
+def test_export_never_writes_through_what_is_there(repository: SubversionRepository, tmp_path: Path) -> None:
+    repository.commit({"d/x": "overwritten"})
+    outside, out = tmp_path / "outside", tmp_path / "out"
+    outside.mkdir()
+    out.mkdir()
+    (out / "d").symlink_to(outside)
+    with pytest.raises(WorkspaceError, match="File exists"):
+        an_archive(repository).export("1", out)
+    assert not list(outside.iterdir())
+
+
+def test_a_committed_git_folder_is_left_out_of_exports(repository: SubversionRepository, tmp_path: Path) -> None:
+    repository.commit({"a/.git/config": "[core]\nfsmonitor = touch /tmp/owned\n", "a/x": "1"})
+    an_archive(repository).export("1", tmp_path / "out")
+    assert tree(tmp_path / "out") == {"a/x": "1"}
+
+
+# Working copies
+
+
+def test_a_working_copy_commits_marked_and_as_the_author(repository: SubversionRepository, tmp_path: Path) -> None:
+    repository.commit({"trunk/x": "1", "trunk/y": "1"})
+    repository.commit({"trunk/x": "2"})
+    archive = an_archive(repository, "trunk")
+    copy = tmp_path / "copy"
+    origin = Origin("My-Project@1.1/it's", 2)
+    commands = archive.working_copy("1", "", copy, author="Ark Queue <ark@example.org>", origin=origin)
+    assert (copy / "x").read_text() == "1"
+    path = f"{commands}:{os.environ['PATH']}"
+    (copy / "y").write_text("by the task")
+    run("svn", "commit", "-m", "commit by a task", cwd=copy, PATH=path)
+    run("svn", "mkdir", "local", cwd=copy, PATH=path)
+    run("svn", "-m", "remove", "mkdir", repository.url + "/remote", cwd=copy, PATH=path)
+    run("svn", "copy", repository.url + "/trunk/y", "z", cwd=copy, PATH=path)
+    run("svnmucc", "-m", "two", "mkdir", repository.url + "/mucc", cwd=copy, PATH=path)
+    revisions = an_archive(repository).advance("", archive.baseline("", "2"), repository.head).revisions
+    assert [(one.author, one.message, one.origin) for one in revisions] == [
+        ("Ark Queue", "commit by a task", origin),
+        ("Ark Queue", "remove", origin),
+        ("Ark Queue", "two", origin),
+    ]
+    with pytest.raises(WorkspaceError, match="not empty"):
+        archive.working_copy("1", "", copy, author="A <a@b>")
+
+
+# Threads
+
+
+def test_several_archives_are_read_at_once(repository: SubversionRepository, tmp_path: Path) -> None:
+    other = a_subversion_repository(tmp_path, "other")
+    for one in (repository, other):
+        one.commit({f"_workflows/{one.path.name}.yaml": "x", "d/e": "1"})
+        one.move("d", "f")
+    seen: dict[int, set[object]] = {}
+
+    def read(place: int, one: SubversionRepository) -> None:
+        seen[place] = set()
+        for _ in range(100):
+            archive = an_archive(one)
+            archive.heads()
+            seen[place].add((archive.read_workflows("2")[0].path, archive.changed_paths("1", "2")))
+
+    threads = [Thread(target=read, args=(place, (repository, other)[place % 2])) for place in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for place in range(6):
+        assert seen[place] == {(f"_workflows/{('svn', 'other')[place % 2]}.yaml", ("d/e", "f/e"))}
