@@ -1,9 +1,9 @@
 """Short ways to say what a test is about: archives, revisions and runs in a real database, and a scripted executor.
 
-    archive = an_archive(queue)
-    archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
-    archive.run("index@2")               # claim and complete
-    assert archive.states() == {...}
+archive = an_archive(queue)
+archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
+archive.run("index@2")               # claim and complete
+assert archive.states() == {...}
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-
-import yaml
 
 from arkqueue import workflow
 from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
@@ -26,18 +24,18 @@ NOTHING = Workflow()
 
 
 def a_workflow(tasks: dict[str, str] | str) -> Workflow:
-    """A parsed workflow from YAML, or from ``{name: "depends: [...]"}`` where each task gets a command."""
-    if isinstance(tasks, str):
-        text = textwrap.dedent(tasks)
-    else:
-        entries = [{"name": name, "command": "true", **(yaml.safe_load(fields) or {})} for name, fields in tasks.items()]
-        for entry in entries:
-            if entry["name"] == "COMMIT" or entry["command"] is None:
-                del entry["command"]
-        text = yaml.safe_dump(entries, sort_keys=False)
+    """A parsed workflow from YAML, or from ``{name: fields}`` where a task gets a command unless it has one or says ``# gate``."""
+    text = textwrap.dedent(tasks) if isinstance(tasks, str) else "\n".join(_task(*task) for task in tasks.items())
     parsed = workflow.parse([SourceFile("_workflows/test.yaml", text.encode())])
     assert not parsed.faults, [str(f) for f in parsed.faults]
     return parsed
+
+
+def _task(name: str, fields: str) -> str:
+    lines = [f"name: {name}", *fields.splitlines()]
+    if name != "COMMIT" and not any(word in fields for word in ("command:", "script:", "# gate")):
+        lines.append("command: 'true'")
+    return "- " + "\n  ".join(lines)
 
 
 def faulty() -> Workflow:
@@ -57,7 +55,13 @@ class AnArchive:
     running: dict[int, Claim] = field(default_factory=dict)
 
     def commit(
-        self, tasks: Workflow | dict[str, str] | str = NOTHING, *, changed: Sequence[str] = (), branch: str = "", author: str = "ann", **options: Any
+        self,
+        tasks: Workflow | dict[str, str] | str = NOTHING,
+        *,
+        changed: Sequence[str] = (),
+        branch: str = "",
+        author: str = "ann",
+        **options: Any,
     ) -> int:
         """Append one revision; returns its number."""
         number = self.numbers[branch] + 1
@@ -73,7 +77,9 @@ class AnArchive:
         self.branches[branch] = planning.Branch(known.id, known.archive, known.name, known.main, head)
         for entry in entries:
             self.numbers[branch] = entry.revision.number
-            (row,) = self.sql("select id from revision where branch_id = %s and number = %s", known.id, entry.revision.number)
+            (row,) = self.sql(
+                "select id from revision where branch_id = %s and number = %s", known.id, entry.revision.number
+            )
             self.revisions[branch, entry.revision.number] = row["id"]
 
     def trigger(self, number: int, *names: str, branch: str = "", **options: Any) -> int:
@@ -91,7 +97,10 @@ class AnArchive:
 
     def run_id(self, number: int, run: int = 1, *, branch: str = "") -> int:
         (row,) = self.sql(
-            "select id from run where branch_id = %s and number = %s and run = %s", self.branches[branch].id, number, run
+            "select id from run where branch_id = %s and number = %s and run = %s",
+            self.branches[branch].id,
+            number,
+            run,
         )
         return int(row["id"])
 
@@ -157,7 +166,8 @@ def a_revision(number: int, *, author: str = "ann", branch: str = "") -> Revisio
 def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1) -> AnArchive:
     """A registered archive whose ledger starts at ``baseline``."""
     starts = [
-        archives.Start(branch, branch == branches[0], planning.Entry(a_revision(baseline, branch=branch), NOTHING)) for branch in branches
+        archives.Start(branch, branch == branches[0], planning.Entry(a_revision(baseline, branch=branch), NOTHING))
+        for branch in branches
     ]
     id = archives.register(
         queue, name=name, kind="subversion" if branches == ("",) else "git", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",

@@ -1,0 +1,49 @@
+"""Names of runs and tasks: ``ARCHIVE:BRANCH@REV.RUN/TASK/ITEM``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arkqueue.errors import Invalid
+from arkqueue.names import Name, name_of, parse_name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("papers@12", Name("papers", "12")),
+        ("papers@12/index", Name("papers", "12", task="index")),
+        ("papers@12.3/index", Name("papers", "12", run=3, task="index")),
+        ("papers:feature%2Fx@12.1/ingest/ark%3A%2F1", Name("papers", "12", "feature/x", 1, "ingest", "ark:/1")),
+        ("papers@gabc123/index", Name("papers", "gabc123", task="index")),
+    ],
+)
+def test_names_are_read_and_written_alike(text: str, name: Name) -> None:
+    assert parse_name(text) == name
+    assert str(name) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "papers", "papers@", "papers@x", "papers@12/", "@12", "papers@12.x", "a b@@1", "papers@g1"]
+)
+def test_what_is_no_name_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(Invalid, match="papers@12/index"):
+        parse_name(text)
+
+
+words = st.text(min_size=1, max_size=8)
+
+
+@given(words, words, st.integers(1, 10**9), st.none() | st.integers(1, 99), words, words)
+def test_every_name_survives_the_round_trip(
+    archive: str, branch: str, number: int, run: int | None, task: str, item: str
+) -> None:
+    name = Name(archive, str(number), branch, run, task, item)
+    assert parse_name(str(name)) == name
+
+
+def test_the_shortest_name_leaves_out_the_main_branch_and_the_first_run() -> None:
+    assert str(name_of("papers", 3, 1, "index", branch="main", main=True)) == "papers@3/index"
+    assert str(name_of("papers", 3, 2, "index", branch="draft", main=False)) == "papers:draft@3.2/index"

@@ -1,0 +1,130 @@
+"""The graph of one run, from definitions and what the branch has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from arkqueue.model import TaskId, Trigger
+from arkqueue.plan import Plan, matches, names_needed, plan
+from tests.builders import a_workflow
+
+EXAMPLE = {"indexing": "depends: [PREV]", "build-PDF": "depends: [indexing]\ncancels: [PREV]"}
+
+
+def planned(tasks: Any, past: Mapping[str, int] | None = None, **options: Any) -> Plan:
+    values: dict[str, Any] = {"trigger": Trigger.COMMIT, "branch": "main", "changed": ()} | options
+    return plan(a_workflow(tasks), past={name: TaskId(id) for name, id in (past or {}).items()}, **values)
+
+
+def edges(p: Plan) -> set[str]:
+    """Each edge as ``target < source`` (depends), ``<=`` (settled), ``<!`` (cancels) or ``<x`` (exclusive)."""
+    signs = {("depends", False): "<", ("depends", True): "<=", ("cancels", False): "<!", ("exclusive", True): "<x"}
+    return {f"{e.target} {signs[e.kind, e.settled]} {e.source}" for e in p.edges}
+
+
+def names(p: Plan) -> list[str]:
+    return [node.name for node in p.nodes]
+
+
+def test_the_example_on_its_second_revision_has_its_edges() -> None:
+    p = planned(EXAMPLE, {"COMMIT": 1, "indexing": 2, "build-PDF": 3})
+    assert names(p) == ["COMMIT", "indexing", "build-PDF", "REPORT"]
+    assert edges(p) == {
+        "COMMIT < 1", "indexing < COMMIT", "indexing < 2", "build-PDF < COMMIT", "build-PDF < indexing", "build-PDF <! 3"
+    }  # fmt: skip
+
+
+def test_without_a_past_there_are_no_edges_to_it() -> None:
+    assert edges(planned(EXAMPLE)) == {"indexing < COMMIT", "build-PDF < COMMIT", "build-PDF < indexing"}
+
+
+def test_no_workflow_is_a_run_of_commit_and_report_alone() -> None:
+    assert names(planned("[]", {"COMMIT": 1})) == ["COMMIT", "REPORT"]
+
+
+def test_prev_star_goes_through_one_gate_and_leaves_report_out() -> None:
+    p = planned({"a": "depends: ['PREV:*']", "b": "depends: ['PREV:*']"}, {"COMMIT": 1, "a": 2, "old": 3, "REPORT": 4})
+    assert {e for e in edges(p) if "PREV" in e} == {
+        "a < PREV:*", "b < PREV:*", "PREV:* < 1", "PREV:* < 2", "PREV:* < 3"
+    }  # fmt: skip
+
+
+def test_strict_order_is_one_line() -> None:
+    p = planned({"COMMIT": "depends: [{task: 'PREV:*', when: settled}]", "a": ""}, {"COMMIT": 1, "a": 2})
+    assert edges(p) == {
+        "COMMIT < 1", "COMMIT < PREV:*:settled", "PREV:*:settled <= 1", "PREV:*:settled <= 2", "a < COMMIT"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "inside"), [(("docs/a.tex",), True), (("src/x.py",), False), ((), False)])
+def test_a_task_with_paths_exists_only_where_one_changed(changed: tuple[str, ...], inside: bool) -> None:
+    p = planned({"pdf": "paths: ['docs/**']"}, changed=changed)
+    assert ("pdf" in names(p)) is inside
+
+
+@pytest.mark.parametrize(("branch", "inside"), [("main", True), ("release/1", True), ("draft", False)])
+def test_a_task_with_branches_exists_only_there(branch: str, inside: bool) -> None:
+    p = planned({"pdf": "branches: [main, 'release/*']"}, branch=branch)
+    assert ("pdf" in names(p)) is inside
+
+
+def test_a_dependency_that_filters_left_out_stands_for_the_one_before() -> None:
+    p = planned({"index": "paths: [data/*]", "pdf": "depends: [index]"}, {"COMMIT": 1, "index": 2})
+    assert edges(p) == {"COMMIT < 1", "pdf < COMMIT", "pdf < 2"}
+
+
+def test_an_optional_dependency_that_nobody_defines_is_no_edge() -> None:
+    assert edges(planned({"pdf": "depends: [{task: gone, optional: true}]"})) == {"pdf < COMMIT"}
+
+
+def test_a_manual_run_has_the_tasks_that_were_asked_for() -> None:
+    tasks = {"a": "", "b": "on: [schedule]\nschedule: '0 5 * * *'", "c": "on: [commit]"}
+    assert names(planned(tasks, trigger=Trigger.MANUAL)) == ["COMMIT", "a", "REPORT"]
+    assert names(planned(tasks, trigger=Trigger.MANUAL, names=["b", "c"])) == ["COMMIT", "b", "c", "REPORT"]
+
+
+def test_a_manual_run_says_which_dependencies_have_not_completed_at_its_revision() -> None:
+    assert planned(EXAMPLE, trigger=Trigger.MANUAL, names=["build-PDF"]).missing == (("build-PDF", "indexing"),)
+    assert planned(EXAMPLE, trigger=Trigger.MANUAL, names=["build-PDF"], completed=["indexing"]).missing == ()
+
+
+def test_exclusive_tasks_go_one_at_a_time_in_the_graphs_order() -> None:
+    p = planned({"z": "exclusive: true\ndepends: [a]", "a": "exclusive: true", "m": "exclusive: true"})
+    assert {e for e in edges(p) if "<x" in e} == {"z <x a", "m <x z"}
+
+
+def test_cancels_inside_the_run_and_before_it() -> None:
+    p = planned({"a": "", "b": "cancels: [a, 'PREV:a', PREV, {task: 'PREV:gone', only: unstarted}]"}, {"a": 1, "b": 2})
+    assert {e for e in edges(p) if "<!" in e} == {"b <! a", "b <! 1", "b <! 2"}
+
+
+def test_only_the_names_that_matter_are_asked_for() -> None:
+    assert names_needed(a_workflow(EXAMPLE)) == {"COMMIT", "indexing", "build-PDF"}
+    assert names_needed(a_workflow({"a": "depends: ['PREV:x']\ncancels: ['PREV:y']"})) == {"COMMIT", "a", "x", "y"}
+    assert names_needed(a_workflow({"a": "depends: ['PREV:*']"})) is None
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "found"),
+    [
+        ("*.tex", "a.tex", True),
+        ("*.tex", "docs/a.tex", False),
+        ("**/*.tex", "a.tex", True),
+        ("**/*.tex", "docs/deep/a.tex", True),
+        ("docs/", "docs/a/b", True),
+        ("docs/**", "docs", False),
+        ("docs/?.md", "docs/ab.md", False),
+        ("/docs/*", "docs/a", True),
+        ("a.b", "axb", False),
+    ],
+)
+def test_globs_stop_at_folders_unless_doubled(glob: str, path: str, found: bool) -> None:
+    assert matches([glob], path) is found
+
+
+def test_a_glob_with_an_exclamation_mark_takes_back() -> None:
+    assert matches(["docs/**", "!docs/draft/**"], "docs/a.md")
+    assert not matches(["docs/**", "!docs/draft/**"], "docs/draft/a.md")
