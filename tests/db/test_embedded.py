@@ -14,7 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from arkqueue.db.embedded import Embedded, _diagnose
+from arkqueue.db.embedded import Embedded
+from arkqueue.db.programs import diagnose
 from arkqueue.errors import ArkqueueError
 
 
@@ -242,6 +243,6 @@ def test_a_home_that_is_a_file_is_refused_plainly(tmp_path: Path) -> None:
     ],
 )
 def test_known_faults_come_with_their_remedy(said: str, remedy: str) -> None:
-    fault, answer = _diagnose(f"waiting for server to start\n{said}\npg_ctl: could not start server\n")
+    fault, answer = diagnose(f"waiting for server to start\n{said}\npg_ctl: could not start server\n")
     assert fault == said
     assert remedy in answer
