@@ -1,0 +1,81 @@
+"""Random workflows and what may happen to an archive, for the model test.
+
+The workflows are such as ``arkqueue.workflow`` lets through: without cycles inside a run, without an edge named twice, without two tasks that cancel
+each other. Few names and few paths, so that runs meet each other often.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from arkqueue.model import COMMIT, Cancels, Depends, End, Fault, Retries, TaskDefinition, Trigger, When, Workflow
+
+NAMES = ("a", "b", "c", "d", "e")
+PATHS = ("docs/a", "docs/b", "src/c")
+BRANCHES = ("main", "side")
+UNKNOWN = "nobody"
+"""A name that no file defines; only an optional ``depends`` may name it."""
+
+changed_paths = st.frozensets(st.sampled_from(PATHS))
+_when = st.sampled_from([When.COMPLETED, When.COMPLETED, When.SETTLED])
+_once_in_six = st.sampled_from([False] * 5 + [True])
+
+
+def _words(previous: list[str | None], inside: list[str]) -> st.SearchStrategy[tuple[str | None, bool]]:
+    """(name, PREV or not); inside the run half of the time, where there is anything."""
+    earlier = st.sampled_from([(name, True) for name in previous])
+    return earlier | st.sampled_from([(name, False) for name in inside]) if inside else earlier
+
+
+@st.composite
+def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str]) -> TaskDefinition:
+    """A task that may depend on those ``before`` it, in the graph's order, and cancel those ``after`` it in the alphabet."""
+    words = _words([None, None, *NAMES, "*"], [*before * 4, UNKNOWN] if before else [])
+    depends = draw(st.lists(words, max_size=3, unique=True))
+    victims = _words([None, None, None, *(other for other in NAMES if other != name)], after)
+    cancels = draw(st.sampled_from([[], [(None, True)]]) | st.lists(victims, max_size=2, unique=True))
+    gate = draw(_once_in_six)
+    return TaskDefinition(
+        name,
+        path="_workflows/random.yaml",
+        depends=tuple(Depends(task, previous, draw(_when), optional=task == UNKNOWN) for task, previous in depends),
+        cancels=tuple(Cancels(task, previous, draw(_once_in_six)) for task, previous in cancels),
+        command=None if gate else "true",
+        retries=Retries(max=0 if gate else draw(st.sampled_from([0, 0, 0, 1, 2]))),
+        on=draw(st.sampled_from([(Trigger.COMMIT, Trigger.MANUAL)] * 4 + [(Trigger.MANUAL,), (Trigger.COMMIT,)])),
+        paths=draw(st.sampled_from([()] * 4 + [("docs/*",), ("docs/b", "src/*")])),
+        branches=draw(st.sampled_from([()] * 6 + [("main",), ("s*",)])),
+        exclusive=draw(_once_in_six),
+        on_lost=draw(st.sampled_from(["rerun", "rerun", "fail"])),
+    )
+
+
+@st.composite
+def commit_extensions(draw: st.DrawFn) -> TaskDefinition:
+    """What a workflow adds to COMMIT (design 5.3, 5.13)."""
+    words = draw(st.lists(st.sampled_from(["*", "*", *NAMES]), min_size=1, max_size=2, unique=True))
+    depends = tuple(Depends(task, True, draw(_when)) for task in words)
+    return TaskDefinition(COMMIT, path="_workflows/random.yaml", depends=depends)
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> Workflow:
+    if draw(st.sampled_from([False] * 19 + [True])):
+        return Workflow(faults=(Fault("_workflows/random.yaml", 1, 1, "unknown field"),))
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=5, unique=True))
+    tasks = {
+        name: draw(definitions(name, names[:place], [other for other in names if other > name]))
+        for place, name in enumerate(names)
+    }
+    if draw(_once_in_six):
+        tasks[COMMIT] = draw(commit_extensions())
+    # The order of the file is not the order of the graph.
+    return Workflow(tuple(draw(st.permutations(list(tasks.values())))))
+
+
+ends = st.sampled_from(
+    [(End.EXITED, 0)] * 9
+    + [(End.EXITED, 1)] * 3
+    + [(End.EXITED, 65), (End.EXITED, 75), (End.TIMED_OUT, 143), (End.NOT_STARTED, None), (End.LOST, None)]
+)
+"""How an attempt may end that nobody asked to stop: (end, exit code)."""
