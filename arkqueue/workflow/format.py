@@ -10,8 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
+from zoneinfo import ZoneInfo, available_timezones
 
+from cronsim import CronSim, CronSimError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -172,10 +176,6 @@ def _patterns(values: list[str]) -> list[str]:
 
 
 def _cron(value: str) -> str:
-    from datetime import datetime
-
-    from cronsim import CronSim, CronSimError
-
     try:
         if len(value) > 200 or len(value.split()) != 5:
             raise CronSimError("it needs five fields: minute, hour, day of the month, month, day of the week")
@@ -187,20 +187,18 @@ def _cron(value: str) -> str:
 
 
 def _timezone(value: str) -> str:
-    from zoneinfo import ZoneInfo, available_timezones
-
-    from arkqueue.workflow.spelling import nearest
-
     try:
         if value != "UTC":
             ZoneInfo(value)
     except (KeyError, ValueError, OSError):
-        wrong(
-            f"{shown(value)} is no known time zone; write one like Europe/Berlin",
-            value,
-            nearest(value, sorted(available_timezones())),
-        )
+        wrong(f"{shown(value)} is no known time zone; write one like Europe/Berlin", value)
     return value
+
+
+@cache
+def timezones() -> tuple[str, ...]:
+    """For suggestions: all that are known here."""
+    return tuple(sorted(available_timezones()))
 
 
 def _variable(value: str) -> str:

@@ -23,6 +23,7 @@ from arkqueue.workflow.format import (
     Task,
     TaskFile,
     shown,
+    timezones,
 )
 from arkqueue.workflow.nodes import MAX_WEIGHT, Entry, Node
 from arkqueue.workflow.source import Source
@@ -273,7 +274,10 @@ class _File:
         else:
             message = _PLAIN_WORDS.get(kind, error["msg"]).format(**context) if kind != "fault" else error["msg"]
             at = key if error["loc"][-1] == "[key]" else node
-            self._fault(at, f"{label}: {message}", context.get("word") or at.text, context.get("suggestion", ""))
+            near = context.get("suggestion", "")
+            if label == "timezone":
+                near = self.speller.nearest(at.text, timezones())
+            self._fault(at, f"{label}: {message}", context.get("word") or at.text, near)
 
     def _fault(self, node: Node, message: str, word: str = "", suggestion: str = "") -> None:
         self.faults.append(Fault(self.path, node.line, node.column, message, word, suggestion))

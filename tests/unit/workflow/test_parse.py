@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from arkqueue.model import SourceFile, Workflow
 from arkqueue.workflow import MAX_FAULTS, from_json, parse, to_json
+from arkqueue.workflow.format import NOT_YET, Task
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -51,6 +53,17 @@ def test_example_has_no_faults(path: Path) -> None:
     workflow = a_workflow(path.read_bytes(), path.name)
     assert workflow.faults == ()
     assert workflow.tasks
+
+
+def test_examples_of_the_documentation_have_no_faults() -> None:
+    examples = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "workflows.md").read_text("utf-8"), re.S | re.M)
+    assert len(examples) == 4
+    assert [faults(example) for example in examples] == [[]] * 4
+
+
+def test_documentation_names_every_field() -> None:
+    words = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "workflows.md").read_text("utf-8")))
+    assert {*Task.model_fields, *NOT_YET} <= words
 
 
 def test_fault_carries_the_word_and_the_nearest_name() -> None:
