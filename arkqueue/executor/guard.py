@@ -1,25 +1,26 @@
 """The guard: a program of its own that starts attempts as processes and ends every process of their trees.
 
 ``process`` starts it once for a task manager, as ``python -I -S guard.py`` with a Unix socket as its standard input. It
-imports nothing of arkqueue and stays small, because it is forked for every attempt. It decides nothing and keeps nothing.
+imports nothing of arkqueue, decides nothing and keeps nothing.
 
 Three generations::
 
-    task manager ── socket ── guard server ── guard of an attempt ── the task ── its processes
-                  └──────── control socket, one for each attempt ───┘
+    task manager ── socket ── guard server ── guards ── the task of each ── its processes
+                  └──── control socket, one for each guard ────┘
 
-- The server gets the descriptors of an attempt's stdout, stderr and control socket, forks the attempt's guard and keeps a
-  copy of the control socket, nothing else.
-- The guard reads the request from the control socket, starts the task and waits. It is the *subreaper* of the tree: a
-  process whose parent ends, daemonised or not, becomes the guard's child. So everything is ended when ``waitpid`` says
-  that the guard has no child, and only then does it report the end.
-- If the control socket closes, the task manager is gone; the guard ends the tree.
-- If a task kills its guard, the tree falls to the server, a subreaper too. It ends whatever is not a guard of its, and
-  then closes its copy of the control socket. So the end of the control socket always means: nothing is left.
+- A guard has one attempt at a time: it starts the task and waits. It is the *subreaper* of the tree: a process whose
+  parent ends, daemonised or not, becomes the guard's child. So everything is ended when ``waitpid`` says that the guard
+  has no child. Only then does it report the end, and can be given the next attempt.
+- If the control socket closes, the task manager is gone (or needs this guard no longer); the guard ends the tree.
+- The server forks guards and keeps a copy of each control socket, nothing else. If a task kills its guard, the tree
+  falls to the server, a subreaper too. It ends whatever is not a guard of its, and then closes its copy of the control
+  socket. So the end of the control socket always means: nothing is left.
 
-Messages are JSON, one a line. To the guard: the request, then any number of ``{"stop": grace}``. From it, in this order:
-``{"guard": pid}``; ``{"failed": [step, errno, detail]}`` or ``{"started": pid}``; ``{"exit": code, "stopped": bool, "left":
-[names]}``.
+Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to it: ``{"argv", "env",
+"cwd", "user"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or ``{"started":
+pid}``; to it any number of ``{"stop": grace}``; from it ``{"exit": code, "stopped": bool, "left": [names]}``.
+
+A fork of Python costs more than all the rest of a short attempt, so guards are kept, and start tasks by a vfork.
 
 Where there is no subreaper (not Linux), only the task's process group is ended.
 """
@@ -36,6 +37,7 @@ import resource
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -53,13 +55,15 @@ AGAIN = 0.1
 LAST_WORD = 5.0
 """Seconds after which the server of a dead task manager kills guards that do not end (a task has stopped its guard)."""
 
+CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 LINUX = sys.platform == "linux"
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 libc = ctypes.CDLL(None)
 
-# What a task could send its guard by accident (kill 0, kill $PPID), and what Python ignores; all are default in the task.
-IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE,
-           signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # fmt: skip
+# What a task could send its guard by accident (kill 0, kill $PPID). They are handled, by doing nothing, and not ignored,
+# because exec makes handled signals default ones again.
+HARMLESS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+            signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD)  # fmt: skip
 
 
 # --- The server ------------------------------------------------------------------------------------------------------
@@ -67,16 +71,15 @@ IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.
 
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         with contextlib.suppress(OSError, ValueError):  # the C library keeps some for itself
-            signal.signal(number, signal.SIG_IGN if number in IGNORED else signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, _wake)
+            signal.signal(number, _wake if number in HARMLESS else signal.SIG_DFL)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     os.umask(0o022)
     _prctl(PR_SET_NAME, b"arkqueue-guard")
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # A guard lives shortly; a collection would only copy the pages that it shares with the server.
+    # A collection would only copy the pages that the guards share with the server.
     gc.disable()
     gc.freeze()
     Server(socket.socket(fileno=0)).run()
@@ -114,43 +117,44 @@ class Server:
                 self.end_orphans()
 
     def accept(self) -> bool:
-        """Fork the guard of the attempt whose descriptors come next; False when the task manager is gone."""
-        data, descriptors, _, _ = socket.recv_fds(self.requests, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        """Fork a guard for the control socket that comes next; False when the task manager is gone."""
+        data, descriptors, _, _ = socket.recv_fds(self.requests, 1, 1, CLOEXEC)
         if not data:
             return False
-        stdout, stderr, control = descriptors
+        (control,) = descriptors
         try:
             pid = os.fork()
         except OSError as error:
             os.write(control, _line({"failed": ["fork", error.errno, ""]}))
             os.close(control)
-        else:
-            if pid == 0:
-                self.become_guard(stdout, stderr, control)
-            self.guards[pid] = control
-        os.close(stdout)
-        os.close(stderr)
+            return True
+        if pid == 0:
+            self.become_guard(control)
+        self.guards[pid] = control
         return True
 
-    def become_guard(self, stdout: int, stderr: int, control: int) -> NoReturn:
+    def become_guard(self, control: int) -> NoReturn:
         code = 1
         try:
             # Another attempt's control socket must close when its own guard and the server have closed it.
             for other in (*self.guards.values(), *self.lost, self.wake):
                 os.close(other)
-            self.requests.close()
-            Guard(socket.socket(fileno=control)).run(stdout, stderr)
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, self.requests.detach())  # standard input, of the tasks too
+            os.close(null)
+            Guard(socket.socket(fileno=control)).run()
             code = 0
         finally:
             os._exit(code)
 
     def reap(self) -> None:
-        for pid, status in ended_children():
-            control = self.guards.pop(pid, None)
-            if control is not None and status == 0:
-                os.close(control)
-            elif control is not None:
-                self.lost.append(control)
+        with contextlib.suppress(ChildProcessError):
+            for pid, status in ended_children():
+                control = self.guards.pop(pid, None)
+                if control is not None and status == 0:
+                    os.close(control)
+                elif control is not None:
+                    self.lost.append(control)
 
     def end_orphans(self) -> None:
         """Kill what lost guards have left: every child that is no guard. Repeated until there is none."""
@@ -163,17 +167,115 @@ class Server:
             self.lost.clear()
 
 
-# --- The guard of one attempt ----------------------------------------------------------------------------------------
+# --- A guard ---------------------------------------------------------------------------------------------------------
 
 
 class Guard:
-    """Starts one task, waits for it, and ends its whole tree."""
+    """Holds the conversation with the task manager, and has one attempt after the other."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.buffer = b""
+        self.descriptors: list[int] = []
+        """Stdout and stderr of the attempt that is about to begin."""
         self.wake = wake_pipe()
-        self.main = 0
+
+    def run(self) -> None:
+        os.setsid()
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.send({"guard": os.getpid()})
+        while (messages := self.receive()) is not None:
+            for message in messages:
+                if "argv" in message:  # else a stop for what had just ended
+                    self.attempt(message)
+
+    def attempt(self, request: dict[str, Any]) -> None:
+        try:
+            main = execute(request, *self.descriptors)
+        except Failed as failed:
+            self.send({"failed": failed.args})
+            return
+        finally:
+            # From here on only the tree holds the pipes: they end with it.
+            for descriptor in self.descriptors:
+                os.close(descriptor)
+            self.descriptors.clear()
+        self.send({"started": main})
+        tree = Tree(main)
+        self.watch(tree)
+        self.send({"exit": tree.exit_code, "stopped": tree.stopped, "left": tree.left})
+
+    def watch(self, tree: Tree) -> None:
+        """Return when no process of the attempt is left."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        poll.register(self.control, select.POLLIN)
+        while tree.reap():
+            for descriptor, _ in poll.poll(tree.press()):
+                if descriptor == self.wake:
+                    drain(self.wake)
+                    continue
+                messages = self.receive()
+                if messages is None:
+                    poll.unregister(self.control)
+                    messages = [{"stop": ABANDONED_GRACE}]
+                for message in messages:
+                    tree.stop(message["stop"])
+
+    def send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the task manager is gone: nobody to tell
+            self.control.sendall(_line(message))
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """The messages that have come, maybe none; None when the task manager is gone."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.control, 65536, 2, CLOEXEC)
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        self.descriptors += descriptors
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+class Failed(Exception):
+    """A task could not be executed: at which step, errno, which path."""
+
+
+def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
+    """Start the task's main process, in a session of its own and with no other descriptor; its process id."""
+    argv, env, cwd = request["argv"], request["env"], request["cwd"]
+    user, group, groups = request["user"] or (None, None, None)
+    program = find(argv[0], env.get("PATH", os.defpath), cwd)
+    try:
+        process = subprocess.Popen(
+            argv,
+            executable=program,
+            env=env,
+            cwd=cwd,
+            stdin=0,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            user=user,
+            group=group,
+            extra_groups=groups,
+        )
+    except OSError as error:
+        step = "exec"
+        if error.filename == cwd:  # it did not come to the exec
+            step = "user" if user is not None and os.path.isdir(cwd) else "cwd"
+        raise Failed(step, error.errno, program) from None
+    process.returncode = 0  # Popen shall not wait for it: we do
+    return process.pid
+
+
+class Tree:
+    """The processes of one attempt: the main one, which is the task, and all that descend from it."""
+
+    def __init__(self, main: int) -> None:
+        self.main = main
         self.exit_code: int | None = None
         self.stopped = False
         self.warned = False
@@ -183,81 +285,17 @@ class Guard:
         self.left: list[str] = []
         """Names of what had to be ended after the main process."""
 
-    def run(self, stdout: int, stderr: int) -> None:
-        os.setsid()
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-        self.send({"guard": os.getpid()})
-        request = self.request()
-        if request is None:
-            return
-        failed = self.start(request, stdout, stderr)
-        # From here on only the tree holds the pipes: they end with it.
-        os.close(stdout)
-        os.close(stderr)
-        if failed:
-            os.waitpid(self.main, 0)
-            self.send({"failed": failed})
-            return
-        self.send({"started": self.main})
-        self.watch()
-        self.send({"exit": self.exit_code, "stopped": self.stopped, "left": self.left})
-
-    def request(self) -> dict[str, Any] | None:
-        lines = self.receive()
-        while not lines:
-            if lines is None:
-                return None
-            lines = self.receive()
-        request: dict[str, Any] = lines[0]
-        return request
-
-    def start(self, request: dict[str, Any], stdout: int, stderr: int) -> list[Any] | None:
-        """Fork and execute; what failed, if it did, comes back through a pipe that a successful exec closes."""
-        report, failed = os.pipe()
-        self.main = os.fork()
-        if self.main == 0:
-            try:
-                execute(request, stdout, stderr, failed)
-            finally:
-                os._exit(127)
-        os.close(failed)
-        text = b""
-        while chunk := os.read(report, 65536):
-            text += chunk
-        os.close(report)
-        return json.loads(text) if text else None
-
-    def watch(self) -> None:
-        """Return when no process of the attempt is left."""
-        poll = select.poll()
-        poll.register(self.wake, select.POLLIN)
-        poll.register(self.control, select.POLLIN)
-        while self.reap():
-            now = time.monotonic()
-            if self.exit_code is not None and self.deadline is None:
-                self.deadline = now + LINGER
-            if self.deadline is not None and now >= self.deadline:
-                self.press()
-            timeout = None if self.deadline is None else max(0.0, self.deadline - now) * 1000 + 1
-            for descriptor, _ in poll.poll(timeout):
-                if descriptor == self.wake:
-                    drain(self.wake)
-                    continue
-                messages = self.receive()
-                if messages is None:
-                    poll.unregister(self.control)
-                    messages = [{"stop": ABANDONED_GRACE}]
-                for message in messages:
-                    self.stop(message["stop"])
-
     def reap(self) -> bool:
         """Collect what has ended; False when nothing is left, which is the proof of the end."""
-        with contextlib.suppress(ChildProcessError):
-            for pid, status in ended_children(or_none=True):
+        try:
+            for pid, status in ended_children():
                 if pid == self.main:
                     self.exit_code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            return True
-        return False
+        except ChildProcessError:
+            return False
+        if self.exit_code is not None and self.deadline is None:
+            self.deadline = time.monotonic() + LINGER
+        return True
 
     def stop(self, grace: float) -> None:
         if not self.reap():
@@ -268,17 +306,23 @@ class Guard:
             self.warn()
         self.deadline = until if self.deadline is None else min(until, self.deadline)
 
-    def press(self) -> None:
-        """The time of what is left is up: ask it to end, or end it."""
-        if self.exit_code is not None and not self.left:
-            self.left = [name(pid) for pid in descendants(os.getpid())]
-        if self.warned:
-            kill_trees(children(os.getpid()))
-            self.signal_group(signal.SIGKILL)
-            self.deadline = time.monotonic() + AGAIN
-        else:
-            self.warn()
-            self.deadline = time.monotonic() + LEFT_GRACE
+    def press(self) -> float | None:
+        """Where the time of what is left is up, ask it to end, or end it. Milliseconds until the next time."""
+        if self.deadline is None:
+            return None
+        rest = self.deadline - time.monotonic()
+        if rest <= 0:
+            if self.exit_code is not None and not self.left:
+                self.left = [name(pid) for pid in descendants(os.getpid())]
+            if self.warned:
+                kill_trees(children(os.getpid()))
+                self.signal_group(signal.SIGKILL)
+                rest = AGAIN
+            else:
+                self.warn()
+                rest = LEFT_GRACE
+            self.deadline = time.monotonic() + rest
+        return rest * 1000 + 1
 
     def warn(self) -> None:
         self.warned = True
@@ -292,76 +336,24 @@ class Guard:
             with contextlib.suppress(OSError):
                 os.killpg(self.main, number)
 
-    def send(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the task manager is gone: nobody to tell
-            self.control.sendall(_line(message))
 
-    def receive(self) -> list[Any] | None:
-        """The messages that have come, maybe none; None when the task manager is gone."""
-        try:
-            data = self.control.recv(65536)
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            return None
-        *lines, self.buffer = (self.buffer + data).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-
-def execute(request: dict[str, Any], stdout: int, stderr: int, failed: int) -> None:
-    """In the child: become the task's program. Every other descriptor is closed by the exec."""
-    step, guard, argv = "start", os.getppid(), request["argv"]
-    program = argv[0]
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDONLY)
-        for descriptor, target in ((null, 0), (stdout, 1), (stderr, 2)):
-            os.dup2(descriptor, target)
-        for number in IGNORED:
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if request["user"] is not None:
-            step = "user"
-            uid, gid, groups = request["user"]
-            os.setgroups(groups)
-            os.setgid(gid)
-            os.setuid(uid)
-        # Should something kill guard and server at once, the main process at least goes with them.
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guard:
-            return
-        step = "cwd"
-        os.chdir(request["cwd"])
-        step = "find"
-        program = find(argv[0], request["env"].get("PATH", os.defpath))
-        step = "exec"
-        os.execve(program, argv, request["env"])
-    except OSError as error:
-        os.write(failed, json.dumps([step, error.errno, program]).encode())
-
-
-def find(command: str, path: str) -> str:
+def find(command: str, path: str, cwd: str) -> str:
     """The file that ``command`` means, as execvp(3) looks for it."""
-    candidates = [command] if "/" in command else [os.path.join(folder or ".", command) for folder in path.split(":")]
-    files = [candidate for candidate in candidates if os.path.isfile(candidate)]
-    for candidate in files:
-        if os.access(candidate, os.X_OK):
-            return candidate
-    raise OSError(errno.EACCES if files else errno.ENOENT, command)
+    folders = [""] if "/" in command else path.split(":")
+    files = [file for folder in folders if os.path.isfile(file := os.path.join(cwd, folder, command))]
+    for file in files:
+        if os.access(file, os.X_OK):
+            return file
+    raise Failed("find", errno.EACCES if files else errno.ENOENT, command)
 
 
 # --- Processes -------------------------------------------------------------------------------------------------------
 
 
-def ended_children(or_none: bool = False) -> Iterator[tuple[int, int]]:
-    """Those of our children that have ended. With ``or_none``, ChildProcessError where there is no child at all."""
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Those of our children that have ended; ChildProcessError where there is no child at all."""
     while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            if or_none:
-                raise
-            return
+        pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
         yield pid, status
@@ -419,7 +411,7 @@ def name(pid: int) -> str:
 
 
 def wake_pipe() -> int:
-    """A descriptor that becomes readable when a child ends; after a fork it replaces the server's."""
+    """A descriptor that becomes readable when a child ends. After a fork it replaces the server's."""
     wake, write = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(write, False)
@@ -435,7 +427,7 @@ def drain(wake: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """SIGCHLD has a handler so that it writes to the wake pipe."""
+    """Signals have a handler so that they write to the wake pipe, and are harmless."""
 
 
 def _prctl(option: int, value: int | bytes) -> None:

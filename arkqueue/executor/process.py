@@ -1,8 +1,8 @@
 """The process executor: an attempt is a tree of processes on this host, under a guard (``guard.py``) that ends all of it.
 
-The task manager calls it; it knows no database. For each attempt there are three descriptors (stdout, stderr and the
-control socket to its guard) and one thread, which copies the output to the sink and waits for the guard's report. The
-thread is the attempt's own, so that a slow sink holds up one task and no other.
+The task manager calls it; it knows no database. A guard has one attempt at a time and is kept for the next. Each attempt
+has a thread, which copies the output to the sink and waits for the guard's report; it is the attempt's own, so that a slow
+sink holds up one task and no other.
 
 If the guard server dies, the attempts go on under their guards, and the next start brings up another server. If the
 task manager dies, its ends of the control sockets close, and the guards end their trees.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Program, Running, Sink
 from arkqueue.model import Stream
 
+IDLE_GUARDS = 16
+"""Guards that are kept; each has about 2 MB of its own. More come and go with the attempts."""
 CHUNK = 64 * 1024
 """Bytes of one read: a pipe holds no more, unless it was enlarged."""
 LAST_READS = 16
@@ -47,18 +49,29 @@ class ProcessExecutor:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[_ProcessRunning] = set()
+        self._idle: list[_Guard] = []
         self._is_closed = False
         self._server = _GuardServer()
 
     def start(self, program: Program, sink: Sink) -> Running:
         """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
         request = _request(program)
-        server = self._server
         try:
-            return self._start(server, program, request, sink)
+            guard = self._guard()
         except _NoGuard:
-            # Something has killed the server. No guard has read the request, so nothing can be started twice.
-            return self._start(self._replace(server), program, request, sink)
+            guard = self._guard()
+        try:
+            running = self._begin(guard, program, request, sink)
+        except BaseException:
+            guard.close()
+            raise
+        with self._lock:
+            self._running.add(running)
+            is_closed = self._is_closed
+        running.follow()
+        if is_closed:
+            running.stop(0)
+        return running
 
     def close(self) -> None:
         """End everything that is still running, with no grace."""
@@ -69,52 +82,63 @@ class ProcessExecutor:
             one.stop(0)
         for one in running:
             one.wait()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for guard in idle:
+            guard.close()
         self._server.close()
 
-    def _start(self, server: _GuardServer, program: Program, request: bytes, sink: Sink) -> Running:
-        with contextlib.ExitStack() as ours:
-            with contextlib.ExitStack() as theirs:
-                try:
-                    stdout, to_stdout = _pipe(ours, theirs)
-                    stderr, to_stderr = _pipe(ours, theirs)
-                    control, to_control = socket.socketpair()
-                except OSError as error:
-                    raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
-                ours.enter_context(control)
-                theirs.enter_context(to_control)
-                server.send([to_stdout, to_stderr, to_control.fileno()])
-            guard = _Guard(control)
-            guard.begin(program, request)
-            running = _ProcessRunning(guard, {stdout: Stream.STDOUT, stderr: Stream.STDERR}, sink, self._forget)
-            with self._lock:
-                self._running.add(running)
-                is_closed = self._is_closed
-            running.follow(ours.pop_all())
-        if is_closed:
-            running.stop(0)
-        return running
-
-    def _replace(self, server: _GuardServer) -> _GuardServer:
+    def _guard(self) -> _Guard:
+        """A guard without an attempt, under a server that lives."""
         with self._lock:
             if self._is_closed:
                 raise _not_started("it is closed")
-            if self._server is server:
-                server.kill()
+            if not self._server.is_alive():
+                # Without it nobody ends what a killed guard leaves: its idle guards are of no use either.
+                while self._idle:
+                    self._idle.pop().close()
+                self._server.close()
                 self._server = _GuardServer()
-            return self._server
+            while self._idle:
+                guard = self._idle.pop()
+                if guard.is_alive():
+                    return guard
+                guard.close()
+            server = self._server
+        return server.new_guard()
 
-    def _forget(self, running: _ProcessRunning) -> None:
+    def _begin(self, guard: _Guard, program: Program, request: bytes, sink: Sink) -> _ProcessRunning:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            try:
+                stdout, to_stdout = _pipe(ours, theirs)
+                stderr, to_stderr = _pipe(ours, theirs)
+            except OSError as error:
+                raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
+            guard.begin(program, request, [to_stdout, to_stderr])
+            streams = {stdout: Stream.STDOUT, stderr: Stream.STDERR}
+            return _ProcessRunning(guard, streams, ours.pop_all(), sink, self._has_ended)
+
+    def _has_ended(self, running: _ProcessRunning, guard: _Guard) -> None:
         with self._lock:
             self._running.discard(running)
+            if not self._is_closed and len(self._idle) < IDLE_GUARDS and guard.is_alive():
+                self._idle.append(guard)
+            else:
+                guard.close()
 
 
 class _ProcessRunning:
     """One attempt and the thread that follows it."""
 
     def __init__(
-        self, guard: _Guard, streams: dict[int, Stream], sink: Sink, forget: Callable[[_ProcessRunning], None]
+        self,
+        guard: _Guard,
+        streams: dict[int, Stream],
+        opened: contextlib.ExitStack,
+        sink: Sink,
+        has_ended: Callable[[_ProcessRunning, _Guard], None],
     ) -> None:
-        self._guard, self._streams, self._sink, self._forget = guard, streams, sink, forget
+        self._guard, self._streams, self._opened, self._sink, self._report_end = guard, streams, opened, sink, has_ended
         self._lock = threading.Lock()
         self._stop_by: float | None = None
         self._lost_output = ""
@@ -123,33 +147,31 @@ class _ProcessRunning:
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""
-        self._has_ended.wait(timeout)
-        return self._ended
+        return self._ended if self._has_ended.wait(timeout) else None
 
     def stop(self, grace: float) -> None:
         """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
         by = time.monotonic() + grace
         with self._lock:
-            if not self._has_ended.is_set() and (self._stop_by is None or by < self._stop_by):
+            if self._ended is None and (self._stop_by is None or by < self._stop_by):
                 self._stop_by = by
                 self._guard.stop(grace)
 
-    def follow(self, opened: contextlib.ExitStack) -> None:
-        """Follow it to its end, in a thread that closes its descriptors then."""
-        threading.Thread(target=self._follow, args=(opened,), name="attempt", daemon=True).start()
+    def follow(self) -> None:
+        threading.Thread(target=self._follow, name="attempt", daemon=True).start()
 
-    def _follow(self, opened: contextlib.ExitStack) -> None:
+    def _follow(self) -> None:
         report = self._copy_until_report()
         # Nothing of the attempt is left: what is in the pipes now is the last of its output.
         for descriptor in self._streams:
             for _ in range(LAST_READS):
                 if not self._copy(descriptor):
                     break
-        with self._lock:
-            opened.close()
+        self._opened.close()
+        with self._lock:  # from here on nobody stops the guard's next attempt in the name of this one
             self._ended = self._end(report)
-            self._has_ended.set()
-        self._forget(self)
+        self._report_end(self, self._guard)
+        self._has_ended.set()
 
     def _copy_until_report(self) -> dict[str, Any] | None:
         """Copy output until the guard reports the end; None where the guard has been killed."""
@@ -157,12 +179,13 @@ class _ProcessRunning:
         poll = select.poll()
         for descriptor in (control, *self._streams):
             poll.register(descriptor, select.POLLIN)
-        while True:
+        while not self._guard.has_message():  # a short one may have been reported along with its start
             for descriptor, _ in poll.poll(self._guard.patience(self._stop_by)):
                 if descriptor == control:
                     return self._guard.receive()
                 if not self._copy(descriptor):
                     poll.unregister(descriptor)
+        return self._guard.receive()
 
     def _copy(self, descriptor: int) -> bool:
         """Hand one chunk to the sink; False where there is none. A sink that fails loses the rest, and the end says so."""
@@ -192,30 +215,46 @@ class _ProcessRunning:
 
 
 class _Guard:
-    """Our side of the conversation with the guard of one attempt; ``guard.py`` documents the messages."""
+    """Our side of the conversation with a guard; ``guard.py`` documents the messages."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._buffer = b""
         self._pid = 0
         self.fileno = control.fileno
+        self.close = control.close
 
-    def begin(self, program: Program, request: bytes) -> None:
-        """Give the guard the request; return when the program is being executed."""
-        self._control.settimeout(START_TIMEOUT)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
-            self._control.sendall(request)
-        first = self.receive()
-        if first is None:
+    def greet(self) -> None:
+        """Return when the guard is there."""
+        with self._limited():
+            hello = self.receive()
+        if hello is None:
             raise _NoGuard
-        if "guard" in first:
-            self._pid = first["guard"]
-            first = self.receive()
-        if first is None:
+        if "failed" in hello:
+            reason = os.strerror(hello["failed"][1])
+            raise _not_started(f"this host gives no further process ({reason})", "Use fewer slots")
+        self._pid = hello["guard"]
+
+    def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
+        """Give the guard an attempt; return when its program is being executed."""
+        with self._limited():
+            try:
+                sent = socket.send_fds(self._control, [request], descriptors)
+                self._control.sendall(request[sent:])
+            except OSError:
+                answer = None
+            else:
+                answer = self.receive()
+        if answer is None:
             raise _not_started("its guard process was killed, or could not execute it in time", "Try again")
-        if "failed" in first:
-            raise _failure(program, *first["failed"])
-        self._control.settimeout(None)
+        if "failed" in answer:
+            raise _failure(program, *answer["failed"])
+
+    def is_alive(self) -> bool:
+        """Whether it can be given an attempt. A guard without one says nothing; it can only have ended."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        return not poll.poll(0)
 
     def stop(self, grace: float) -> None:
         with contextlib.suppress(OSError):  # it has been killed: the end is near
@@ -233,9 +272,18 @@ class _Guard:
             return OVERDUE * 1000
         return min(rest * 1000 + 1, 1000.0)
 
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        self._control.settimeout(START_TIMEOUT)
+        yield
+        self._control.settimeout(None)
+
+    def has_message(self) -> bool:
+        return b"\n" in self._buffer
+
     def receive(self) -> dict[str, Any] | None:
         """Its next message; None where it has been killed (or a timeout that was set has passed)."""
-        while b"\n" not in self._buffer:
+        while not self.has_message():
             try:
                 data = self._control.recv(4096)
             except (ConnectionResetError, TimeoutError):
@@ -267,30 +315,40 @@ class _GuardServer:
                 self._requests.close()
                 raise _not_started(f"the guard server does not start ({error})", "Free memory or processes") from None
 
-    def send(self, descriptors: list[int]) -> None:
-        """Have a guard forked, which gets stdout, stderr and its control socket."""
-        try:
-            socket.send_fds(self._requests, [b"."], descriptors)
-        except OSError as error:
-            raise _NoGuard from error
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
-    def kill(self) -> None:
-        """End the server alone; the attempts go on under their guards."""
-        self._requests.close()
-        self._process.kill()
-        self._process.wait()
+    def new_guard(self) -> _Guard:
+        try:
+            control, theirs = socket.socketpair()
+        except OSError as error:
+            raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
+        guard = _Guard(control)
+        try:
+            with theirs, contextlib.suppress(BrokenPipeError):
+                socket.send_fds(self._requests, [b"."], [theirs.fileno()])
+            guard.greet()
+        except _NoGuard:
+            guard.close()
+            self._process.kill()  # should it be there but not answer; the next start has another
+            self._process.wait()
+            raise
+        except BaseException:
+            guard.close()
+            raise
+        return guard
 
     def close(self) -> None:
-        """End the server once its guards have ended."""
+        """Let the server end, which it does when its guards have ended."""
         self._requests.close()
         self._process.wait()
 
 
 class _NoGuard(ExecutorError):
-    """The guard server has gone before a guard was there."""
+    """The guard server has been killed, or stopped with a signal."""
 
     def __init__(self) -> None:
-        super().__init__("process executor", "the guard server was killed", "Try again")
+        super().__init__("process executor", "the guard server does not answer", "Try again")
 
 
 # --- What a guard is asked for, and what it may answer ---------------------------------------------------------------
@@ -354,8 +412,6 @@ def _failure(program: Program, step: str, number: int, path: str) -> ExecutorErr
             return ExecutorError(f"folder {program.cwd}", f"the task cannot start there ({reason})", "Create it")
         case "user", _:
             return ExecutorError(f"user {program.user!r}", f"the task cannot become it ({reason})", "Name another")
-        case "fork", _:
-            return _not_started(f"the host gives no further process ({reason})", "Use fewer slots")
     return ExecutorError(thing, f"it cannot be executed ({reason})")
 
 
