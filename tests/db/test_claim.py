@@ -1,0 +1,249 @@
+"""Claims, leases and the fence (design 6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue.finish import Receipt
+from tests.builders import HOST, PROCESS, an_archive
+
+LEASE = 90.0
+
+
+def lapse(queue: Queue, *attempts: AttemptId) -> None:
+    """Let time pass over some leases, and over the database's time of grace."""
+    with queue.database.transaction() as connection:
+        connection.execute(
+            "update attempt set lease_until = lease_until - interval '1 hour' where id = any(%s)", [list(attempts)]
+        )
+        connection.execute(
+            "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
+        )
+
+
+def test_a_claim_begins_an_attempt_with_all_it_needs_to_know(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"index": "depends: [PREV]"})
+    archive.run("index@2")
+    archive.commit({"index": "depends: [PREV]"})
+    claimed = archive.claim("index@3")
+    assert (claimed.name, claimed.number, claimed.run, claimed.revision, claimed.previous) == ("index", 3, 1, "3", "2")
+    assert (claimed.base, claimed.trigger, claimed.attempt_number, claimed.branch, claimed.main) == (
+        "2",
+        "commit",
+        1,
+        "",
+        True,
+    )
+    assert claim.definitions(queue, [claimed.definition])[claimed.definition]["name"] == "index"
+
+
+def test_base_is_the_last_revision_at_which_the_task_completed(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(4):
+        archive.commit({"index": ""})
+    archive.claim()
+    assert archive.running[archive.task("index@2")].base is None
+    archive.run("index@2")
+    archive.fail("index@3")
+    archive.end("index@4", 75)
+    archive.restart("index@5")
+    archive.end("index@5", None, End.STOPPED)
+    assert archive.claim("index@5").base == "2"
+
+
+def test_many_claimers_get_each_task_once(queue: Queue) -> None:
+    archives = [an_archive(queue, f"a{n}") for n in range(5)]
+    for archive in archives:
+        for _ in range(8):
+            archive.commit({"a": "", "b": ""})
+
+    def claim_all(process: int) -> list[int]:
+        got: list[int] = []
+        while new := claim.claim(queue, f"m{process}", f"h{process}", 3):
+            got += [c.task for c in new]
+        return got
+
+    with ThreadPoolExecutor(4) as pool:
+        claimed = [task for tasks in pool.map(claim_all, range(4)) for task in tasks]
+    assert len(claimed) == 80
+    assert max(Counter(claimed).values()) == 1
+
+
+def test_archives_take_turns(queue: Queue) -> None:
+    """A burst of one archive does not make the others wait for its end."""
+    busy = an_archive(queue, "busy")
+    for _ in range(20):
+        busy.commit({"a": ""})
+    assert {c.archive for c in claim.claim(queue, PROCESS, HOST, 5)} == {busy.id}
+    others = [an_archive(queue, f"other{n}") for n in range(3)]
+    for other in others:
+        other.commit({"a": ""})
+    next_four = {c.archive for c in claim.claim(queue, PROCESS, HOST, 4)}
+    assert {other.id for other in others} <= next_four
+
+
+def test_older_revisions_of_an_archive_go_first(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(5):
+        archive.commit({"a": ""})
+    assert [c.number for c in claim.claim(queue, PROCESS, HOST, 10)] == [2, 3, 4, 5, 6]
+
+
+def test_a_claim_does_not_wait_for_a_locked_archive_or_task(queue: Queue, second_connection) -> None:  # type: ignore[no-untyped-def]
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    other = second_connection()
+    with other.transaction():
+        other.execute("select from archive for update")
+        other.execute("select from task where id = %s for update", [archive.task("a@2")])
+        assert [c.name for c in claim.claim(queue, PROCESS, HOST, 10)] == ["b"]
+
+
+def test_a_report_moves_the_task_once(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    outcome = Outcome(attempt, End.EXITED, 0)
+    assert finish.finish(queue, PROCESS, [outcome]) == {attempt: Receipt.RECORDED}
+    assert finish.finish(queue, PROCESS, [outcome]) == {attempt: Receipt.ALREADY_RECORDED}
+    late = Outcome(attempt, End.STOPPED, 143)
+    assert finish.finish(queue, PROCESS, [late]) == {attempt: Receipt.NOT_YOURS}
+    assert archive.state("a@2") == "completed"
+
+
+def test_a_report_by_another_process_changes_nothing(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    assert finish.finish(queue, "somebody else", [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.NOT_YOURS}
+    assert archive.state("a@2") == "running"
+
+
+def test_a_report_of_an_attempt_that_never_was_changes_nothing(queue: Queue) -> None:
+    nobody = AttemptId(10**9)
+    assert finish.finish(queue, PROCESS, [Outcome(nobody, End.EXITED, 0)]) == {nobody: Receipt.NOT_YOURS}
+
+
+def test_renewal_answers_with_what_is_still_ours_and_what_was_asked(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "", "c": ""})
+    a, b, c = (archive.attempt(f"{n}@2") for n in "abc")
+    archive.cancel("b@2")
+    archive.end("c@2")
+    assert claim.renew(queue, PROCESS, [a, b, c]) == {a: None, b: "cancel"}
+    assert claim.stops(queue, PROCESS) == {b: "cancel"}
+    assert claim.renew(queue, "somebody else", [a]) == {}
+
+
+def test_lapsed_lease_gives_the_task_to_another_manager_and_fences_the_first(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    first = archive.attempt("a@2")
+    lapse(queue, first)
+    assert finish.lapse(queue) == [first]
+    archive.running.clear()
+    (second,) = claim.claim(queue, "manager-2", "host-2", 1)
+    assert second.task == archive.task("a@2")
+    assert second.attempt_number == 2
+    assert finish.finish(queue, PROCESS, [Outcome(first, End.EXITED, 0)]) == {first: Receipt.NOT_YOURS}
+    assert archive.state("a@2") == "running"
+    assert claim.renew(queue, PROCESS, [first]) == {}
+
+
+def test_a_renewed_lease_does_not_lapse_however_long_the_task_takes(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    for _ in range(3):
+        lapse(queue, attempt)
+        assert claim.renew(queue, PROCESS, [attempt]) == {attempt: None}
+        assert finish.lapse(queue) == []
+    assert archive.state("a@2") == "running"
+
+
+def test_no_lease_lapses_for_one_full_lease_after_the_database_was_away(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    archive.sql("update attempt set lease_until = lease_until - interval '1 hour'")
+    archive.sql(
+        "update heartbeat set steady_since = clock_timestamp() - interval '1 day', beat_at = clock_timestamp() - interval '5 min'"
+    )
+    assert finish.lapse(queue) == []
+    # The gap has been noticed; a moment later the time of grace is still on.
+    assert finish.lapse(queue) == []
+    archive.sql("update heartbeat set steady_since = steady_since - interval '89 s'")
+    assert finish.lapse(queue) == []
+    archive.sql("update heartbeat set steady_since = steady_since - interval '2 s'")
+    assert finish.lapse(queue) == [attempt]
+
+
+def test_leases_are_given_by_the_databases_clock(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    (row,) = archive.sql(
+        "select lease_until - clock_timestamp() between interval '80 s' and interval '90 s' as good from attempt where id = %s",
+        attempt,
+    )
+    assert row["good"]
+
+
+def test_a_task_that_kills_its_task_managers_is_given_up_after_three_reruns(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    for _ in range(3):
+        archive.running.clear()
+        archive.claim("a@2")
+        assert len(finish.bury(queue, "its successor", HOST)) == 1
+        assert archive.state("a@2") == "ready"
+    archive.running.clear()
+    archive.claim("a@2")
+    finish.bury(queue, "its successor", HOST)
+    assert archive.states() == {"a@2": "failed", "b@2": "skipped"}
+
+
+def test_on_lost_fail_fails_at_the_first_loss(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "on_lost: fail"})
+    archive.claim("a@2")
+    finish.bury(queue, "its successor", HOST)
+    assert archive.state("a@2") == "failed"
+
+
+def test_a_new_task_manager_buries_only_its_own_hosts_dead(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    (mine,) = claim.claim(queue, "old", HOST, 1)
+    (other,) = claim.claim(queue, "elsewhere", "host-2", 1)
+    assert finish.bury(queue, "new", HOST) == [mine.attempt]
+    assert {r["state"] for r in archive.sql("select state from task where id = %s", other.task)} == {"running"}
+
+
+def test_what_did_not_start_is_handed_back(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.end("a@2", None, End.STOPPED)
+    assert archive.state("a@2") == "ready"
+    assert archive.claim("a@2").attempt_number == 2
+
+
+def test_the_newest_outputs_of_dependencies_are_the_inputs(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
+    archive.end("a@2", 1, outputs={"pages": 12})
+    claimed = archive.claim("b@2")
+    assert claim.inputs(queue, [claimed.task]) == {claimed.task: {"a": {"pages": 12}}}
+
+
+@pytest.mark.parametrize("slots", [1, 7])
+def test_no_more_is_claimed_than_there_are_slots(queue: Queue, slots: int) -> None:
+    archive = an_archive(queue)
+    archive.commit({f"t{n}": "" for n in range(10)})
+    assert len(claim.claim(queue, PROCESS, HOST, slots)) == slots
