@@ -139,9 +139,9 @@ class _File:
             self._fault(name.key, "defaults: a name is unique, so it cannot be a default; remove it", "name")
         self._check_command(own, own)
         own = self._accepted(own)
-        fields, _ = self._judged(own, node, Fields)
-        # A default that is wrong is told once, here, and not again in each task.
-        self.defaults.update({name: own[name] for name in own if name in fields.model_fields_set})
+        # Judged here for what no task takes; a fault that is found again in a task is the same one, and told once.
+        self._judged(own, node, Fields)
+        self.defaults.update(own)
 
     # --- a task ---
 

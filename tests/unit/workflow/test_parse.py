@@ -124,6 +124,13 @@ def test_control_character_is_told_with_its_place() -> None:
     ]
 
 
+def test_lone_surrogate_is_told_even_where_it_is_a_fault_of_its_own() -> None:
+    assert faults('[{"name": "a", "depends": "\\ud800"}]', "a.json") == [
+        "a.json:1:27: depends: '\ufffd' names no task: write a task's name, PREV, PREV:name or PREV:*",
+        "a.json:1:27: the text holds the character U+D800, which cannot be stored; remove it",
+    ]
+
+
 DEEP = "lists and mappings are nested more than 50 deep; make them flatter"
 
 
