@@ -1,0 +1,108 @@
+"""The command line (design 8). Each command lives in a module that is imported when the command is used, so that ``--help`` is quick.
+
+Commands that look after archives, runs and tasks talk to the HTTP API and to nothing else; ``serve`` and its single roles, ``demo``, ``migrate``, ``check`` and
+``hook`` work where they are called. Exit codes: 0; 1 the answer is no; 2 usage; 3 the server cannot be reached. Nobody is shown a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from arkqueue import __version__
+from arkqueue.errors import ArkqueueError
+
+COMMANDS = {
+    "serve": ("serve", "Run every role in one process."),
+    "manager": ("serve", "Run a queue manager."),
+    "worker": ("serve", "Run a task manager."),
+    "web": ("serve", "Run the API."),
+    "demo": ("demo", "Show it at work, on a new archive, before your eyes."),
+    "archive": ("archive", "Register archives and look after them."),
+    "hook": ("hook", "Install hooks into repositories."),
+    "notify": ("archive", "Say that a repository has a new revision."),
+    "sync": ("archive", "Look at an archive's repository now."),
+    "check": ("check", "Find the faults of workflow files."),
+    "trigger": ("runs", "Run tasks of a revision by hand."),
+    "runs": ("runs", "List runs."),
+    "show": ("runs", "Show a run or a task."),
+    "watch": ("watch", "Watch runs as they go."),
+    "logs": ("logs", "Print the log of a task."),
+    "graph": ("runs", "Draw the graph of a run."),
+    "explain": ("runs", "Say why a task is not running."),
+    "cancel": ("verbs", "Cancel a task or a run."),
+    "restart": ("verbs", "Stop a running task and start it again."),
+    "retry": ("verbs", "Run a failed task again."),
+    "skip": ("verbs", "Let go on what waits for a task."),
+    "delete": ("verbs", "Leave a tombstone in place of a run."),
+    "token": ("token", "Make and revoke tokens."),
+    "migrate": ("serve", "Bring the database to this version."),
+}
+"""Each command with its module and its sentence, in the order in which a newcomer meets them."""
+
+
+class Commands(click.Group):
+    """The group that imports a command's module only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"arkqueue.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        from difflib import get_close_matches
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", prog_name="arkqueue")
+@click.option("--home", metavar="FOLDER", help="Where this host's arkqueue keeps what is its own (ARKQUEUE_HOME).")
+@click.option("--config", metavar="FILE", help="The configuration file (ARKQUEUE_CONFIG; default: arkqueue.toml in the home folder).")
+@click.pass_context
+def arkqueue(ctx: click.Context, home: str | None, config: str | None) -> None:
+    """The queue that runs automations on versioned archives, in strict revision order.
+
+    A task is named ARCHIVE@REVISION/TASK, for example papers@12/index; a run ARCHIVE@REVISION.
+    """
+    ctx.obj = {"home": home, "config": config}
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        code = arkqueue.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except ArkqueueError as error:
+        click.echo(f"arkqueue: {error}", err=True)
+        sys.exit(getattr(error, "exit_code", 1))
+    except BrokenPipeError:
+        # Whoever read our output has enough of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
