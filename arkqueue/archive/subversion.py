@@ -108,13 +108,12 @@ class SubversionArchive:
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
             if head < known.number:
-                raise self._mismatch(f"has only {head} revisions, but {known.number} is known", restored=True)
+                raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
             now = _revision(known.number, session.rev_proplist(known.number))
             if (now.author, now.date) != (known.author, known.date):
                 raise self._mismatch(
                     f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
                     f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
-                    restored=True,
                 )
 
     # The ledger
@@ -130,7 +129,7 @@ class SubversionArchive:
     ) -> Advance:
         after, head = known.number if known else -1, _number(new_head, self._location.shown)
         if head < after:
-            raise self._mismatch(f"is at revision {head}, but {after} is known", restored=True)
+            raise self._mismatch(f"is at revision {head}, but {after} is known")
         searched_after, searched = self._searched
         start = max(after, searched if searched_after == after else 0) + 1
         found: list[Revision] = []
@@ -307,15 +306,12 @@ class SubversionArchive:
         root, uuid = session.get_repos_root(), session.get_uuid()
         expected = self._location.uuid or self._identity.uuid
         if expected and uuid != expected:
-            raise self._mismatch(f"is another repository now: its UUID is {uuid}, not {expected}", restored=False)
+            raise self._mismatch(f"is another repository now: its UUID is {uuid}, not {expected}")
         folder = unquote(session.get_session_url()[len(root) :]).strip("/")
         return Identity(ArchiveKind.SUBVERSION, root, uuid, folder)
 
-    def _mismatch(self, fault: str, *, restored: bool) -> ArchiveMismatch:
-        if restored:
-            remedy = "If a backup was restored, go on with `arkqueue archive rewind NAME REV`."
-        else:
-            remedy = "Bring the registered one back, or register this one under a new name."
+    def _mismatch(self, fault: str) -> ArchiveMismatch:
+        remedy = "Bring the right one back; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
         return ArchiveMismatch(self._location.shown, fault, remedy)
 
     @contextmanager

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import socket
 import stat
 from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from threading import Thread
@@ -372,6 +376,60 @@ def test_a_remote_that_does_not_exist_is_unreachable(repository: GitRepository, 
         open_archive(locate("git@example.org:x.git"))
 
 
+class _Guarded(SimpleHTTPRequestHandler):
+    """Serves files to who says bob's password, and remembers nothing."""
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "")
+        if given == "Basic " + base64.b64encode(b"bob:pass word/@").decode():
+            super().do_GET()
+        else:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not in the test's output."""
+
+
+def test_a_remote_is_read_with_name_and_password(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit()
+    run("git", "update-server-info", cwd=repository.path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Guarded, directory=str(tmp_path))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/{repository.path.name}"
+            archive = open_archive(
+                locate(url, username="bob", password="pass word/@"), mirror=tmp_path / "mirrors" / "mirror"
+            )
+            assert archive.heads(["main"]) == {"main": id}
+            for password in ("wrong", None):
+                refused = open_archive(
+                    locate(url, username="bob", password=password), mirror=tmp_path / "mirrors" / "mirror"
+                )
+                with pytest.raises(ArchiveUnreachable, match="refuses access") as raised:
+                    refused.heads()
+                assert "wrong" not in str(raised.value)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_git_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"git://127.0.0.1:{silent.getsockname()[1]}/x"
+        archive = open_archive(locate(url), mirror=tmp_path / "mirror", timeout=0.3)
+        with pytest.raises(ArchiveUnreachable, match=r"did not finish within 0\.3 s"):
+            archive.heads()
+        connection, _ = silent.accept()
+        with connection:
+            connection.settimeout(60)
+            while connection.recv(4096):
+                pass  # until nobody holds the other end
+
+
 def test_a_mirror_is_shared_by_threads(repository: GitRepository, tmp_path: Path) -> None:
     ids = [repository.commit({"x": str(n)}) for n in range(5)]
     seen: list[object] = []
@@ -572,8 +630,11 @@ def test_a_very_deep_tree_is_an_error_and_not_a_crash(repository: GitRepository,
     for _ in range(2500):
         id = str(bare.odb.write(pygit2.enums.ObjectType.TREE, b"40000 d\0" + bytes.fromhex(id)))
     hostile = a_hostile_commit(repository, ("40000", b"d", id))
-    with pytest.raises(WorkspaceError, match="too long"):
-        an_archive(repository).export(hostile, tmp_path / "out")
+    try:
+        with pytest.raises(WorkspaceError, match="too long"):
+            an_archive(repository).export(hostile, tmp_path / "out")
+    finally:
+        run("rm", "-rf", tmp_path / "out")  # pytest's own removal cannot go so deep
 
 
 # Working copies
