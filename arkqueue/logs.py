@@ -1,0 +1,342 @@
+"""The logs of attempts: written as chunks while a task runs, read and followed by people.
+
+What a task writes is counted in bytes, in the order in which it was read from its pipes; a chunk's *position* is that of its first
+byte. Of a long log the head and the tail are kept. The middle is dropped, and the gap in the positions is the mark of the cut: readers
+get it as ``Chunk.cut``. Bytes are stored as they came; to make control characters harmless is the reader's business.
+
+    task → executor → LogWriter.write (memory) → Logs.flush (one statement for all attempts) → log_chunk → read, follow
+
+The flusher writes at most one turn each ``INTERVAL``, and the first bytes after a silence at once. Of an attempt that is faster than that it
+writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is dropped without ever being written. So memory is bounded
+by head and tail for each attempt, even while the database is away, and neither a slow database nor a chatty task stops the other.
+
+Every write matches the attempt and its process, and only while the attempt is live (design 6); a log is complete before its task's state
+changes, because the task manager's recorder calls ``flush`` before it reports the end. Nobody else writes logs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from arkqueue.errors import DatabaseUnavailable, NotFound
+from arkqueue.model import AttemptId, Stream
+from arkqueue.queue import Queue
+
+log = logging.getLogger("arkqueue")
+
+HEAD = 1 << 20
+TAIL = 15 << 20
+"""Bytes that are kept of a log's beginning and of its end."""
+CHUNK = 64 << 10
+"""Bytes of the longest chunk."""
+TURN = 1 << 20
+ROWS = 1000
+"""What one turn writes of one attempt, in bytes and in chunks."""
+STATEMENT = 4 << 20
+"""Bytes that one statement carries."""
+CUT = 1 << 20
+"""Bytes by which a stored tail may be too long before it is shortened."""
+OVERHEAD = 128
+"""What a chunk costs in memory beside its bytes."""
+INTERVAL = 0.1
+"""Seconds between two turns of the flusher."""
+POLL = 0.05
+"""Seconds between two looks of a follower."""
+PAUSE = 0.5
+"""Seconds until the flusher tries again when the database is away."""
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+class _Pending:
+    """A chunk that is not stored yet; it grows while it is the newest."""
+
+    __slots__ = ("at", "parts", "position", "size", "stream")
+
+    def __init__(self, position: int, stream: Stream, data: bytes) -> None:
+        self.position, self.stream, self.at = position, stream, time.time()
+        self.parts, self.size = [data], len(data)
+
+
+class LogWriter:
+    """The log of one attempt; a sink for its executor. ``write`` never waits."""
+
+    def __init__(self, logs: Logs, attempt: AttemptId) -> None:
+        self.attempt = attempt
+        self._logs = logs
+        self._lock = threading.Lock()
+        self._size = 0
+        self._head: deque[_Pending] = deque()
+        self._tail: deque[_Pending] = deque()
+        self._cost = 0  # of the tail
+        self._sending: list[_Pending] = []
+        self._stored = self._cut = 0
+        self._is_discarded = False
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        with self._lock:
+            if self._is_discarded:
+                return
+            while data:
+                # No chunk lies across the border: the head is kept to the byte.
+                rest = self._logs.head - self._size
+                length = min(len(data), CHUNK, rest) if rest > 0 else min(len(data), CHUNK)
+                self._append(self._head if rest > 0 else self._tail, stream, data[:length])
+                data = data[length:]
+            self._drop()
+        self._logs.wake()
+
+    def note(self, text: str) -> None:
+        """Say something in arkqueue's name, on a line of its own."""
+        self.write(Stream.NOTE, text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def discard(self) -> None:
+        """Forget what is not stored and take nothing more: the attempt is not ours any longer."""
+        with self._lock:
+            self._is_discarded = True
+            self._head.clear()
+            self._tail.clear()
+            self._sending.clear()
+
+    def _append(self, pending: deque[_Pending], stream: Stream, data: bytes) -> None:
+        last = pending[-1] if pending else None
+        if last and last.stream is stream and last.size + len(data) <= CHUNK:
+            last.parts.append(data)
+            last.size += len(data)
+        else:
+            pending.append(_Pending(self._size, stream, data))
+            self._cost += OVERHEAD if pending is self._tail else 0
+        self._cost += len(data) if pending is self._tail else 0
+        self._size += len(data)
+
+    def _drop(self) -> None:
+        """Drop what would be cut anyway once it is stored; of a flood of tiny chunks, also what would cost too much memory."""
+        tail = self._logs.tail
+        while self._tail:
+            oldest = self._tail[0]
+            if oldest.position + oldest.size > self._size - tail and self._cost <= 2 * tail + CHUNK:
+                break
+            self._tail.popleft()
+            self._cost -= oldest.size + OVERHEAD
+
+    # Called by ``Logs`` alone, one call at a time.
+
+    def take(self) -> Sequence[_Pending]:
+        """What is to be stored next; the same again until ``stored`` says that it is."""
+        with self._lock:
+            if self._sending:
+                return tuple(self._sending)
+            size = 0
+            while size < TURN and len(self._sending) < ROWS:
+                if self._head:
+                    chunk = self._head.popleft()
+                elif self._tail:
+                    chunk = self._tail.popleft()
+                    self._cost -= chunk.size + OVERHEAD
+                else:
+                    break
+                self._sending.append(chunk)
+                size += chunk.size
+            return tuple(self._sending)
+
+    def stored(self) -> None:
+        with self._lock:
+            if self._sending:
+                self._stored = self._sending[-1].position + self._sending[-1].size
+            self._sending.clear()
+
+    def has_more(self) -> bool:
+        with self._lock:
+            return bool(self._sending or self._head or self._tail)
+
+    def cut(self, *, final: bool) -> int | None:
+        """The position before which the middle is to be deleted; None where it is not worth a statement."""
+        with self._lock:
+            to = self._stored - self._logs.tail - CHUNK
+            if self._is_discarded or to - self._cut < (1 if final else CUT) or to <= self._logs.head:
+                return None
+            self._cut = to
+            return to
+
+
+class Logs:
+    """The flusher of one task manager's logs, with a thread of its own between ``start`` and ``close``."""
+
+    def __init__(self, queue: Queue, process: str, head: int = HEAD, tail: int = TAIL) -> None:
+        self.head, self.tail = head, tail
+        self._queue, self._process = queue, process
+        self._writers: dict[AttemptId, LogWriter] = {}
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._is_awake = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._is_awake.set()
+        self._thread.join()
+
+    def open(self, attempt: AttemptId) -> LogWriter:
+        """The log of an attempt that begins."""
+        writer = LogWriter(self, attempt)
+        with self._lock:
+            self._writers[attempt] = writer
+        return writer
+
+    def forget(self, writer: LogWriter) -> None:
+        """The attempt has its end in the database, or is not ours."""
+        writer.discard()
+        with self._lock:
+            self._writers.pop(writer.attempt, None)
+
+    def flush(self, writers: Sequence[LogWriter]) -> None:
+        """Store all that these logs hold, and cut them to size; raises DatabaseUnavailable, and nothing is lost then."""
+        with self._flushing:
+            unstored = [writer for writer in writers if writer.has_more()]
+            while unstored:
+                self._turn(unstored)
+                unstored = [writer for writer in unstored if writer.has_more()]
+            self._cut(writers, final=True)
+
+    def wake(self) -> None:
+        if not self._is_awake.is_set():
+            self._is_awake.set()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._is_awake.wait()
+            self._is_awake.clear()
+            pause = INTERVAL
+            try:
+                with self._lock:
+                    writers = list(self._writers.values())
+                with self._flushing:
+                    self._turn(writers)
+                    self._cut(writers, final=False)
+                if any(writer.has_more() for writer in writers):
+                    self._is_awake.set()
+            except DatabaseUnavailable:
+                self._is_awake.set()
+                pause = PAUSE
+            except Exception:
+                log.exception("logs could not be written and are tried again")
+                self._is_awake.set()
+                pause = PAUSE
+            self._closing.wait(pause)
+
+    def _turn(self, writers: Sequence[LogWriter]) -> None:
+        """Store what each log has for one turn, in as few statements as are sensible."""
+        batch: list[tuple[LogWriter, Sequence[_Pending]]] = []
+        size = 0
+        for writer in writers:
+            if chunks := writer.take():
+                batch.append((writer, chunks))
+                size += sum(chunk.size for chunk in chunks)
+            if size >= STATEMENT:
+                self._store(batch)
+                batch, size = [], 0
+        if batch:
+            self._store(batch)
+
+    def _store(self, batch: Sequence[tuple[LogWriter, Sequence[_Pending]]]) -> None:
+        rows = [(writer.attempt, chunk) for writer, chunks in batch for chunk in chunks]
+        ours = self._queue.rows(
+            "append_log",
+            process=self._process,
+            attempts=[writer.attempt for writer, _ in batch],
+            bytes=[chunks[-1].position + chunks[-1].size for _, chunks in batch],
+            ids=[attempt for attempt, _ in rows],
+            positions=[chunk.position for _, chunk in rows],
+            streams=[str(chunk.stream) for _, chunk in rows],
+            times=[chunk.at for _, chunk in rows],
+            datas=[b"".join(chunk.parts) for _, chunk in rows],
+        )
+        still = {row.id for row in ours}
+        for writer, _ in batch:
+            if writer.attempt in still:
+                writer.stored()
+            else:
+                writer.discard()
+
+    def _cut(self, writers: Sequence[LogWriter], *, final: bool) -> None:
+        cuts = [(writer.attempt, to) for writer in writers if (to := writer.cut(final=final)) is not None]
+        if cuts:
+            self._queue.do(
+                "cut_log",
+                process=self._process,
+                attempts=[attempt for attempt, _ in cuts],
+                heads=[self.head] * len(cuts),
+                tails=[to for _, to in cuts],
+            )
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some bytes of one stream. ``cut``: how many bytes are missing right before them, because the log was too long."""
+
+    position: int
+    stream: Stream
+    at: datetime
+    data: bytes
+    cut: int = 0
+
+    @property
+    def end(self) -> int:
+        """The position to go on from."""
+        return self.position + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a log. ``size``: all bytes of the log so far, the cut ones included. ``ended``: the attempt has ended, so that no more will come."""
+
+    chunks: tuple[Chunk, ...]
+    size: int
+    ended: bool
+
+
+def read(queue: Queue, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> Page:
+    """About ``limit`` bytes (at least one chunk, where there is one) of a log from position ``offset`` on; raises NotFound."""
+    rows = queue.rows("read_log", attempt=attempt, offset=offset, limit=limit)
+    if not rows:
+        raise NotFound(f"attempt {attempt}", "there is none")
+    chunks = []
+    end = offset
+    for row in rows:
+        if row.position is None:
+            continue
+        skipped = max(0, offset - row.position)
+        chunk = Chunk(row.position + skipped, Stream(row.stream), row.at, bytes(row.data)[skipped:])
+        chunks.append(replace(chunk, cut=chunk.position - end))
+        end = chunk.end
+    return Page(tuple(chunks), rows[0].log_bytes, rows[0].ended)
+
+
+def follow(
+    queue: Queue, attempt: AttemptId, offset: int = 0, *, leaving: threading.Event | None = None
+) -> Iterator[Chunk]:
+    """A log from position ``offset`` on, as it grows; ends when the attempt has ended and all of it was given, or at ``leaving``."""
+    leaving = leaving or threading.Event()
+    while not leaving.is_set():
+        page = read(queue, attempt, offset)
+        yield from page.chunks
+        if page.chunks:
+            offset = page.chunks[-1].end
+        elif page.ended:
+            return
+        else:
+            leaving.wait(POLL)

@@ -1,0 +1,48 @@
+-- The logs of attempts: chunks of bytes in the order in which they were read. Only the process that owns a live attempt writes its log.
+
+-- name: append_log
+-- Store the next chunks of some attempts' logs; returns the attempts that are still ours. A repeated chunk is already there.
+with mine as (
+    select id from attempt
+    where id = any(%(attempts)s) and process = %(process)s and ended_at is null
+    order by id for no key update
+), counted as (
+    update attempt a set log_bytes = greatest(a.log_bytes, e.bytes)
+    from mine, unnest(%(attempts)s::bigint[], %(bytes)s::bigint[]) as e(id, bytes)
+    where a.id = mine.id and e.id = mine.id
+    returning a.id
+), written as (
+    insert into log_chunk (attempt_id, position, stream, at, data)
+    select c.id, c.position, c.stream, to_timestamp(c.at), c.data
+    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)b::bytea[])
+        as c(id, position, stream, at, data)
+    join counted on counted.id = c.id
+    on conflict do nothing
+)
+select id from counted;
+
+-- name: cut_log
+-- Drop the middle of some attempts' logs: what begins after the head and before the tail.
+delete from log_chunk c
+using unnest(%(attempts)s::bigint[], %(heads)s::bigint[], %(tails)s::bigint[]) as e(id, head, tail), attempt a
+where c.attempt_id = e.id and c.position >= e.head and c.position < e.tail
+  and a.id = e.id and a.process = %(process)s and a.ended_at is null;
+
+-- name: read_log
+-- The next chunks of one attempt's log from a position on, with how far the log goes and whether the attempt has ended.
+select a.log_bytes, a.ended_at is not null as ended, c.position, c.stream, c.at, c.data
+from attempt a
+left join lateral (
+    select position, stream, at, data from (
+        select l.*, sum(octet_length(l.data)) over (order by l.position) - octet_length(l.data) as before
+        from (
+            select position, stream, at, data from log_chunk
+            where attempt_id = a.id
+              and position >= coalesce((select max(position) from log_chunk where attempt_id = a.id and position <= %(offset)s), 0)
+              and position + octet_length(data) > %(offset)s
+            order by position limit 500
+        ) l
+    ) l where l.before < %(limit)s
+) c on true
+where a.id = %(attempt)s
+order by c.position;

@@ -1,0 +1,222 @@
+"""Logs of attempts: what is stored, cut, fenced and followed. The bytes are said by the tests; nothing runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from arkqueue import logs
+from arkqueue.db import Database
+from arkqueue.errors import DatabaseUnavailable, NotFound
+from arkqueue.logs import Chunk, Logs
+from arkqueue.model import AttemptId, End, Outcome, Stream
+from arkqueue.queue import Queue, finish
+from tests.builders import PROCESS, an_archive
+from tests.conftest import OwnPostgres
+
+OUT, ERR = Stream.STDOUT, Stream.STDERR
+
+
+@pytest.fixture
+def attempt(queue: Queue) -> AttemptId:
+    archive = an_archive(queue)
+    archive.commit({"index": ""})
+    return archive.attempt("index@2")
+
+
+def everything(queue: Queue, attempt: AttemptId, offset: int = 0) -> list[Chunk]:
+    found: list[Chunk] = []
+    while page := logs.read(queue, attempt, offset).chunks:
+        found += page
+        offset = page[-1].end
+    return found
+
+
+def end(queue: Queue, attempt: AttemptId, process: str = PROCESS) -> None:
+    finish.finish(queue, process, [Outcome(attempt, End.EXITED, 0)])
+
+
+def test_bytes_of_both_streams_are_read_as_they_came(queue: Queue, attempt: AttemptId) -> None:
+    writer = Logs(queue, PROCESS).open(attempt)
+    for stream, data in [(OUT, b"\x00\xff1"), (OUT, b"2"), (ERR, b"3\xc3"), (OUT, b"\xa44")]:
+        writer.write(stream, data)
+    writer.note("stopped")
+    writer._logs.flush([writer])
+    chunks = everything(queue, attempt)
+    assert [(c.position, c.stream, c.data, c.cut) for c in chunks] == [
+        (0, OUT, b"\x00\xff12", 0), (4, ERR, b"3\xc3", 0), (6, OUT, b"\xa44", 0), (8, Stream.NOTE, b"stopped\n", 0)
+    ]  # fmt: skip
+    assert all(c.at.tzinfo for c in chunks)
+
+
+def test_log_can_be_read_from_any_position(queue: Queue, attempt: AttemptId) -> None:
+    writer = Logs(queue, PROCESS).open(attempt)
+    writer.write(OUT, b"abc")
+    writer.write(ERR, b"def")
+    writer._logs.flush([writer])
+    for offset in range(8):
+        assert b"".join(c.data for c in everything(queue, attempt, offset)) == b"abcdef"[offset:]
+    assert logs.read(queue, attempt, 2).size == 6
+
+
+def test_pages_are_short_and_complete(queue: Queue, attempt: AttemptId) -> None:
+    writer = Logs(queue, PROCESS).open(attempt)
+    for number in range(1200):
+        writer.write((OUT, ERR)[number % 2], b"%04d" % number)
+    writer._logs.flush([writer])
+    assert 0 < sum(len(c.data) for c in logs.read(queue, attempt, 0, limit=100).chunks) <= 104
+    assert [int(c.data) for c in everything(queue, attempt)] == list(range(1200))
+
+
+@pytest.mark.parametrize("storing", ["all at the end", "while it grows"])
+@pytest.mark.parametrize("piece", [1000, logs.CHUNK, 3 * logs.CHUNK])
+def test_long_log_keeps_head_and_tail_and_shows_the_cut(
+    queue: Queue, attempt: AttemptId, storing: str, piece: int
+) -> None:
+    head, tail = 1 << 20, 2 << 20
+    flusher = Logs(queue, PROCESS, head, tail)
+    writer = flusher.open(attempt)
+    text = b"".join(b"%07d\n" % n for n in range(1_000_000))
+    for start in range(0, len(text), piece):
+        writer.write(OUT, text[start : start + piece])
+        if storing == "while it grows" and start % (16 * piece) == 0:
+            flusher._turn([writer])
+            flusher._cut([writer], final=False)
+    flusher.flush([writer])
+
+    chunks = everything(queue, attempt)
+    assert all(text[c.position : c.end] == c.data for c in chunks)
+    assert [c.position - c.cut for c in chunks] == [0, *(c.end for c in chunks[:-1])]
+    assert chunks[-1].end == logs.read(queue, attempt).size == len(text)
+    gaps = [c for c in chunks if c.cut]
+    assert len(gaps) == 1, "the tail has no hole"
+    assert gaps[0].position - gaps[0].cut == head, "the head is kept to the byte"
+    assert tail <= len(text) - gaps[0].position <= tail + 3 * logs.CHUNK
+
+
+def test_memory_of_a_log_that_is_not_stored_is_bounded(queue: Queue, attempt: AttemptId) -> None:
+    head, tail = 100_000, 200_000
+    writer = Logs(queue, PROCESS, head, tail).open(attempt)
+    for number in range(200_000):
+        writer.write((OUT, ERR)[number % 2], b"x")
+        assert len(writer._tail) * logs.OVERHEAD <= 2 * tail + 2 * logs.CHUNK
+    for _ in range(1000):
+        writer.write(OUT, b"y" * 60_000)
+        assert sum(c.size for c in writer._tail) <= tail + 2 * logs.CHUNK
+
+
+def test_log_of_an_attempt_that_has_ended_takes_nothing_more(queue: Queue, attempt: AttemptId) -> None:
+    flusher = Logs(queue, PROCESS)
+    writer = flusher.open(attempt)
+    writer.write(OUT, b"mine")
+    flusher.flush([writer])
+    end(queue, attempt)
+    writer.write(OUT, b"too late")
+    flusher.flush([writer])
+    assert [c.data for c in everything(queue, attempt)] == [b"mine"]
+    writer.write(OUT, b"and later still")
+    assert not writer.has_more(), "it keeps nothing of what nobody may store"
+
+
+def test_log_of_another_process_is_not_written(queue: Queue, attempt: AttemptId) -> None:
+    zombie = Logs(queue, "another process")
+    writer = zombie.open(attempt)
+    writer.write(OUT, b"zombie")
+    zombie.flush([writer])
+    assert everything(queue, attempt) == []
+
+
+def test_lost_attempt_does_not_keep_others_from_storing(queue: Queue, attempt: AttemptId) -> None:
+    flusher = Logs(queue, PROCESS)
+    ours, lost = flusher.open(attempt), flusher.open(AttemptId(10**9))
+    lost.write(OUT, b"lost")
+    ours.write(OUT, b"ours")
+    flusher.flush([lost, ours])
+    assert [c.data for c in everything(queue, attempt)] == [b"ours"]
+
+
+def test_chunks_that_are_stored_twice_are_there_once(queue: Queue, attempt: AttemptId) -> None:
+    flusher = Logs(queue, PROCESS)
+    writer = flusher.open(attempt)
+    writer.write(OUT, b"once")
+    batch = [(writer, writer.take())]
+    flusher._store(batch)  # its answer is thought to be lost
+    flusher._store(batch)
+    writer.write(OUT, b" more")
+    flusher.flush([writer])
+    assert b"".join(c.data for c in everything(queue, attempt)) == b"once more"
+
+
+def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgres]) -> None:
+    from arkqueue.db.migrations import migrate
+
+    server = own_postgres()
+    with Database.open(server.uri) as database:
+        with database.connect() as connection:
+            migrate(connection)
+        queue = Queue(database)
+        archive = an_archive(queue)
+        archive.commit({"index": ""})
+        attempt = archive.attempt("index@2")
+        flusher = Logs(queue, PROCESS)
+        writer = flusher.open(attempt)
+        writer.write(OUT, b"before ")
+        flusher.flush([writer])
+        server.stop()
+        writer.write(OUT, b"meanwhile ")
+        with pytest.raises(DatabaseUnavailable):
+            flusher.flush([writer])
+        writer.write(OUT, b"after")
+        server.start()
+        flusher.flush([writer])
+        assert b"".join(c.data for c in everything(queue, attempt)) == b"before meanwhile after"
+
+
+@pytest.fixture
+def flusher(queue: Queue) -> Iterator[Logs]:
+    flusher = Logs(queue, PROCESS)
+    flusher.start()
+    yield flusher
+    flusher.close()
+
+
+def test_follower_sees_what_is_written_and_ends_with_the_attempt(
+    queue: Queue, attempt: AttemptId, flusher: Logs
+) -> None:
+    writer = flusher.open(attempt)
+    chunks = logs.follow(queue, attempt)
+    for line in (b"one\n", b"two\n"):
+        writer.write(OUT, line)
+        assert next(chunks).data == line  # before anything else is written
+    writer.write(OUT, b"three\n")
+    flusher.flush([writer])
+    end(queue, attempt)
+    assert [c.data for c in chunks] == [b"three\n"]
+
+
+def test_follower_can_leave(queue: Queue, attempt: AttemptId) -> None:
+    leaving = threading.Event()
+    seen: list[Chunk] = []
+    follower = threading.Thread(target=lambda: seen.extend(logs.follow(queue, attempt, leaving=leaving)))
+    follower.start()
+    leaving.set()
+    follower.join()
+    assert seen == []
+
+
+def test_log_of_an_unknown_attempt_is_not_found(queue: Queue) -> None:
+    with pytest.raises(NotFound, match="attempt 12345"):
+        logs.read(queue, AttemptId(12345))
+
+
+def test_positions_count_every_byte(queue: Queue, attempt: AttemptId) -> None:
+    writer = Logs(queue, PROCESS, 10, 10).open(attempt)
+    for number in range(5000):
+        writer.write((OUT, ERR)[number % 2], b"ab")
+    writer._logs.flush([writer])
+    chunks = everything(queue, attempt)
+    assert all(a.end + b.cut == b.position for a, b in pairwise(chunks))
+    assert chunks[-1].end == 10_000
