@@ -8,6 +8,7 @@ Called by ``queue.planning``; never reads a repository or a clock.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -111,7 +112,7 @@ def plan(
     nodes += [Node(name, 0, gate=True) for name in edges.gates]
     nodes += [Node(d.name, i, d.is_gate, d) for i, d in enumerate(chosen, 1)]
     nodes += [Node(REPORT, len(chosen) + 1, gate=True)]
-    exclusive = [d.name for d in _in_order(chosen) if d.exclusive]
+    exclusive = [d.name for d in _in_order(chosen) if d.exclusive] if any(d.exclusive for d in chosen) else []
     for earlier, later in pairwise(exclusive):
         edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
     return Plan(tuple(nodes), edges.all(), tuple(missing))
@@ -192,10 +193,19 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 def _in_order(chosen: list[TaskDefinition]) -> list[TaskDefinition]:
     """Topological order of the ``depends`` edges inside the run, ties in the order of the file."""
-    left = {d.name: {e.task for e in d.depends if not e.previous} for d in chosen}
+    position = {d.name: i for i, d in enumerate(chosen)}
+    needs = {d.name: {e.task for e in d.depends if not e.previous and e.task in position} for d in chosen}
+    dependents: dict[str, list[str]] = {d.name: [] for d in chosen}
+    for name, sources in needs.items():
+        for source in sources:
+            dependents[str(source)].append(name)
+    ready = [position[name] for name, sources in needs.items() if not sources]
     ordered: list[TaskDefinition] = []
-    while left:
-        ready = next(d for d in chosen if d.name in left and not left[d.name] & left.keys())
-        ordered.append(ready)
-        del left[ready.name]
+    while ready:
+        definition = chosen[heapq.heappop(ready)]
+        ordered.append(definition)
+        for name in dependents[definition.name]:
+            needs[name].discard(definition.name)
+            if not needs[name]:
+                heapq.heappush(ready, position[name])
     return ordered

@@ -86,12 +86,12 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
         if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
             root = _task_name(graph.rows("place_of_task", task=needed[0].root)[0])
             raise Conflict(here, f"needs {root}, which is not completed", f"arkqueue retry {root}")
-        reopened, staying = _judge_again(graph, row.id)
+        reopened = _judge_again(graph, row.id)
         if not force:
             refuse_superseded(graph, here, row.branch_id, row.number, row.run, [row.name])
             _refuse_after(graph, here, [row.id, *reopened])
         graph.ids("retry", task=row.id)
-        _reopen(graph, row, [row.id, *reopened], reopened, staying)
+        _reopen(graph, row, [row.id, *reopened], reopened)
 
     _on_task(queue, task, "retry", by, work)
 
@@ -151,28 +151,25 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, as_completed: bool) -> No
     reopened: list[int] = []
     if as_completed:
         for row in rows:
-            reopened, staying = _judge_again(graph, row.id)
-            _reopen(graph, row, reopened, reopened, staying)
+            reopened = _judge_again(graph, row.id)
+            _reopen(graph, row, reopened, reopened)
     graph.follow([*tasks, *graph.ids("skipped_because_of", roots=tasks)])
 
 
-def _judge_again(graph: Graph, root: int) -> tuple[list[int], dict[int, int]]:
-    """Which tasks skipped because of ``root`` come back, and which stay skipped because of another root."""
+def _judge_again(graph: Graph, root: int) -> list[int]:
+    """Which tasks skipped because of ``root`` may come back; those that another root still skips get that root."""
     candidates = graph.ids("skipped_because_of", roots=[root])
-    staying: dict[int, int] = {}
     while candidates:
-        new = {row.id: row.root for row in graph.rows("staying_skipped", candidates=candidates, root=root)}
-        staying |= new
-        if not new:
+        staying = {row.id: row.root for row in graph.rows("staying_skipped", candidates=candidates, root=root)}
+        if not staying:
             break
-        candidates = [c for c in candidates if c not in new]
-    return candidates, staying
-
-
-def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int], staying: dict[int, int]) -> None:
-    """Take tasks back to waiting, unmeet what leads from ``sources`` inside the run, and follow up."""
-    if staying:
         graph.do("change_root", tasks=list(staying), roots=list(staying.values()))
+        candidates = [c for c in candidates if c not in staying]
+    return candidates
+
+
+def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int]) -> None:
+    """Take tasks back to waiting, unmeet what leads from ``sources`` inside the run, and follow up."""
     graph.ids("reopen", tasks=list(reopened))
     if sources:
         graph.rows("lock_ready_targets", sources=list(sources))

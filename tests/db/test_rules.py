@@ -1,0 +1,506 @@
+"""The rules of order (design 5), one by one, on the real queue. What they mean in detail: docs/decisions/0001."""
+
+from __future__ import annotations
+
+import pytest
+
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.model import End
+from arkqueue.queue import Queue, actions, archives, finish, planning
+from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
+
+STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    return an_archive(queue)
+
+
+# -- the ledger and its runs (5.1–5.5) ---------------------------------------------------------------------------------
+
+
+def test_the_baseline_has_a_completed_commit_and_no_other_task(archive: AnArchive) -> None:
+    assert archive.state("COMMIT@1") == archive.state("REPORT@1") == "completed"
+    assert archive.states() == {}
+
+
+def test_no_workflow_folder_makes_a_run_of_commit_and_report_alone(archive: AnArchive) -> None:
+    archive.commit()
+    assert archive.state("COMMIT@2") == archive.state("REPORT@2") == "completed"
+
+
+def test_a_faulty_definition_makes_a_failed_run_and_lets_the_next_revision_run(archive: AnArchive) -> None:
+    archive.commit(faulty())
+    archive.commit({"a": ""})
+    assert archive.states() == {"a@3": "ready"}
+    (run,) = archive.sql("select faults from run where number = 2")
+    assert run["faults"][0]["message"] == "a fault"
+
+
+def test_one_revision_has_one_commit_run(archive: AnArchive) -> None:
+    archive.commit()
+    with pytest.raises(Exception, match="run_commit"):
+        archive.sql(
+            "insert into run (archive_id, branch_id, revision_id, number, run, trigger, report_id)"
+            " select archive_id, branch_id, revision_id, number, 9, 'commit', 0 from run where number = 2"
+        )
+
+
+def test_a_stale_head_appends_nothing(archive: AnArchive) -> None:
+    old = archive.branches[""]
+    archive.commit({"a": ""})
+    assert planning.append(archive.queue, old, [planning.Entry(a_revision(2), a_workflow({"b": ""}))]) is None
+    assert archive.states() == {"a@2": "ready"}
+
+
+def test_many_revisions_are_appended_at_once_in_order(archive: AnArchive) -> None:
+    workflow = a_workflow({"a": "depends: [PREV]"})
+    archive.append("", [planning.Entry(a_revision(n), workflow) for n in range(2, 12)])
+    for n in range(2, 12):
+        assert archive.state(f"COMMIT@{n}") == "completed"
+        archive.run(f"a@{n}")
+
+
+# -- failures inside a run (5.8) -----------------------------------------------------------------------------------------
+
+DIAMOND = {
+    "a": "",
+    "b": "depends: [a]",
+    "c": "depends: [a]",
+    "d": "depends: [b, c]",
+    "clean": "depends: [{task: a, when: settled}]",
+}
+
+
+def test_a_failure_skips_what_needs_it_and_remembers_the_root(archive: AnArchive) -> None:
+    archive.commit(DIAMOND)
+    archive.fail("a@2")
+    assert archive.states() == {
+        "a@2": "failed",
+        "b@2": "skipped",
+        "c@2": "skipped",
+        "d@2": "skipped",
+        "clean@2": "ready",
+    }
+    roots = {r["name"]: r["root_id"] for r in archive.sql("select name, root_id from task where state = 'skipped'")}
+    assert roots == dict.fromkeys("bcd", archive.task("a@2"))
+
+
+def test_a_retried_root_takes_back_what_it_skipped(archive: AnArchive) -> None:
+    archive.commit(DIAMOND)
+    archive.fail("a@2")
+    archive.run("clean@2")
+    archive.retry("a@2")
+    assert archive.states() == {
+        "a@2": "ready",
+        "b@2": "waiting",
+        "c@2": "waiting",
+        "d@2": "waiting",
+        "clean@2": "completed",
+    }
+    archive.run("a@2", "b@2", "c@2", "d@2")
+    assert archive.state("REPORT@2") == "completed"
+
+
+def test_what_another_failure_still_skips_stays_skipped_with_that_root(archive: AnArchive) -> None:
+    archive.commit({"a": "", "x": "", "b": "depends: [a, x]", "c": "depends: [b]"})
+    archive.fail("a@2", "x@2")
+    archive.retry("a@2")
+    assert archive.states() == {"a@2": "ready", "x@2": "failed", "b@2": "skipped", "c@2": "skipped"}
+    assert {r["root_id"] for r in archive.sql("select root_id from task where name in ('b', 'c')")} == {
+        archive.task("x@2")
+    }
+
+
+def test_a_retry_takes_ready_dependents_back(archive: AnArchive) -> None:
+    archive.commit({"a": "", "clean": "depends: [{task: a, when: settled}]"})
+    archive.fail("a@2")
+    assert archive.state("clean@2") == "ready"
+    archive.retry("a@2")
+    assert archive.state("clean@2") == "waiting"
+    archive.run("a@2", "clean@2")
+
+
+def test_rejected_is_final(archive: AnArchive) -> None:
+    archive.commit({"a": "retries: 3", "b": "depends: [a]"})
+    archive.end("a@2", 65)
+    assert archive.states() == {"a@2": "rejected", "b@2": "skipped"}
+    with pytest.raises(Conflict, match="is rejected"):
+        archive.retry("a@2")
+
+
+def test_a_failure_is_retried_after_its_delay(archive: AnArchive) -> None:
+    archive.commit({"a": "retries: {max: 1, delay: 30s}"})
+    archive.fail("a@2")
+    assert archive.state("a@2") == "deferred"
+    seconds = finish.wake_deferred(archive.queue)
+    assert seconds is not None
+    assert 20 < seconds <= 30
+    archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
+    finish.wake_deferred(archive.queue)
+    archive.fail("a@2")
+    assert archive.state("a@2") == "failed"
+
+
+def test_75_defers_without_using_up_retries(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    for _ in range(5):
+        archive.end("a@2", 75)
+        assert archive.state("a@2") == "deferred"
+        archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
+        assert finish.wake_deferred(archive.queue) is None
+    archive.run("a@2")
+
+
+def test_independent_tasks_are_not_stopped_by_each_others_failure(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2")
+    archive.run("b@2")
+    assert archive.state("REPORT@2") == "completed"
+
+
+# -- across runs (5.9) ---------------------------------------------------------------------------------------------------
+
+CHAIN = {"a": "depends: [PREV]", "b": "depends: [a]"}
+
+
+def two(archive: AnArchive) -> AnArchive:
+    archive.commit(CHAIN)
+    archive.commit(CHAIN)
+    return archive
+
+
+def test_a_failure_blocks_the_next_revision_until_it_is_retried_with_success(archive: AnArchive) -> None:
+    two(archive).fail("a@2")
+    assert archive.states() == {"a@2": "failed", "b@2": "skipped", "a@3": "waiting", "b@3": "waiting"}
+    archive.retry("a@2")
+    archive.run("a@2")
+    assert archive.state("a@3") == "ready"
+
+
+def test_a_waived_failure_lets_the_next_revision_go_on(archive: AnArchive) -> None:
+    two(archive).fail("a@2")
+    archive.skip("a@2")
+    assert archive.states() == {"a@2": "failed", "b@2": "skipped", "a@3": "ready", "b@3": "waiting"}
+
+
+def test_skip_as_completed_lets_the_same_run_go_on_too(archive: AnArchive) -> None:
+    two(archive).fail("a@2")
+    archive.skip("a@2", as_completed=True)
+    assert archive.states() == {"a@2": "failed", "b@2": "ready", "a@3": "ready", "b@3": "waiting"}
+
+
+def test_a_skipped_tasks_root_blocks_across_runs(archive: AnArchive) -> None:
+    tasks = {"a": "", "b": "depends: [a, PREV]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.fail("a@2")
+    archive.run("a@3")
+    assert archive.states() == {"a@2": "failed", "b@2": "skipped", "a@3": "completed", "b@3": "waiting"}
+    archive.skip("a@2")
+    assert archive.state("b@3") == "ready"
+
+
+def test_a_canceled_task_does_not_block(archive: AnArchive) -> None:
+    two(archive).cancel("a@2")
+    assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "a@3": "ready", "b@3": "waiting"}
+
+
+def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive) -> None:
+    two(archive).skip("b@2")
+    archive.run("a@2", "a@3", "b@3")
+    assert archive.states() == {"a@2": "completed", "b@2": "skipped", "a@3": "completed", "b@3": "completed"}
+
+
+def test_skip_until_waives_many(archive: AnArchive) -> None:
+    tasks = {"a": "", "b": "depends: [{task: 'PREV:a'}]"}
+    for _ in range(4):
+        archive.commit(tasks)
+    archive.fail("a@2", "a@3", "a@4", "a@5")
+    branch = archive.branches[""].id
+    assert actions.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 2
+    assert {k: v for k, v in archive.states().items() if k[0] == "b"} == {
+        "b@2": "running", "b@3": "ready", "b@4": "ready", "b@5": "waiting"
+    }  # fmt: skip
+
+
+def test_a_deleted_run_does_not_block(archive: AnArchive) -> None:
+    two(archive).fail("a@2")
+    actions.delete_run(archive.queue, archive.run_id(2), "ann")
+    assert archive.state("a@3") == "ready"
+    with pytest.raises(Conflict, match="deleted already"):
+        actions.delete_run(archive.queue, archive.run_id(2), "ann")
+
+
+def test_a_run_that_has_not_ended_cannot_be_deleted(archive: AnArchive) -> None:
+    two(archive)
+    with pytest.raises(Conflict, match="has not ended"):
+        actions.delete_run(archive.queue, archive.run_id(2), "ann")
+
+
+# -- cancellation (5.10, 5.11) -------------------------------------------------------------------------------------------
+
+PDF = {"pdf": "cancels: [PREV]"}
+
+
+def test_a_cancel_request_waits_until_the_victim_is_gone(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.claim("pdf@2")
+    archive.commit(PDF)
+    assert archive.states() == {"pdf@2": "running", "pdf@3": "waiting"}
+    archive.end("pdf@2", None, End.STOPPED)
+    assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
+
+
+def test_a_victim_that_had_ended_keeps_its_outcome(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.claim("pdf@2")
+    archive.commit(PDF)
+    archive.end("pdf@2", 0)
+    assert archive.states() == {"pdf@2": "completed", "pdf@3": "ready"}
+
+
+def test_a_victim_whose_lease_lapses_is_canceled_and_not_rerun(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.claim("pdf@2")
+    archive.commit(PDF)
+    finish.bury(archive.queue, "another", "host-1")
+    assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
+
+
+def test_assume_gone_ends_a_victim_at_once(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.claim("pdf@2")
+    archive.commit(PDF)
+    archive.cancel("pdf@2", assume_gone=True)
+    assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
+
+
+def test_victims_are_in_all_earlier_revisions(archive: AnArchive) -> None:
+    for _ in range(3):
+        archive.commit({"pdf": "", "x": ""})
+    archive.commit({"pdf": "cancels: [PREV, 'PREV:x']"})
+    assert [s for k, s in archive.states().items()] == ["canceled"] * 6 + ["ready"]
+
+
+def test_a_later_revision_is_never_canceled_by_an_earlier_one(archive: AnArchive) -> None:
+    archive.commit({"a": "", "pdf": "depends: [a]\ncancels: [PREV]"})
+    archive.commit({"pdf": ""})
+    archive.run("a@2")
+    assert archive.states() == {"a@2": "completed", "pdf@2": "ready", "pdf@3": "running"}
+
+
+def test_only_unstarted_leaves_the_running_one_alone(archive: AnArchive) -> None:
+    tasks = {"pdf": "cancels: [{task: PREV, only: unstarted}]"}
+    archive.commit(tasks)
+    archive.claim("pdf@2")
+    archive.commit(tasks)
+    archive.commit(tasks)
+    assert archive.states() == {"pdf@2": "running", "pdf@3": "canceled", "pdf@4": "ready"}
+
+
+def test_cancels_inside_the_run(archive: AnArchive) -> None:
+    archive.commit({"slow": "", "watch": "", "quick": "depends: [watch]\ncancels: [slow]"})
+    archive.claim("slow@2")
+    archive.run("watch@2")
+    assert archive.states() == {"slow@2": "running", "watch@2": "completed", "quick@2": "waiting"}
+    archive.end("slow@2", None, End.STOPPED)
+    assert archive.state("quick@2") == "ready"
+
+
+def test_cancellation_fires_again_at_each_entry(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.commit(PDF)
+    archive.end("pdf@3", 75)
+    archive.retry("pdf@2", force=True)
+    assert archive.states() == {"pdf@2": "ready", "pdf@3": "deferred"}
+    archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
+    finish.wake_deferred(archive.queue)
+    assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
+
+
+def test_a_superseded_task_is_not_retried_unless_forced(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.commit(PDF)
+    with pytest.raises(Conflict, match="superseded by papers@3/pdf"):
+        archive.retry("pdf@2")
+
+
+def test_a_rerun_of_what_was_superseded_is_refused_unless_forced(archive: AnArchive) -> None:
+    archive.commit(PDF)
+    archive.commit(PDF)
+    with pytest.raises(Conflict, match="superseded by pdf of revision 3"):
+        archive.trigger(2)
+    archive.trigger(2, force=True)
+    assert archive.state("pdf@2.2") == "ready"
+
+
+def test_a_rerun_takes_its_place_right_after_the_original(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    archive.run("a@2", "b@2")
+    archive.commit(CHAIN)
+    archive.trigger(2)
+    sources = archive.sql(
+        "select s.number, s.run from edge e join task s on s.id = e.source where e.target = %s and e.crossing",
+        archive.task("a@2.2"),
+    )
+    assert sources == [{"number": 2, "run": 1}]
+    archive.commit(CHAIN)
+    sources = archive.sql(
+        "select s.number, s.run from edge e join task s on s.id = e.source where e.target = %s and e.crossing",
+        archive.task("a@4"),
+    )
+    assert sources == [{"number": 3, "run": 1}]
+
+
+# -- order between revisions (5.13, 5.14) --------------------------------------------------------------------------------
+
+
+def test_tasks_of_the_next_revision_may_run_beside_by_default(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.commit({"a": ""})
+    assert archive.states() == {"a@2": "ready", "a@3": "ready"}
+
+
+def test_strict_order_is_one_line(archive: AnArchive) -> None:
+    tasks = STRICT | {"a": "", "b": "depends: [a]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.run("a@2")
+    assert archive.state("COMMIT@3") == "waiting"
+    archive.fail("b@2")
+    assert archive.state("COMMIT@3") == "completed"
+    assert archive.state("a@3") == "ready"
+
+
+def test_an_exclusive_task_closes_the_gate_to_the_next_revision_only(archive: AnArchive) -> None:
+    archive.commit({"migrate": "exclusive: true", "lint": ""})
+    archive.commit({"a": ""})
+    assert archive.state("COMMIT@3") == "waiting"
+    archive.fail("migrate@2")
+    assert archive.states() == {"migrate@2": "failed", "lint@2": "running", "a@3": "ready"}
+
+
+def test_exclusive_tasks_of_one_run_go_one_at_a_time(archive: AnArchive) -> None:
+    archive.commit({"x": "exclusive: true", "y": "exclusive: true"})
+    assert archive.states() == {"x@2": "ready", "y@2": "waiting"}
+    archive.fail("x@2")
+    assert archive.state("y@2") == "ready"
+
+
+def test_an_exclusive_manual_run_holds_the_first_revision_not_yet_passed(archive: AnArchive) -> None:
+    archive.commit({"a": "exclusive: true"})
+    archive.commit({"b": ""})
+    archive.commit({"b": ""})
+    archive.run("a@2")
+    archive.trigger(2)
+    archive.commit({"b": ""})
+    assert archive.state("COMMIT@5") == "waiting"
+    archive.run("a@2.2")
+    assert archive.state("COMMIT@5") == "completed"
+
+
+# -- by hand (5.18, 5.19) ------------------------------------------------------------------------------------------------
+
+
+def test_a_manual_run_takes_completed_dependencies_as_met_and_names_the_others(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    with pytest.raises(Conflict, match=r"a \(needed by b\)"):
+        archive.trigger(2, "b")
+    archive.run("a@2")
+    archive.trigger(2, "b")
+    assert archive.state("b@2.2") == "ready"
+
+
+def test_an_unknown_task_is_answered_with_the_nearest_name(archive: AnArchive) -> None:
+    archive.commit({"indexing": ""})
+    with pytest.raises(Invalid, match="did you mean indexing"):
+        archive.trigger(2, "indexng")
+
+
+def test_a_retry_after_later_tasks_have_started_is_refused_unless_forced(archive: AnArchive) -> None:
+    two(archive).fail("a@2")
+    archive.skip("a@2")
+    archive.claim("a@3")
+    with pytest.raises(Conflict, match="papers@3/a"):
+        archive.retry("a@2")
+    archive.retry("a@2", force=True)
+    assert archive.state("a@2") == "ready"
+    assert archive.state("a@3") == "running"
+
+
+def test_restart_makes_another_attempt_without_settling(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    archive.claim("a@2")
+    archive.restart("a@2")
+    archive.end("a@2", None, End.STOPPED)
+    assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
+    assert archive.claim("a@2").attempt_number == 2
+
+
+def test_a_cancel_overrules_a_restart_and_not_the_other_way_round(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    archive.restart("a@2")
+    archive.cancel("a@2")
+    with pytest.raises(Conflict, match="being canceled"):
+        archive.restart("a@2")
+    archive.end("a@2", None, End.STOPPED)
+    assert archive.state("a@2") == "canceled"
+
+
+def test_implicit_tasks_cannot_be_touched(archive: AnArchive) -> None:
+    archive.commit({"a": "exclusive: true"})
+    archive.commit({"a": ""})
+    for verb in (archive.cancel, archive.retry, archive.skip):
+        with pytest.raises(Conflict, match="exists in every run"):
+            verb("COMMIT@3")
+
+
+def test_cancel_of_a_run_leaves_commit_and_report_alone(archive: AnArchive) -> None:
+    archive.commit(DIAMOND)
+    actions.cancel_run(archive.queue, archive.run_id(2), "ann")
+    assert set(archive.states().values()) == {"canceled"}
+    assert archive.state("COMMIT@2") == archive.state("REPORT@2") == "completed"
+
+
+def test_what_people_did_is_kept(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.cancel("a@2")
+    archive.retry("a@2")
+    deeds = archive.sql("select verb, by, task_id from deed order by id")
+    assert deeds == [{"verb": v, "by": "ann", "task_id": archive.task("a@2")} for v in ("cancel", "retry")]
+
+
+# -- Git (5.15, 5.16) ----------------------------------------------------------------------------------------------------
+
+
+def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue) -> None:
+    archive = an_archive(queue, branches=("main",))
+    tasks = a_workflow({"a": "", "b": "depends: [a]"})
+    archive.append("main", [planning.Entry(a_revision(n, branch="main"), tasks) for n in (2, 3)])
+    archive.running.clear()
+    archive.sql("update task set state = 'waiting' where name = 'a' and number = 3")
+    assert archive.claim().number == 2
+    archive.sql("update task set state = 'ready' where name = 'a' and number = 3")
+    archive.append("main", [planning.Entry(a_revision(4, branch="main"), tasks)], dropped=["main3", "main2"])
+    assert archive.states(branch="main") == {
+        "a@2": "running", "b@2": "canceled", "a@3": "canceled", "b@3": "canceled", "a@4": "ready", "b@4": "waiting"
+    }  # fmt: skip
+
+
+def test_a_deleted_branch_cancels_what_has_not_started(queue: Queue) -> None:
+    archive = an_archive(queue, branches=("main", "draft"))
+    archive.commit({"a": "", "b": "depends: [a]"}, branch="draft")
+    archives.untrack(queue, archive.id, archive.branches["draft"].id)
+    assert set(archive.states(branch="draft").values()) <= {"canceled", "skipped"}
+
+
+def test_commits_by_the_configured_author_count_generations(archive: AnArchive) -> None:
+    entries = [planning.Entry(a_revision(2 + n, author="robot"), a_workflow({"a": ""})) for n in range(11)]
+    archive.append("", entries, author="robot")
+    runs = archive.sql("select number, faults from run where number > 1 order by number")
+    assert [bool(r["faults"]) for r in runs] == [False] * 10 + [True]
+    assert "11th in a chain" in runs[-1]["faults"][0]["message"]
+    assert archive.state("COMMIT@12") == "completed"
