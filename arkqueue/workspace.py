@@ -4,6 +4,7 @@
     <home>/work/<attempt>/script        its script, if it has one
     <home>/work/<attempt>/inputs.json   ARKQUEUE_INPUTS
     <home>/work/<attempt>/output        ARKQUEUE_OUTPUT, made by the task
+    <home>/work/<attempt>/tmp           TMPDIR
 
 The task manager calls it. What stands here after the attempt was written by a stranger: it is read only beneath the
 workspace, through no symlink, regular files alone, up to a limit; and nothing here runs a program in it. It knows no
@@ -67,6 +68,10 @@ class Workspace:
     def output(self) -> Path:
         return self.folder / "output"
 
+    @property
+    def tmp(self) -> Path:
+        return self.folder / "tmp"
+
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
@@ -107,6 +112,7 @@ class Workspaces:
                     self.remove(attempt)
                     os.mkdir(workspace.folder, 0o700)
                 os.mkdir(workspace.tree, 0o755)
+                os.mkdir(workspace.tmp, 0o700)
                 path_first = fill(workspace.tree) if fill else None
                 if script is not None:
                     _write(workspace.script, script)

@@ -46,12 +46,14 @@ The guard server then ends what is left."""
 class ProcessExecutor:
     """Starts attempts as processes. Any thread may call it."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: int | None = None) -> None:
+        """``lock``: a descriptor that all guard processes hold (but no task), so that an flock on it says whether one is left."""
         self._lock = threading.Lock()
         self._running: set[_ProcessRunning] = set()
         self._idle: list[_Guard] = []
         self._is_closed = False
-        self._server = _GuardServer()
+        self._inherited = () if lock is None else (lock,)
+        self._server = _GuardServer(self._inherited)
 
     def start(self, program: Program, sink: Sink) -> Running:
         """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
@@ -98,7 +100,7 @@ class ProcessExecutor:
                 while self._idle:
                     self._idle.pop().close()
                 self._server.close()
-                self._server = _GuardServer()
+                self._server = _GuardServer(self._inherited)
             while self._idle:
                 guard = self._idle.pop()
                 if guard.is_alive():
@@ -299,7 +301,7 @@ class _Guard:
 class _GuardServer:
     """The program that forks guards: one for each executor."""
 
-    def __init__(self) -> None:
+    def __init__(self, inherited: tuple[int, ...]) -> None:
         self._requests, theirs = socket.socketpair()
         with theirs:
             try:
@@ -310,6 +312,7 @@ class _GuardServer:
                     env={},
                     cwd="/",
                     start_new_session=True,
+                    pass_fds=inherited,
                 )
             except OSError as error:
                 self._requests.close()
