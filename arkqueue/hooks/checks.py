@@ -1,0 +1,104 @@
+"""What the checking hooks ask: has what is about to be committed faults in its workflow files?
+
+Reads what no reader sees yet: a Subversion transaction, through svnlook, and the objects of a push in Git's quarantine. Called by ``arkqueue hook check``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from arkqueue.archive import TOO_LONG, WORKFLOWS, is_workflow_file, locate, open_archive
+from arkqueue.errors import ArchiveUnreachable, NotFound
+from arkqueue.model import ArchiveKind, Fault, SourceFile
+from arkqueue.workflow import parse
+
+FAULTY = 65
+"""The exit code by which the checker refuses (``EX_DATAERR``); a checker that crashes ends with 1 and refuses nothing."""
+
+
+def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
+    """The faults of the workflow files that a Subversion transaction changes, in every folder with a ``_workflows``; paths are the repository's."""
+    look = _Svnlook(str(repository), transaction)
+    folders = {match[1] or "" for path in look.changed() if (match := re.match(rf"((?:.*/)?){WORKFLOWS}/", path))}
+    return [
+        replace(fault, path=folder + fault.path)
+        for folder in sorted(folders)
+        for fault in parse(list(look.workflows(folder))).faults
+    ]
+
+
+def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | None = None) -> list[Fault]:
+    """The faults of the new heads of pushed branches (lines ``old new ref``) whose workflow files changed. Commits between are not looked
+    at: a fault that a later commit of the same push mends needs no new history."""
+    archive = open_archive(locate(str(repository), ArchiveKind.GIT), quarantine=quarantine)
+    pushed = [(old, new, ref) for old, new, ref in (line.rstrip("\n").split(" ", 2) for line in lines if line.strip())]
+    branches = [(old, new, ref[11:]) for old, new, ref in pushed if ref.startswith("refs/heads/") and new.strip("0")]
+    faults = []
+    for old, new, branch in branches:
+        before = old if old.strip("0") else next(iter(archive.heads().values()), "")
+        if before and archive.workflows_key(before) == archive.workflows_key(new):
+            continue
+        for fault in parse(archive.read_workflows(new)).faults:
+            faults.append(replace(fault, path=f"{branch}:{fault.path}") if len(branches) > 1 else fault)
+    return faults
+
+
+def refusal(faults: list[Fault]) -> str:
+    """What a committer is told."""
+    count = "there is a fault" if len(faults) == 1 else f"there are {len(faults)} faults"
+    return "\n".join(
+        [
+            f"arkqueue: refused, because {count} in the workflow files:",
+            *(f"  {fault}" for fault in faults),
+            "Correct this and commit again; `arkqueue check` tells the same beforehand.",
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Svnlook:
+    """A transaction under way, seen through ``svnlook``: no binding of libsvn for Python shows one."""
+
+    repository: str
+    transaction: str
+
+    def changed(self) -> list[str]:
+        return [line[4:] for line in self._ask("changed").splitlines()]
+
+    def workflows(self, folder: str) -> Iterator[SourceFile]:
+        root = folder + WORKFLOWS
+        try:
+            listed = self._ask("tree", "--full-paths", "-N", root).splitlines()
+        except NotFound:
+            return  # the commit deletes it
+        for path in listed:
+            name = path[len(root) + 1 :]
+            if not path.startswith(root + "/") or "/" in name or not is_workflow_file(name):
+                continue
+            if "svn:special" in self._ask("proplist", path).split():  # a symlink
+                continue
+            too_long = int(self._ask("filesize", path)) >= len(TOO_LONG)
+            text = TOO_LONG if too_long else self._ask_bytes("cat", path)
+            yield SourceFile(f"{WORKFLOWS}/{name}", text)
+
+    def _ask(self, command: str, *arguments: str) -> str:
+        return self._ask_bytes(command, *arguments).decode("utf-8", "surrogateescape")
+
+    def _ask_bytes(self, command: str, *arguments: str) -> bytes:
+        # Without a UTF-8 locale, svnlook writes other paths than it reads.
+        done = subprocess.run(
+            ["env", "LC_ALL=C.UTF-8", "svnlook", command, "-t", self.transaction, self.repository, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            fault = done.stderr.decode("utf-8", "replace").strip()
+            if "E160013" in fault:
+                raise NotFound(self.transaction, f"svnlook {command} says: {fault}")
+            raise ArchiveUnreachable(self.repository, f"svnlook {command} says: {fault}", "Check the repository.")
+        return done.stdout

@@ -1,0 +1,389 @@
+"""Put arkqueue's hooks into a repository of this host, and take them out.
+
+What there is then:
+
+    hooks/post-commit, …    our scripts, each with the line "# arkqueue-hook" below its first
+    hooks/post-commit.user  the hook that was there before, under its new name; ours goes on to call it
+    arkqueue/notify         sends one notice, detached from the commit
+    arkqueue/client.conf    the client's configuration, with the token: for those who may write to the repository, and nobody else
+    arkqueue/unchecked/     Subversion: transactions that the checker could not look at, for post-commit to say so
+
+``arkqueue/`` is a folder of the repository's own, never of a work tree. Nothing is written before everything has been looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from arkqueue.archive import locate
+from arkqueue.archive.location import local_path
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.model import ArchiveKind
+
+CHECK_TIMEOUT = 20
+"""Seconds; a commit does not wait longer for its check."""
+
+_MARK = b"# arkqueue-hook"
+_NOTIFYING = {
+    ArchiveKind.SUBVERSION: ("post-commit",),
+    # What is pushed; and where people commit in the repository itself, what they commit, merge and rewrite.
+    ArchiveKind.GIT: ("post-receive", "post-commit", "post-merge", "post-rewrite"),
+}
+_CHECKING = {ArchiveKind.SUBVERSION: "pre-commit", ArchiveKind.GIT: "pre-receive"}
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What `install` did: ``hooks`` that are now arkqueue's, the ``client`` that sends notices (None: sweep only), ``notes`` for the person."""
+
+    kind: ArchiveKind
+    hooks: tuple[Path, ...]
+    client: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """A repository of this host: its own ``folder``, where its ``hooks`` are, how notices name it, and what only committers can write to."""
+
+    kind: ArchiveKind
+    folder: Path
+    hooks: Path
+    name: str
+    bare: bool
+    data: Path
+
+    @property
+    def ours(self) -> Path:
+        return self.folder / "arkqueue"
+
+    @property
+    def notifying(self) -> tuple[str, ...]:
+        return _NOTIFYING[self.kind][:1] if self.bare else _NOTIFYING[self.kind]
+
+    @property
+    def all_hooks(self) -> tuple[str, ...]:
+        return (*_NOTIFYING[self.kind], _CHECKING[self.kind])
+
+
+def install(
+    repository: Path | str,
+    *,
+    server: str,
+    token: str,
+    check: bool = False,
+    checker: str = "arkqueue",
+    check_timeout: int = CHECK_TIMEOUT,
+    search: str | None = None,
+) -> Installed:
+    """Put the hooks into a repository of this host, or bring those of an earlier installation up to date.
+
+    ``server``: the API's URL. ``token``: one of scope ``hook``. ``check``: also the hook that refuses faulty workflow files by asking ``checker``, the absolute
+    path of the ``arkqueue`` program. ``search``: where to look for programs (a PATH; None: this process's).
+    """
+    found = _open(repository)
+    url = _checked_url(server) + "/api/v1/notices"
+    if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
+        raise Invalid(
+            "the token", "holds characters that no token has", "Give it as `arkqueue token create` printed it."
+        )
+    names = [] if (client := _client(search)) is None else list(found.notifying)
+    if check or _is_ours(found.hooks / _CHECKING[found.kind]):
+        names.append(_CHECKING[found.kind])
+    for name in names:
+        _refuse_tangles(found.hooks, name)
+
+    notes = []
+    if found.ours.is_symlink():
+        raise Conflict(str(found.ours), "is a symlink", "Remove it: what is written there may not land elsewhere.")
+    found.ours.mkdir(exist_ok=True)
+    _give_to_owner(found.ours, found.folder, 0o755)
+    values = {
+        "FOLDER": shlex.quote(str(found.ours)),
+        "REPOSITORY": shlex.quote(str(found.folder)),
+        "NOTICE": shlex.quote(json.dumps({"repository": found.name}, separators=(",", ":"))),
+    }
+    if client is None:
+        notes.append(
+            "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
+        )
+    else:
+        notes += _install_client(found, client, url, token, search, values)
+    if _CHECKING[found.kind] in names:
+        notes += _install_checker(found, checker, check_timeout, search, values)
+
+    found.hooks.mkdir(exist_ok=True)
+    for name in names:
+        notes += _put_hook(found, name, values)
+    notes += _about_place(found)
+    return Installed(
+        found.kind, tuple(found.hooks / name for name in names), client.name if client else None, tuple(notes)
+    )
+
+
+def uninstall(repository: Path | str) -> tuple[Path, ...]:
+    """Take the hooks out again, and give the user's own their names back; answers what was removed."""
+    found = _open(repository)
+    removed = []
+    for name in found.all_hooks:
+        hook, user = found.hooks / name, found.hooks / f"{name}.user"
+        if not _is_ours(hook):
+            continue
+        if os.path.lexists(user):
+            user.rename(hook)
+        else:
+            hook.unlink()
+        removed.append(hook)
+    if found.ours.is_dir() and not found.ours.is_symlink():
+        shutil.rmtree(found.ours)
+        removed.append(found.ours)
+    return tuple(removed)
+
+
+# Where a repository keeps things
+
+
+def _open(given: Path | str) -> _Repository:
+    location = locate(str(given))
+    path = local_path(location)
+    if path is None:
+        raise Invalid(
+            location.shown,
+            "is on another host, where its hooks have to be installed",
+            "There, run `arkqueue hook install PATH --server URL --token-file FILE`, with a token of scope `hook` "
+            "made here. Until then arkqueue sees its commits when it looks by itself, each minute.",
+        )
+    return _subversion(Path(path)) if location.kind is ArchiveKind.SUBVERSION else _git(Path(path))
+
+
+def _subversion(given: Path) -> _Repository:
+    for folder in (given, *given.parents):
+        if (folder / "db" / "uuid").is_file():
+            folder = folder.resolve()
+            uuid = (folder / "db" / "uuid").read_text("ascii").split()[0]
+            return _Repository(ArchiveKind.SUBVERSION, folder, folder / "hooks", uuid, True, folder / "db")
+    raise Invalid(str(given), "is no Subversion repository that keeps its data in files", "Check the path.")
+
+
+def _git(given: Path) -> _Repository:
+    import pygit2
+    from pygit2.enums import RepositoryOpenFlag
+
+    import arkqueue.archive.git  # noqa: F401  (for its permission to open repositories of other users)
+
+    try:
+        repository = pygit2.Repository(str(given), RepositoryOpenFlag.NO_SEARCH)
+        config = repository.config
+        configured = config["core.hooksPath"] if "core.hooksPath" in config else None  # noqa: SIM401  it has no get
+    except (pygit2.GitError, KeyError) as error:
+        raise Invalid(str(given), f"cannot be opened as a Git repository ({error})", "Check the path.") from error
+    folder = Path(repository.path).resolve()
+    name = folder
+    if (folder / "commondir").is_file():  # a further work tree: everything is the main one's
+        folder = name = (folder / (folder / "commondir").read_text("utf-8").rstrip("\n")).resolve()
+    elif (given / ".git").is_file():  # the Git folder is elsewhere; the archive is known by its work tree
+        name = given.resolve()
+    hooks = folder / "hooks"
+    if configured is not None:
+        root = folder if repository.is_bare else Path(repository.workdir).resolve()
+        hooks = Path(os.path.normpath(root / Path(configured).expanduser()))
+        if not hooks.is_relative_to(folder) and not hooks.is_relative_to(root):
+            raise Conflict(
+                str(given),
+                f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
+                f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
+            )
+    return _Repository(ArchiveKind.GIT, folder, hooks, str(name), repository.is_bare, folder / "objects")
+
+
+def _about_place(repository: _Repository) -> list[str]:
+    notes = []
+    if repository.data.stat().st_mode & stat.S_IWOTH:
+        notes.append(
+            f"everyone may write to {repository.data}, but only its owner and group may read the token: "
+            "commits of others are seen by the sweep"
+        )
+    if not repository.hooks.is_relative_to(repository.folder):
+        notes.append(
+            f"the hooks are in the work tree, in {repository.hooks} (core.hooksPath); keep them out of commits"
+        )
+    return notes
+
+
+# The client
+
+
+def _client(search: str | None) -> Path | None:
+    """curl, or a wget that reads a configuration file: one that wants the token as an argument is none."""
+    if curl := shutil.which("curl", path=search):
+        return Path(curl).absolute()
+    if wget := shutil.which("wget", path=search):
+        said = subprocess.run(
+            [wget, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if said.stdout.startswith("GNU Wget"):
+            return Path(wget).absolute()
+    return None
+
+
+def _checked_url(server: str) -> str:
+    server = server.rstrip("/")
+    plain = re.fullmatch(r"https?://[!-~]+", server) and not re.search(r"[\"'\\`<>@#?]", server)
+    if not plain or not urlsplit(server).hostname:
+        raise Invalid(repr(server), "is not the address of a server", "Write it like http://127.0.0.1:8417.")
+    return server
+
+
+def _install_client(
+    repository: _Repository, client: Path, url: str, token: str, search: str | None, values: dict[str, str]
+) -> list[str]:
+    """Write the client's configuration and the script that starts it, and say in ``values`` how the hooks start that."""
+    headers = [f"Authorization: Bearer {token}", "Content-Type: application/json"]
+    configuration = repository.ours / "client.conf"
+    if client.name == "curl":
+        lines = [f'header = "{header}"' for header in headers]
+        lines += [f'url = "{url}"', "globoff", "silent", 'output = "/dev/null"', "connect-timeout = 2", "max-time = 10"]
+        command = [str(client), "-q", "--config", str(configuration), "--data-binary"]
+    else:
+        lines = [f"header = {header}" for header in headers]
+        lines += ["tries = 1", "connect_timeout = 2", "timeout = 10", "output_document = /dev/null", "hsts = off"]
+        # wget's own limits are for each wait, not for all of them together.
+        limit = shutil.which("timeout", path=search)
+        command = [*([os.path.abspath(limit), "10"] if limit else []), str(client), "-q", f"--config={configuration}"]
+        command += [url, "--post-data"]
+    group = repository.data.stat().st_mode & stat.S_IWGRP
+    _write(configuration, "".join(f"{line}\n" for line in lines), repository.folder, 0o640 if group else 0o600)
+
+    notify = repository.ours / "notify"
+    _write(notify, _rendered("notify", {"CLIENT": shlex.join(command)}), repository.folder, 0o755)
+    start = [os.path.abspath(path), "-i"] if (path := shutil.which("env", path=search)) else []
+    start += [os.path.abspath(path)] if (path := shutil.which("setsid", path=search)) else []
+    values["SEND"] = shlex.join([*start, _shell(search), str(notify)])
+    if not group and repository.data.stat().st_uid != configuration.stat().st_uid:
+        return [
+            f"{configuration} is not readable for the repository's owner, whose commits the sweep sees: run this as that user"
+        ]
+    return []
+
+
+def _shell(search: str | None) -> str:
+    """A shell that can close descriptors above 9, if there is one; it starts when the commit is on its way."""
+    for shell in ("/bin/sh", shutil.which("bash", path=search)):
+        if shell and not subprocess.run([shell, "-c", "exec 10>&-"], capture_output=True, check=False).returncode:
+            return shell
+    return "/bin/sh"
+
+
+# The checker's side of the installation
+
+
+def _install_checker(
+    repository: _Repository, checker: str, timeout: int, search: str | None, values: dict[str, str]
+) -> list[str]:
+    """Say in ``values`` how the checking hook starts the checker."""
+    program = shutil.which(checker, path=search)
+    if program is None:
+        raise Invalid(
+            checker, "is no program", "Give the path of the arkqueue program that is to check workflow files."
+        )
+    limit = shutil.which("timeout", path=search)
+    limited = [os.path.abspath(limit), "-s", "KILL", str(timeout)] if limit else []
+    values["CHECK"] = shlex.join([*limited, os.path.abspath(program), "hook", "check"])
+    if repository.kind is ArchiveKind.SUBVERSION:
+        svnlook = shutil.which("svnlook", path=search)
+        if svnlook is None:
+            raise Invalid("svnlook", "is not here", "Install Subversion's tools: the checking hook asks svnlook.")
+        svnlook = os.path.abspath(svnlook)
+        values |= {"SVNLOOK": shlex.quote(svnlook), "PATH": shlex.quote(f"{os.path.dirname(svnlook)}:{os.defpath}")}
+        unchecked = repository.ours / "unchecked"
+        unchecked.mkdir(exist_ok=True)
+        _give_to_owner(unchecked, repository.data, stat.S_IMODE(repository.data.stat().st_mode))
+    return [] if limit else ["there is no `timeout` program: a commit waits for its check without limit"]
+
+
+# Hooks of ours and of others
+
+
+def _put_hook(repository: _Repository, name: str, values: Mapping[str, str]) -> list[str]:
+    """Write one hook of ours, in the place of the user's own, which it goes on to call."""
+    hook, user = repository.hooks / name, repository.hooks / f"{name}.user"
+    notes = []
+    if os.path.lexists(hook) and not _is_ours(hook):
+        hook.rename(user)
+        notes.append(f"your {name} is now {user.name} and is called by ours")
+    template = f"{repository.kind.value}/{'post-commit' if name in {'post-merge', 'post-rewrite'} else name}"
+    _write(hook, _rendered(template, {**values, "NAME": name}), repository.folder, 0o755)
+    if user.is_file() and not os.access(user, os.X_OK):
+        notes.append(f"{user.name} is not executable, so it is kept but not run")
+    elif user.is_file() and re.search(rb"basename|\$\{0##|__file__|argv\[0\]", user.read_bytes()[:65536]):
+        notes.append(f"{user.name} seems to ask for its own name, which now ends in .user: see that it still works")
+    return notes
+
+
+def _refuse_tangles(hooks: Path, name: str) -> None:
+    """Stop where taking over the present hook would lose one, or make two call each other for ever."""
+    hook, user = hooks / name, hooks / f"{name}.user"
+    if not os.path.lexists(hook) or _is_ours(hook):
+        return
+    copies = [path.name for path in hooks.glob(f"{name}?*") if _is_ours(path)]
+    if copies:
+        raise Conflict(
+            str(hook),
+            f"is another program's hook, and arkqueue's is now {copies[0]}, which it may call",
+            f"If it does, all is well, but to renew ours: put it back as {name}, and the other as {name}.user.",
+        )
+    if os.path.lexists(user):
+        raise Conflict(
+            str(hook), f"is not arkqueue's hook, and {user.name} exists too", f"Join the two in {user.name}."
+        )
+
+
+def _is_ours(hook: Path) -> bool:
+    """A symlink is the user's, wherever it leads."""
+    if hook.is_symlink() or not hook.is_file():
+        return False
+    with hook.open("rb") as file:
+        return file.readline().startswith(b"#!") and file.readline().startswith(_MARK)
+
+
+def _rendered(template: str, values: Mapping[str, str]) -> str:
+    """A script of ``hooks/``; every value is quoted for the shell already."""
+    here = Path(__file__).parent
+    # Inside the installed package, or beside it in a checkout.
+    folder = here / "_hooks" if (here / "_hooks").is_dir() else here.parent / "hooks"
+    return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], (folder / template).read_text("utf-8"))
+
+
+def _write(path: Path, text: str, like: Path, mode: int) -> None:
+    """Put a file in place at once and whole; never readable by more than ``mode`` says, not even at first."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(os.fsencode(text))
+        _give_to_owner(Path(temporary), like, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _give_to_owner(path: Path, like: Path, mode: int) -> None:
+    """The owner and group of the repository, as far as this user may give things away."""
+    wanted, has = like.stat(), path.stat()
+    try:
+        if (wanted.st_uid, wanted.st_gid) != (has.st_uid, has.st_gid):
+            os.chown(path, wanted.st_uid if os.geteuid() == 0 else -1, wanted.st_gid)
+    except PermissionError:
+        mode &= ~0o070  # the group is this user's own, and no matter of the repository's
+    path.chmod(mode)
