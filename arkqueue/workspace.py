@@ -184,8 +184,8 @@ class Workspaces:
             return ""
         what, error = faults[0]
         return (
-            f"{len(faults)} files of {self._work / name} could not be removed, {what!r} for one: {error.strerror}. "
-            "Remove them as their owner or as root"
+            f"{len(faults)} files of workspace {name} could not be removed, {what!r} for one: {error.strerror}. "
+            f"Remove what is left of it in {self._work} as root"
         )
 
     @contextlib.contextmanager
