@@ -222,22 +222,20 @@ class GitArchive:
             raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
 
     def _refresh(self) -> None:
-        if not self._mirror:
-            # A folder that was replaced meanwhile must not be read through the handles of the old one.
-            self._opened = None
-            return
-        known = {}
-        if (self._mirror.folder / "HEAD").exists():
-            with self._reading() as repository:
-                known = {_HEADS + name: str(id) for name, id in _branches(repository)}
-        self._mirror.refresh(known)
+        """Before a look: the mirror up to date, and no handles on a folder that was replaced meanwhile."""
         self._opened = None
+        if self._mirror:
+            self._mirror.refresh(self._refs)
+            self._opened = None
+
+    def _refs(self) -> dict[str, str]:
+        with self._reading() as repository:
+            return {_HEADS + name: str(id) for name, id in _branches(repository)}
 
     def _commit(self, repository: pygit2.Repository, id: str) -> pygit2.Commit:
         """A commit by its full id; a mirror that lacks it asks its remote first."""
         if self._mirror and id not in repository:
-            known = {_HEADS + name: str(head) for name, head in _branches(repository)}
-            self._mirror.refresh(known)
+            self._mirror.refresh(self._refs)
             if id not in repository:
                 self._mirror.fetch_commit(id)
         commit = repository.get(id) if len(id) in {40, 64} else None

@@ -12,8 +12,9 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -23,6 +24,7 @@ from arkqueue.errors import ArchiveError, ArchiveUnreachable, Invalid, Workspace
 from arkqueue.model import Origin
 
 _HEADS = "refs/heads/"
+_LOCK = "arkqueue.lock"
 
 # Through env(1), so that nothing of this process's environment is read here; what a hook that started us had set is
 # taken away.
@@ -56,11 +58,12 @@ class Mirror:
     def __init__(self, location: Location, folder: Path, timeout: float) -> None:
         self._location, self.folder, self._timeout = location, folder, timeout
 
-    def refresh(self, known: Mapping[str, str]) -> None:
-        """Bring the branches and HEAD up to the remote's; ``known``: branch refs and ids of the mirror as it is."""
+    def refresh(self, known: Callable[[], Mapping[str, str]]) -> None:
+        """Bring the branches and HEAD up to the remote's; ``known`` reads the mirror's branch refs and their ids."""
         with self._locked():
             head, there = self._ask()
-            if there != known:
+            if there != known():
+                self._remove_stale_locks()
                 self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self._location.url,
                           f"+{_HEADS}*:{_HEADS}*")  # fmt: skip
             if head and (self.folder / "HEAD").read_text(encoding="utf-8").strip() != f"ref: {head}":
@@ -98,14 +101,14 @@ class Mirror:
     def _locked(self) -> Iterator[None]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.folder / "arkqueue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ArchiveUnreachable(
                 self._location.shown, f"its mirror {self.folder} cannot be written ({error.strerror})"
             ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (self.folder / "HEAD").exists():
+            if not self._is_made():
                 run_git(str(self.folder), "init", "--quiet", "--bare", "--template=", "--", str(self.folder),
                         timeout=self._timeout)  # fmt: skip
                 run_git(str(self.folder), "--git-dir", str(self.folder), "config", "gc.pruneExpire", "never",
@@ -114,6 +117,21 @@ class Mirror:
             yield
         finally:
             os.close(lock)
+
+    def _is_made(self) -> bool:
+        """Whether the last step of making the mirror was taken."""
+        try:
+            return "pruneExpire" in (self.folder / "config").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return False
+
+    def _remove_stale_locks(self) -> None:
+        """What a killed git left behind would stop every later one; none of ours lives longer than the timeout."""
+        oldest = time.time() - self._timeout
+        for lock in [*self.folder.glob("*.lock"), *(self.folder / "refs").rglob("*.lock")]:
+            with suppress(FileNotFoundError):
+                if lock.name != _LOCK and lock.stat().st_mtime < oldest:
+                    lock.unlink()
 
     def _store_credentials(self) -> None:
         """The password reaches git in a file of the owner's, never in an argument; git removes what was refused."""

@@ -32,33 +32,16 @@ from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file
 from arkqueue.archive.location import Identity, Location, local_path
 from arkqueue.archive.mirror import split_author
 from arkqueue.archive.origin import PROPERTY, install_subversion_commands, parse_origin
+from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
 from arkqueue.archive.subversion_tree import DifferenceEditor, ExportEditor, finish_file
 from arkqueue.archive.tree import TreeWriter, outermost
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, Invalid, NotFound, WorkspaceError
+from arkqueue.errors import ArchiveMismatch, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 
 _CHUNK = 1000
 """Revisions of the log that are read at a time."""
 
 _REVISION_PROPERTIES = ["svn:author", "svn:date", "svn:log", PROPERTY]
-_UNREADABLE = {170001, 175013, 220001}
-_NO_SUCH_REVISION, _NOT_FOUND, _NOT_DIRECTORY = 160006, 160013, 160016
-
-_FAULTS = {
-    111: ("the server does not answer (connection refused)", "Check that it runs."),
-    170000: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
-    170001: ("the server refuses access", "Set this archive's username and password in the configuration."),
-    170013: ("no connection to the repository", "Check the URL, the server and the network."),
-    175013: ("the server refuses access", "Set this archive's username and password in the configuration."),
-    180001: ("there is no Subversion repository, or no right to read it", "Check the path and its permissions."),
-    210002: ("the server closed the connection", "Check that it runs."),
-    210005: ("the server has no such repository", "Check the URL."),
-    220001: ("the server refuses access", "Set this archive's username and password in the configuration."),
-    215001: ("the server asks for a name and password", "Set them for this archive in the configuration."),
-    215004: ("the server refuses the name or password", "Correct this archive's username and password."),
-    230001: ("the server's certificate is not trusted", "Add its authority to this host's Subversion configuration."),
-    670002: ("the host name is unknown", "Check the URL and the name service."),
-}
 
 
 class SubversionArchive:
@@ -127,7 +110,7 @@ class SubversionArchive:
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Advance:
-        after, head = known.number if known else -1, _number(new_head, self._location.shown)
+        after, head = known.number if known else 0, _number(new_head, self._location.shown)
         if head < after:
             raise self._mismatch(f"is at revision {head}, but {after} is known")
         searched_after, searched = self._searched
@@ -158,7 +141,7 @@ class SubversionArchive:
                 # To see a parent of the folder move, all changed paths are needed; the root needs none.
                 session.get_log(receive, [""], start, end, 0, bool(folder), revprops=_REVISION_PROPERTIES)
         except SubversionException as error:
-            if not folder or _codes(error).isdisjoint(_UNREADABLE):
+            if not folder or codes_of(error).isdisjoint(UNREADABLE):
                 raise
             # Who may read nothing but the folder has its own history, which knows no time before a deletion.
             session.reparent(home)
@@ -296,7 +279,7 @@ class SubversionArchive:
             yield self._connection
         except SubversionException as error:
             self._connection = None
-            raise _explained(self._location.shown, error) from error
+            raise explained(self._location.shown, error) from error
         except BaseException:
             self._connection = None
             raise
@@ -358,31 +341,6 @@ def _credentials(location: Location) -> Any:
     if name:
         auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_USERNAME, name)
     return auth
-
-
-def _explained(thing: str, error: SubversionException) -> ArkqueueError:
-    """libsvn tells a chain of faults, the cause last; the innermost that we have words for speaks."""
-    chain = _chain(error)
-    codes = [code for _, code in chain]
-    cause = chain[-1][0]
-    if _NO_SUCH_REVISION in codes:
-        return NotFound(thing, f"has no such revision ({cause})")
-    if any(code in {_NOT_FOUND, _NOT_DIRECTORY} for code in codes):
-        return NotFound(thing, f"has no such path ({cause})")
-    fault, remedy = next((_FAULTS[code] for code in reversed(codes) if code in _FAULTS), ("it cannot be read", ""))
-    return ArchiveUnreachable(thing, f"{fault} ({cause})", remedy)
-
-
-def _chain(error: SubversionException) -> list[tuple[str, int]]:
-    chain, link = [], error
-    while link is not None:
-        chain.append(link.args[:2])
-        link = getattr(link, "child", None)
-    return chain
-
-
-def _codes(error: SubversionException) -> set[int]:
-    return {code for _, code in _chain(error)}
 
 
 def _number(id: str, thing: str) -> int:

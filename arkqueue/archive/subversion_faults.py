@@ -1,0 +1,51 @@
+"""What libsvn's errors mean, in plain words. Called by `subversion` only."""
+
+from __future__ import annotations
+
+from subvertpy import SubversionException
+
+from arkqueue.errors import ArchiveUnreachable, ArkqueueError, NotFound
+
+UNREADABLE = {170001, 175013, 220001}
+_NO_SUCH_REVISION, _NOT_FOUND, _NOT_DIRECTORY = 160006, 160013, 160016
+
+_FAULTS = {
+    111: ("the server does not answer (connection refused)", "Check that it runs."),
+    170000: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
+    170001: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    170013: ("no connection to the repository", "Check the URL, the server and the network."),
+    175013: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    180001: ("there is no Subversion repository, or no right to read it", "Check the path and its permissions."),
+    210002: ("the server closed the connection", "Check that it runs."),
+    210005: ("the server has no such repository", "Check the URL."),
+    220001: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    215001: ("the server asks for a name and password", "Set them for this archive in the configuration."),
+    215004: ("the server refuses the name or password", "Correct this archive's username and password."),
+    230001: ("the server's certificate is not trusted", "Add its authority to this host's Subversion configuration."),
+    670002: ("the host name is unknown", "Check the URL and the name service."),
+}
+
+
+def explained(thing: str, error: SubversionException) -> ArkqueueError:
+    """libsvn tells a chain of faults, the cause last; the innermost that we have words for speaks."""
+    chain = _chain(error)
+    codes = [code for _, code in chain]
+    cause = chain[-1][0]
+    if _NO_SUCH_REVISION in codes:
+        return NotFound(thing, f"has no such revision ({cause})")
+    if any(code in {_NOT_FOUND, _NOT_DIRECTORY} for code in codes):
+        return NotFound(thing, f"has no such path ({cause})")
+    fault, remedy = next((_FAULTS[code] for code in reversed(codes) if code in _FAULTS), ("it cannot be read", ""))
+    return ArchiveUnreachable(thing, f"{fault} ({cause})", remedy)
+
+
+def _chain(error: SubversionException) -> list[tuple[str, int]]:
+    chain, link = [], error
+    while link is not None:
+        chain.append(link.args[:2])
+        link = getattr(link, "child", None)
+    return chain
+
+
+def codes_of(error: SubversionException) -> set[int]:
+    return {code for _, code in _chain(error)}
