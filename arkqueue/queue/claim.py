@@ -103,3 +103,8 @@ def renew(
 def stops(queue: Queue, process: str) -> dict[AttemptId, str]:
     """Which of a task manager's attempts have been asked to stop."""
     return {row.id: row.stop for row in queue.rows("stops", process=process)}
+
+
+def live(queue: Queue, process: str) -> list[AttemptId]:
+    """All live attempts of a process, those of a claim whose answer was lost included."""
+    return [row.id for row in queue.rows("live", process=process)]

@@ -62,6 +62,10 @@ returning a.id, t.stop;
 select a.id, t.stop from attempt a join task t on t.id = a.task_id
 where a.process = %(process)s and a.ended_at is null and t.stop is not null;
 
+-- name: live
+-- All live attempts of a task manager's process.
+select id from attempt where process = %(process)s and ended_at is null order by id;
+
 -- name: here
 -- Register a task manager's process, or say that it is still here.
 insert into task_manager (process, host, hostname, slots)

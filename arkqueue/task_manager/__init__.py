@@ -1,0 +1,226 @@
+"""The task manager: claims ready tasks, runs them, reports how they ended, and obeys requests to stop (design 2, 6, 9).
+
+    claim → prepare → run → record → clean up          one ``Attempt`` passed along
+
+    claiming     one thread: as many tasks as there are free slots, at a bell or once a second       (here)
+    working      one thread for each slot: prepare, run, clean up                                    (``attempt``)
+    recording    one thread: all ends at hand in one transaction, their logs before                  (``recorder``, ``logs``)
+    keeping      three threads: renew leases, hear requests to stop, watch the clock                 (``leases``)
+
+It never moves a task by itself: an outcome is reported, and the queue decides what it means. When it is gone without a word, its guard processes end
+its tasks, and the next task manager of the same home (``home``) tells the queue so at once; else the leases lapse.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue as queues
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+from arkqueue.config import Configuration
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.executor.process import ProcessExecutor
+from arkqueue.logs import Logs
+from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.queue import Queue, claim, finish
+from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
+from arkqueue.task_manager.home import HomeLock, host_id
+from arkqueue.task_manager.leases import Leases, boottime
+from arkqueue.task_manager.recorder import Recorder
+from arkqueue.task_manager.sources import Sources
+from arkqueue.workspace import Workspaces
+
+__all__ = ["TaskManager"]
+
+log = logging.getLogger("arkqueue")
+
+PAUSE = 0.5
+"""Seconds until the next turn when the database is away."""
+
+
+class TaskManager:
+    """Runs tasks between ``start`` and ``stop``."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        assert queue.wakeups is not None, "a task manager waits to be woken"
+        self._queue, self._configuration = queue, configuration
+        self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
+        self.host = ""
+        self._bell = queue.wakeups.bell("ready")
+        self._work: queues.SimpleQueue[Attempt | None] = queues.SimpleQueue()
+        self._workers: list[threading.Thread] = []
+        self._idle = threading.Condition()
+        self._busy = 0
+        """Slots that are taken: from the claim until the workspace is removed."""
+        self._closing = threading.Event()
+        self._stopping = threading.Lock()
+        self._is_stopped = False
+        self._claimer = threading.Thread(target=self._claiming, name="claim", daemon=True)
+
+    def start(self) -> None:
+        """Take the home folder and begin; raises Conflict where another task manager has it. A database that is away is waited for."""
+        configuration = self._configuration
+        configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = HomeLock(configuration.home)
+        self.host = host_id(configuration.home)
+        self._logs = Logs(self._queue, self.process, configuration.log_head, configuration.log_tail)
+        self._leases = Leases(self._queue, configuration, self.process)
+        self._recorder = Recorder(self._queue, self.process, self._logs, self._leases.let_go)
+        try:
+            workspaces = Workspaces(configuration.home)
+            self._executor = ProcessExecutor(self._lock.guards)
+        except BaseException:
+            self._lock.release()
+            raise
+        sources = Sources(self._queue, configuration)
+        limit, started = configuration.output_limit, self._recorder.started
+        self._means = Means(sources, workspaces, self._executor, limit, started)
+        self._logs.start()
+        self._recorder.start()
+        self._leases.start()
+        self._claimer.start()
+
+    def stop(self, drain: bool = False) -> None:
+        """Claim nothing more, and return when nothing runs any more and every end is recorded.
+
+        ``drain``: running tasks are let finish; otherwise they are stopped and handed back. A second call may stop what a first one lets finish.
+        """
+        self._closing.set()
+        self._bell.ring()
+        self._claimer.join()
+        if not drain:
+            for attempt in self._leases.held():
+                attempt.stop(Why.SHUTDOWN)
+        with self._stopping:
+            if self._is_stopped:
+                return
+            with self._idle:
+                self._idle.wait_for(lambda: self._busy == 0)
+            self._recorder.close(self._configuration.lease)
+            self._leases.close()
+            for _ in self._workers:
+                self._work.put(None)
+            for worker in self._workers:
+                worker.join()
+            self._logs.close()
+            self._executor.close()
+            try:
+                claim.leave(self._queue, self.process)
+            except DatabaseUnavailable as error:
+                log.warning("the task manager leaves without a word: %s", error)
+            self._lock.release()
+            self._is_stopped = True
+
+    # -- claiming ----------------------------------------------------------------------------------------------------
+
+    def _claiming(self) -> None:
+        has_begun = is_in_doubt = is_away = False
+        seen_at = 0.0
+        while not self._closing.is_set():
+            try:
+                if time.monotonic() - seen_at >= self._configuration.renew or not has_begun:
+                    self._register()
+                    seen_at = time.monotonic()
+                if not has_begun:
+                    self._take_over()
+                    has_begun = True
+                if is_in_doubt:
+                    self._hand_back_unknown()
+                    is_in_doubt = False
+                if is_away:
+                    log.warning("the database answers again")
+                is_away = False
+                self._claim()
+                self._bell.wait(self._configuration.poll)
+            except DatabaseUnavailable as error:
+                if not is_away:
+                    log.warning("no tasks can be claimed: %s", error)
+                is_away = is_in_doubt = True
+                self._closing.wait(PAUSE)
+            except Exception:
+                log.exception("tasks could not be claimed; it is tried again")
+                is_in_doubt = True
+                self._closing.wait(PAUSE)
+
+    def _register(self) -> None:
+        claim.register(self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots)
+
+    def _take_over(self) -> None:
+        """End what an earlier task manager of this home left: the locks prove that nothing of it runs."""
+        for attempt in finish.bury(self._queue, self.process, self.host):
+            log.warning("attempt %d of an earlier task manager of this host was lost", attempt)
+        for note in self._means.workspaces.sweep([]):
+            log.warning(note)
+
+    def _hand_back_unknown(self) -> None:
+        """Hand back what a claim took whose answer never came."""
+        held = {attempt.id for attempt in self._leases.held()}
+        unknown = [id for id in claim.live(self._queue, self.process) if id not in held]
+        outcomes = [Outcome(id, End.STOPPED, message=f"not started: {Why.SILENCE}") for id in unknown]
+        finish.finish(self._queue, self.process, outcomes)
+
+    def _claim(self) -> None:
+        """Claim for all free slots and pass the attempts to workers."""
+        self._staff()
+        with self._idle:
+            free = self._configuration.slots - self._busy
+        if free <= 0:
+            return
+        since = boottime()
+        claims = claim.claim(self._queue, self.process, self.host, free, self._configuration.lease)
+        if not claims:
+            return
+        attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
+        with self._idle:
+            self._busy += len(attempts)
+        self._leases.hold(attempts, since)
+        try:
+            self._equip(attempts)
+        except DatabaseUnavailable:
+            for attempt in attempts:
+                attempt.stop(Why.SILENCE)
+        except Exception:
+            log.exception("%d attempts could not be prepared together", len(attempts))
+            for attempt in attempts:
+                attempt.stop(Why.SHUTDOWN)
+        for attempt in attempts:
+            self._work.put(attempt)
+        self._staff()
+
+    def _equip(self, attempts: Sequence[Attempt]) -> None:
+        """Ask once for what all of them need."""
+        self._means.sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
+        inputs = claim.inputs(self._queue, [attempt.claim.task for attempt in attempts])
+        for attempt in attempts:
+            attempt.inputs = inputs.get(attempt.claim.task, {})
+
+    def _staff(self) -> None:
+        """As many workers as slots were ever taken at once; they stay."""
+        while len(self._workers) < self._busy:
+            worker = threading.Thread(target=self._working, name=f"worker-{len(self._workers) + 1}", daemon=True)
+            worker.start()
+            self._workers.append(worker)
+
+    # -- working -----------------------------------------------------------------------------------------------------
+
+    def _working(self) -> None:
+        while (attempt := self._work.get()) is not None:
+            self._recorder.ended(attempt, perform(attempt, self._means))
+            self._clean_up(attempt.id)
+            with self._idle:
+                self._busy -= 1
+                self._idle.notify_all()
+            self._bell.ring()
+
+    def _clean_up(self, attempt: AttemptId) -> None:
+        """Whatever became of it, its workspace goes; what cannot be removed is swept at the next start."""
+        try:
+            if note := self._means.workspaces.remove(attempt):
+                log.warning(note)
+        except Exception:
+            log.exception("the workspace of attempt %d could not be removed", attempt)

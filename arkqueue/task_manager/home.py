@@ -1,0 +1,80 @@
+"""What makes a home folder one task manager's own: the host id, and two locks.
+
+A task manager holds ``task-manager.lock`` as long as it lives. Its guard processes inherit ``guards.lock`` (an flock belongs to all who have the
+descriptor), so whoever gets both knows that of an earlier task manager of this home nothing runs any more: neither it nor a task
+of its. That is the proof that ``finish.bury`` asks for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from arkqueue.errors import Conflict
+
+GUARDS_END = 30.0
+"""Seconds that guards get to end the tasks of a task manager that died."""
+LOOK = 0.02
+
+
+def host_id(home: Path) -> str:
+    """The id of this host, made the first time."""
+    path = home / "host-id"
+    with suppress(FileNotFoundError):
+        return path.read_text("ascii").strip()
+    made = path.with_name(f".host-id-{uuid.uuid4().hex}")
+    made.write_text(uuid.uuid4().hex + "\n", "ascii")
+    try:
+        # Two processes may do this at once: the first one's stays, and it is complete when it can be seen.
+        with suppress(FileExistsError):
+            os.link(made, path)
+    finally:
+        made.unlink()
+    return path.read_text("ascii").strip()
+
+
+class HomeLock:
+    """Both locks of a home folder. ``guards``: the descriptor for guard processes to inherit."""
+
+    def __init__(self, home: Path) -> None:
+        """Raises Conflict where a task manager has this home, or where what an earlier one left does not end."""
+        with ExitStack() as opened:
+            if not _locked(_opened(opened, home / "task-manager.lock"), 0):
+                raise Conflict(
+                    f"the home folder {home}",
+                    "has a task manager that runs",
+                    "Stop that one, or give this one another --home.",
+                )
+            self.guards = _opened(opened, home / "guards.lock")
+            if not _locked(self.guards, GUARDS_END):
+                raise Conflict(
+                    f"the home folder {home}",
+                    "still has processes of tasks of an earlier task manager, which cannot be ended",
+                    "Look for processes named arkqueue-guard and what they wait for.",
+                )
+            self._opened = opened.pop_all()
+
+    def release(self) -> None:
+        self._opened.close()
+
+
+def _opened(opened: ExitStack, path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _locked(descriptor: int, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(LOOK)

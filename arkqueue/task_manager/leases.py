@@ -1,0 +1,171 @@
+"""What a task manager holds, and how it keeps it: leases, requests to stop, and what to do when the database is not heard.
+
+A lease is renewed for all attempts by one statement; its answer names what is still ours, and what was asked to stop. What it does not name was given
+to another: it is stopped, and nothing is reported.
+
+Others may take an attempt when its lease is over by the database's clock, so it has to be gone by then. The clock here is CLOCK_BOOTTIME, which goes on
+while the machine sleeps, and it is read before a renewal is sent, so that our idea of a lease ends earlier than the database's. What could not
+be renewed for lease − grace − margin is asked to stop, with ``grace`` left to it. Watching is done by a thread that never waits for the database.
+
+The order of the two clocks does not matter for correctness: the fence refuses the report of an attempt that another has got meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from arkqueue.config import Configuration
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.model import AttemptId
+from arkqueue.queue import Queue, claim
+from arkqueue.task_manager.attempt import Attempt, Why
+
+log = logging.getLogger("arkqueue")
+
+MARGIN = 10.0
+"""Seconds before the end of a lease at which nothing of an attempt may be left."""
+LOOK = 1.0
+"""Seconds between two looks at the clock."""
+AGAIN = 1.0
+"""Seconds until a renewal that failed is tried again."""
+
+
+def boottime() -> float:
+    """Seconds since the machine started, its sleep included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Leases:
+    """The attempts of one task manager, from their claim until the database knows their end."""
+
+    def __init__(
+        self, queue: Queue, configuration: Configuration, process: str, clock: Callable[[], float] = boottime
+    ) -> None:
+        self._queue, self._process, self._clock = queue, process, clock
+        self._lease, self._renew = configuration.lease, configuration.renew
+        self._margin = min(MARGIN, self._lease / 9)
+        self._lock = threading.Lock()
+        self._held: dict[AttemptId, Attempt] = {}
+        self._renewed: dict[AttemptId, float] = {}
+        self._asked: dict[AttemptId, str] = {}
+        """Requests to stop what we claim at this very moment."""
+        assert queue.wakeups is not None, "a task manager waits to be woken"
+        self._bell = queue.wakeups.bell("stop")
+        self._closing = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for name, target in [("renew", self._renewing), ("stops", self._listening), ("watch", self._watching)]
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._bell.ring()
+        for thread in self._threads:
+            thread.join()
+
+    def hold(self, attempts: Sequence[Attempt], since: float) -> None:
+        """Keep what was claimed; ``since``: the clock before the claim was sent."""
+        with self._lock:
+            for attempt in attempts:
+                self._held[attempt.id] = attempt
+                self._renewed[attempt.id] = since
+            asked = [(a, self._asked.pop(a.id)) for a in attempts if a.id in self._asked]
+        for attempt, request in asked:
+            attempt.stop(_why(request))
+
+    def let_go(self, attempt: Attempt) -> None:
+        """The database knows its end."""
+        with self._lock:
+            self._held.pop(attempt.id, None)
+            self._renewed.pop(attempt.id, None)
+
+    def held(self) -> list[Attempt]:
+        with self._lock:
+            return list(self._held.values())
+
+    # -- renewing ----------------------------------------------------------------------------------------------------
+
+    def _renewing(self) -> None:
+        pause = self._renew
+        while not self._closing.wait(pause):
+            try:
+                self.renew()
+                pause = self._renew
+            except DatabaseUnavailable as error:
+                log.warning("leases could not be renewed: %s", error)
+                pause = min(AGAIN, self._renew)
+            except Exception:
+                log.exception("leases could not be renewed")
+                pause = min(AGAIN, self._renew)
+
+    def renew(self) -> None:
+        """Renew all leases at once, and take notice of what the answer says and what it leaves out."""
+        since = self._clock()
+        attempts = {attempt.id: attempt for attempt in self.held()}
+        if not attempts:
+            return
+        ours = claim.renew(self._queue, self._process, list(attempts), self._lease)
+        with self._lock:
+            self._renewed |= {id: since for id in ours if id in self._held}
+            self._asked.clear()
+        for id, attempt in attempts.items():
+            if id not in ours:
+                attempt.stop(Why.LOST)  # or it has ended this moment, and nothing happens
+            elif request := ours[id]:
+                attempt.stop(_why(request))
+
+    # -- requests to stop --------------------------------------------------------------------------------------------
+
+    def _listening(self) -> None:
+        while not self._closing.is_set():
+            if self._bell.wait(LOOK):
+                try:
+                    self.obey()
+                except DatabaseUnavailable:
+                    pass  # the answer to a renewal will say it too
+                except Exception:
+                    log.exception("requests to stop could not be read")
+
+    def obey(self) -> None:
+        """Ask for requests to stop and pass them on."""
+        for id, request in claim.stops(self._queue, self._process).items():
+            with self._lock:
+                attempt = self._held.get(id)
+                if attempt is None:
+                    self._asked[id] = request
+            if attempt is not None:
+                attempt.stop(_why(request))
+
+    # -- silence -----------------------------------------------------------------------------------------------------
+
+    def _watching(self) -> None:
+        while not self._closing.wait(min(LOOK, self._lease / 20)):
+            self.look()
+
+    def look(self) -> None:
+        """Stop what could not be renewed in time."""
+        now = self._clock()
+        with self._lock:
+            overdue = [
+                (attempt, self._renewed[id] + self._lease - self._margin - now)
+                for id, attempt in self._held.items()
+                if attempt.why is None and now >= self._renewed[id] + self.patience(attempt.grace)
+            ]
+        for attempt, rest in overdue:
+            log.warning("attempt %d is stopped: its lease could not be renewed", attempt.id)
+            attempt.stop(Why.SILENCE, max(0.0, rest))
+
+    def patience(self, grace: float) -> float:
+        """How long an attempt goes on without a renewal. A long grace is cut short rather than the attempt itself."""
+        return max(self._lease - self._margin - grace, self._lease / 3)
+
+
+def _why(request: str) -> Why:
+    return Why.CANCEL if request == "cancel" else Why.RESTART

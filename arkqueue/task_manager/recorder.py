@@ -1,0 +1,143 @@
+"""The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
+
+It has a thread of its own, so that a slot is free before the end is recorded. What ends while it writes is written together by the next
+transaction. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
+memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
+stored is simply repeated: the fence answers "already recorded" (design 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.logs import Logs
+from arkqueue.model import AttemptId, Outcome
+from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue.finish import Receipt
+from arkqueue.task_manager.attempt import Attempt, Why
+
+log = logging.getLogger("arkqueue")
+
+PAUSES = (0.05, 0.2, 0.5, 1.0)
+"""Seconds between two tries while the database is away; the last one is repeated."""
+
+Ending = tuple[Attempt, Outcome]
+
+
+class Recorder:
+    """``settled`` is told of each attempt whose end is known to the database, or not ours to tell."""
+
+    def __init__(self, queue: Queue, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+        self._queue, self._process, self._logs, self._settled = queue, process, logs, settled
+        self._changed = threading.Condition()
+        self._started: list[AttemptId] = []
+        self._ended: list[Ending] = []
+        self._closing = False
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def started(self, attempt: Attempt) -> None:
+        with self._changed:
+            self._started.append(attempt.id)
+            self._changed.notify()
+
+    def ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        with self._changed:
+            self._ended.append((attempt, outcome))
+            self._changed.notify()
+
+    def close(self, patience: float) -> None:
+        """Record what is left; give up after ``patience`` seconds, when leases are over and others will run it again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(patience)
+        self._given_up.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        tries = 0
+        while True:
+            with self._changed:
+                while not (self._started or self._ended or self._closing):
+                    self._changed.wait()
+                if self._closing and not self._ended:
+                    return
+                started, self._started = self._started, []
+                ended, self._ended = self._ended, []
+            started = self._noted(started)
+            # Once more together, then archive by archive, so that none waits for another's locks.
+            ended = [left for group in ([ended] if tries < 2 else _by_archive(ended)) for left in self._tried(group)]
+            if not (started or ended):
+                tries = 0
+                continue
+            with self._changed:
+                self._started, self._ended = started + self._started, ended + self._ended
+            if tries == len(PAUSES):
+                log.warning("the ends of %d attempts are kept until the database takes them", len(ended))
+            if self._given_up.wait(PAUSES[min(tries, len(PAUSES) - 1)]):
+                log.error("the ends of %d attempts could not be recorded: they will be run again", len(ended))
+                return
+            tries += 1
+
+    def _noted(self, started: list[AttemptId]) -> list[AttemptId]:
+        """Record that programs have begun; returns what is to be tried again."""
+        try:
+            if started:
+                claim.started(self._queue, started)
+        except DatabaseUnavailable:
+            return started
+        except Exception:
+            log.exception("the start of attempts could not be recorded")
+        return []
+
+    def _tried(self, ended: Sequence[Ending]) -> list[Ending]:
+        """Record some ends in one transaction; returns what is to be tried again."""
+        ours = []
+        for attempt, outcome in ended:
+            if attempt.why is Why.LOST:
+                self._settle(attempt)
+            else:
+                ours.append((attempt, outcome))
+        try:
+            self._logs.flush([attempt.log for attempt, _ in ours])
+            receipts = finish.finish(self._queue, self._process, [outcome for _, outcome in ours])
+        except DatabaseUnavailable:
+            return ours
+        except Exception:
+            if len(ours) == 1:
+                return self._recorded_plainly(*ours[0])
+            log.exception("%d ends could not be recorded together; each is recorded by itself", len(ours))
+            return [again for ending in ours for again in self._tried([ending])]
+        for attempt, _ in ours:
+            if receipts[attempt.id] is Receipt.NOT_YOURS:
+                log.warning("attempt %d ended here, but it had been taken away before", attempt.id)
+            self._settle(attempt)
+        return []
+
+    def _settle(self, attempt: Attempt) -> None:
+        self._logs.forget(attempt.log)
+        self._settled(attempt)
+
+    def _recorded_plainly(self, attempt: Attempt, outcome: Outcome) -> list[Ending]:
+        """Record an end without what the task put into it, because the database does not take it as it is."""
+        log.exception("the end of attempt %d could not be recorded as it is", attempt.id)
+        message = "arkqueue could not record its message and outputs; the server's log says more"
+        plain = Outcome(outcome.attempt, outcome.end, outcome.exit_code, message)
+        if outcome == plain:
+            self._settle(attempt)  # its lease is not renewed any more, so that a queue manager ends it
+            return []
+        return self._tried([(attempt, plain)])
+
+
+def _by_archive(ended: Sequence[Ending]) -> list[list[Ending]]:
+    found: dict[int, list[Ending]] = {}
+    for ending in ended:
+        found.setdefault(ending[0].claim.archive, []).append(ending)
+    return list(found.values())

@@ -1,0 +1,101 @@
+"""What attempts are made from: frozen definitions, the registration of archives, and opened repositories.
+
+Definitions never change and are kept by id. A registration is kept for a moment only, so that a burst of tasks asks once and a change by a
+person counts at once. An opened archive belongs to one thread (``archive``), so each worker keeps a few of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue import workflow
+from arkqueue.archive import Archive
+from arkqueue.archive.registered import open_registered
+from arkqueue.config import Configuration
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, TaskDefinition
+from arkqueue.queue import Queue, archives, claim
+
+MOST_DEFINITIONS = 2000
+MOST_OPEN = 4
+"""Open archives of one worker."""
+FRESH = 1.0
+"""Seconds for which a registration is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An archive as it is registered, as far as its tasks are concerned."""
+
+    id: int
+    name: str
+    kind: ArchiveKind
+    url: str
+    uuid: str
+    settings: ArchiveSettings
+
+
+class Sources:
+    """Any thread may call it."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        self._queue, self._configuration = queue, configuration
+        self._lock = threading.Lock()
+        self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._definitions: dict[int, TaskDefinition] = {}
+        self._registrations: dict[int, tuple[float, Registration]] = {}
+        self._threads = threading.local()
+
+    def fetch_definitions(self, ids: Collection[int]) -> None:
+        """Ask for those definitions that are not here, all at once."""
+        with self._lock:
+            missing = sorted({id for id in ids if id not in self._bodies})
+        if missing:
+            found = claim.definitions(self._queue, missing)
+            with self._lock:
+                self._bodies.update(found)
+                while len(self._bodies) > MOST_DEFINITIONS:
+                    self._definitions.pop(self._bodies.popitem(last=False)[0], None)
+
+    def definition(self, id: int) -> TaskDefinition:
+        """A frozen definition; reading it is left to its own attempt, so that one that cannot be read harms no other."""
+        with self._lock:
+            known, body = self._definitions.get(id), self._bodies.get(id)
+        if known is not None:
+            return known
+        if body is None:
+            body = claim.definitions(self._queue, [id])[id]
+        definition = workflow.from_json(body)
+        with self._lock:
+            if id in self._bodies:
+                self._definitions[id] = definition
+        return definition
+
+    def registration(self, archive: int) -> Registration:
+        """How an archive is registered, as of a moment ago."""
+        now = time.monotonic()
+        with self._lock:
+            read_at, known = self._registrations.get(archive, (0.0, None))
+        if known is not None and now - read_at < FRESH:
+            return known
+        row = archives.one(self._queue, ArchiveId(archive))
+        settings = ArchiveSettings(**row.settings)
+        known = Registration(archive, row.name, ArchiveKind(row.kind), row.url, row.uuid, settings)
+        with self._lock:
+            self._registrations[archive] = now, known
+        return known
+
+    def open(self, archive: Registration, url: str) -> Archive:
+        """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""
+        opened: OrderedDict[tuple[str, str], Archive] = self._threads.__dict__.setdefault("opened", OrderedDict())
+        key = url, archive.uuid
+        if key not in opened:
+            opened[key] = open_registered(self._configuration, url, archive.kind, archive.uuid)
+            if len(opened) > MOST_OPEN:
+                opened.popitem(last=False)
+        opened.move_to_end(key)
+        return opened[key]
