@@ -147,7 +147,8 @@ def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_t
     owner = data.stat()
     server.stop()
     # What a machine that lost power leaves; a process of the same user has the number now.
-    with subprocess.Popen(["sleep", "600"], user=owner.st_uid if os.geteuid() == 0 else None) as other:
+    other = subprocess.Popen(["sleep", "600"], user=owner.st_uid if os.geteuid() == 0 else None)
+    try:
         left[0] = str(other.pid)
         for path in (data / "postmaster.pid", socket / ".s.PGSQL.5432.lock"):
             path.write_text("\n".join(left) + "\n")
@@ -156,7 +157,9 @@ def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_t
         server.start()
         assert answers(server)
         assert other.poll() is None
+    finally:
         other.kill()
+        other.wait()
     server.close()
 
 
