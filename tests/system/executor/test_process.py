@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import signal
@@ -411,6 +412,21 @@ class TestGone:
             manager.kill()
         until(lambda: not marked(f"MARK={tmp_path}"))
         until(lambda: not any(is_guard(pid) for pid in (server, *guards)))
+
+    def test_the_lock_is_held_by_guards_alone_and_until_the_last_has_ended(self, tmp_path: Path) -> None:
+        with open(tmp_path / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            executor = ProcessExecutor(lock.fileno())
+        with open(tmp_path / "lock") as other:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            recorder = Recorder()
+            listing = "import os; print(os.listdir('/proc/self/fd'))"
+            argv = (sys.executable, "-I", "-S", "-c", listing)
+            ended(executor.start(Program(AttemptId(1), argv, {}, tmp_path), recorder))
+            assert recorder.out.endswith(b"['0', '1', '2', '3']\n")  # 3 is that of the listing
+            executor.close()
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def test_a_task_that_kills_its_guard(self, bench: Bench) -> None:
         running, recorder = bench.start(FAMILY + "kill -9 $PPID; while :; do sleep 1000; done")
