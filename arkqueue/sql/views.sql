@@ -1,0 +1,288 @@
+-- What people read. Called by arkqueue/views; changes nothing.
+--
+-- Cost follows what is shown, not history: a list finds its page by id first, and looks at the tasks of that page only.
+
+-- name: show_archives
+-- Archives with what is the matter with them: the watched ones, or one of any time by its id.
+select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, a.created_at, a.removed_at, a.stopped, a.trouble,
+       a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked > 0 as expected
+from archive a left join look l on l.archive_id = a.id
+where (%(archive)s::bigint is null and a.removed_at is null or a.id = %(archive)s)
+  and (%(names)s::text[] is null or a.name = any(%(names)s))
+order by a.name;
+
+-- name: show_branches
+-- The branches of archives with their heads, the main one first.
+select b.archive_id, b.id, b.name, b.main, b.deleted_at, r.number, r.name as revision, r.author, r.date, r.message
+from branch b left join revision r on r.id = b.head_id
+where b.archive_id = any(%(archives)s) order by b.main desc, b.deleted_at is not null, b.name;
+
+-- name: show_schedules
+-- The schedules of archives.
+select b.archive_id, b.name as branch, s.cron, s.zone, s.tasks, s.next_at, s.trouble,
+       (select max(f.fire_at) from schedule_fire f
+        where (f.branch_id, f.cron, f.zone, f.tasks) = (s.branch_id, s.cron, s.zone, s.tasks)) as fired_at
+from schedule s join branch b on b.id = s.branch_id
+where b.archive_id = any(%(archives)s) order by s.next_at;
+
+-- name: archives_named
+-- Archives of a name, the watched one first, then the one removed last.
+select id, name, removed_at from archive where name = %(name)s order by removed_at desc nulls first limit 1;
+
+-- name: archive_names
+-- The names of the watched archives.
+select name from archive where removed_at is null order by name;
+
+-- name: page_of_runs
+-- A page of runs of all archives, newest first, by id alone.
+select run.id
+from run
+where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+  and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
+  and (%(number)s::bigint is null or run.number = %(number)s)
+  and (%(trigger)s::text is null or run.trigger = %(trigger)s)
+  and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+order by run.id desc limit %(limit)s;
+
+-- name: page_of_runs_of_archives
+-- A page of runs of some archives, newest first, by id alone; other archives' runs are not touched.
+select page.id
+from unnest(%(archives)s::bigint[]) of(archive_id)
+cross join lateral (
+    select run.id
+    from run
+    where run.archive_id = of.archive_id
+      and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+      and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
+      and (%(number)s::bigint is null or run.number = %(number)s)
+      and (%(trigger)s::text is null or run.trigger = %(trigger)s)
+      and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+    order by run.id desc limit %(limit)s
+) page
+order by page.id desc limit %(limit)s;
+
+-- name: page_of_open_runs
+-- A page of runs with unsettled tasks, newest first, by id alone; history is not touched.
+select run.id
+from run
+where run.id in (select run_id from task where state in ('waiting', 'held', 'ready', 'running', 'deferred'))
+  and (%(archives)s::bigint[] is null or run.archive_id = any(%(archives)s))
+  and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+  and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
+  and (%(number)s::bigint is null or run.number = %(number)s)
+  and (%(trigger)s::text is null or run.trigger = %(trigger)s)
+  and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+order by run.id desc limit %(limit)s;
+
+-- name: show_runs
+-- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only.
+select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
+       run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
+       r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
+       (select max(o.run) from run o where o.branch_id = run.branch_id and o.number = run.number) as runs,
+       report.state as report_state, c.*
+from run
+join archive a on a.id = run.archive_id
+join branch b on b.id = run.branch_id
+join revision r on r.id = run.revision_id
+left join task report on report.id = run.report_id
+cross join lateral (
+    select count(*) filter (where shown) as tasks,
+           count(*) filter (where unsettled) as unsettled,
+           count(*) filter (where shown and (not unsettled or attempts > 0)) as begun,
+           count(*) filter (where shown and state = 'held') as held,
+           count(*) filter (where shown and state in ('failed', 'rejected') and not waived) as bad,
+           count(*) filter (where shown and state = 'completed') as completed,
+           count(*) filter (where shown and state = 'running') as running,
+           count(*) filter (where shown and state = 'failed') as failed,
+           count(*) filter (where shown and state = 'rejected') as rejected,
+           count(*) filter (where shown and state = 'skipped') as skipped,
+           count(*) filter (where shown and state = 'canceled') as canceled,
+           count(*) filter (where shown and state = 'canceled' and superseded_by is not null) as superseded,
+           max(settled_at) as settled_at
+    from (
+        select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
+               t.name <> 'COMMIT' and t.name not like 'PREV:%%' as shown,
+               t.state in ('waiting', 'held', 'ready', 'running', 'deferred') and t.name not like 'PREV:%%' as unsettled
+        from task t where t.run_id = run.id and t.id is distinct from run.report_id
+    ) of_run
+) c
+where run.id = any(%(runs)s)
+order by run.id desc;
+
+-- name: show_tasks
+-- Tasks of runs, or tasks by id, with their newest attempt and the names of what decided their fate.
+select t.id, t.run_id, t.archive_id, t.branch_id, a.name as archive, b.name as branch, b.main, t.number, r.name as revision, t.run, t.name, t.item,
+       t.state, t.gate, t.exclusive, t.attempts, t.failures, t.deferrals, t.losses, t.waived, t.as_completed, t.stop, t.by, t.unmet, t.fired,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket,
+       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
+       at.id as attempt_id, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, at.host, at.process, at.lease_until,
+       at.lease_until < clock_timestamp() as lapsed, tm.hostname
+from task t
+join archive a on a.id = t.archive_id
+join branch b on b.id = t.branch_id
+join run on run.id = t.run_id
+join revision r on r.id = run.revision_id
+left join attempt at on at.id = t.attempt_id
+left join task_manager tm on tm.process = at.process
+where t.run_id = any(%(runs)s) or t.id = any(%(tasks)s)
+order by t.number, t.run, t.position, t.id;
+
+-- name: task_places
+-- What is needed to name tasks.
+select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.state, t.waived, t.run_id,
+       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
+from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
+where t.id = any(%(tasks)s);
+
+-- name: show_definition
+-- A frozen definition.
+select body from definition where id = %(definition)s;
+
+-- name: show_attempts
+-- The attempts of a task, the first first.
+select at.id, at.task_id, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
+       at."end", at.message, at.outputs, at.base, at.log_bytes
+from attempt at left join task_manager tm on tm.process = at.process
+where at.task_id = any(%(tasks)s) or at.id = any(%(attempts)s)
+order by at.task_id, at.number;
+
+-- name: show_deeds
+-- What people did to a task, or to a run, oldest first.
+select at, by, verb, note from deed
+where task_id = any(%(tasks)s) or run_id = any(%(runs)s) order by id;
+
+-- name: show_edges
+-- Every edge into the tasks of some runs.
+select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.met
+from edge e where e.target in (select id from task where run_id = any(%(runs)s))
+order by e.target, e.source, e.kind;
+
+-- name: runs_between
+-- The runs of a branch from one revision to another.
+select id from run where branch_id = %(branch)s and number between %(first)s and %(last)s and deleted_at is null
+order by number, run limit %(limit)s;
+
+-- name: graph_nodes
+-- The nodes of a graph: tasks by id.
+select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.state, t.waived, t.gate, t.definition_id,
+       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
+from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
+where t.id = any(%(tasks)s)
+order by t.number, t.run, t.position, t.id;
+
+-- name: tasks_of_runs
+-- The ids of the tasks of runs.
+select id from task where run_id = any(%(runs)s);
+
+-- name: branches_named
+-- The branches of an archive that a name may mean, the main one first.
+select b.id, b.name, b.main from branch b where b.archive_id = %(archive)s order by b.main desc, b.deleted_at is not null, b.name;
+
+-- name: revisions_with
+-- Revisions of branches by number, or by the beginning of their id; the newest first.
+select r.id, r.branch_id, r.number, r.name, r.workflow_id, r.dropped_at
+from revision r
+where r.branch_id = any(%(branches)s)
+  and (r.number = %(number)s::bigint or r.name >= %(prefix)s::text and r.name < %(prefix)s::text || 'g')
+order by r.number desc limit 100;
+
+-- name: nearest_revisions
+-- The revisions around a number that is not in the ledger.
+(select number from revision where branch_id = %(branch)s and number < %(number)s order by number desc limit 1)
+union all
+(select number from revision where branch_id = %(branch)s and number > %(number)s order by number limit 1);
+
+-- name: head_revision
+-- The head of a branch.
+select r.id, r.number, r.name from branch b join revision r on r.id = b.head_id where b.id = %(branch)s;
+
+-- name: runs_of_revision
+-- The runs of a revision, the newest first.
+select id, run, deleted_at from run where revision_id = %(revision)s order by run desc;
+
+-- name: tasks_named
+-- The tasks of a name at a revision, the newest run first.
+select t.id, t.run from task t
+where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s
+order by t.run desc;
+
+-- name: task_names_at
+-- The names of the tasks at a revision.
+select distinct t.name from task t where t.branch_id = %(branch)s and t.number = %(number)s and t.name not like 'PREV:%%' order by t.name;
+
+-- name: workflow_at
+-- The parsed workflow files of a revision.
+select w.tasks, w.faults from revision r join workflow w on w.id = r.workflow_id where r.id = %(revision)s;
+
+-- name: unmet_chain
+-- The unmet edges into a task and, as long as what it waits for waits too, into that, and so on; cut off at a limit.
+with recursive chain(target, source, kind, settled, crossing) as (
+    select e.target, e.source, e.kind, e.settled, e.crossing
+    from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
+    union
+    select e.target, e.source, e.kind, e.settled, e.crossing
+    from chain c
+    join task s on s.id = c.source and s.state = 'waiting'
+    join edge e on e.target = c.source and not e.met and e.kind <> 'cancels'
+)
+select * from chain limit %(limit)s;
+
+-- name: unsettled_beside
+-- The unsettled tasks that a run's REPORT waits for.
+select t.id from task t join run on run.id = t.run_id
+where t.run_id = %(run)s and t.id is distinct from run.report_id and t.name not like 'PREV:%%'
+  and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
+order by t.position, t.id limit 100;
+
+-- name: ready_ahead
+-- How many ready tasks are claimed before a ticket.
+select count(*) as n from task where state = 'ready' and ticket < %(ticket)s;
+
+-- name: show_task_managers
+-- Task managers that are running or were lately, with their slots and attempts, the freshest first.
+select tm.process, tm.host, tm.hostname, tm.slots, tm.started_at, tm.seen_at, tm.stopped_at,
+       tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
+       (select count(*) from attempt a where a.process = tm.process and a.ended_at is null) as running
+from task_manager tm
+where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 day'
+order by alive desc, tm.seen_at desc limit 1000;
+
+-- name: task_before
+-- A task and its earlier occurrences on the branch, the nearest first.
+select t.id, t.number, t.run, t.state, t.superseded_by
+from task t
+where t.branch_id = %(branch)s and t.name = %(name)s and t.item = %(item)s and (t.number, t.run) <= (%(number)s, %(run)s)
+order by t.number desc, t.run desc limit 200;
+
+-- name: measure
+-- What /metrics tells: unsettled tasks, attempts, archives, notices, task managers; nothing that grows with history is counted.
+select
+    (select coalesce(jsonb_object_agg(state, n), '{}') from (
+        select state, count(*) as n from task where state in ('waiting', 'held', 'ready', 'running', 'deferred') group by state) s) as tasks,
+    (select count(*) from attempt where ended_at is null) as attempts_live,
+    (select count(*) from attempt where ended_at is null and lease_until < clock_timestamp()) as attempts_lapsed,
+    (select last_value from attempt_id) as attempts_begun,
+    (select last_value from task_id) as tasks_planned,
+    (select count(*) from archive where removed_at is null) as archives,
+    (select count(*) from archive where removed_at is null and trouble is not null) as archives_in_trouble,
+    (select count(*) from archive where removed_at is null and stopped is not null) as archives_stopped,
+    (select extract(epoch from clock_timestamp() - min(asked_at))::float8 from look) as oldest_notice,
+    (select extract(epoch from clock_timestamp() - min(ready_at))::float8 from task where state = 'ready') as oldest_ready,
+    (select extract(epoch from clock_timestamp() - beat_at)::float8 from heartbeat) as silence_of_queue_managers,
+    (select count(*) from task_manager
+     where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers,
+    (select coalesce(sum(slots), 0) from task_manager
+     where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
+
+-- name: archive_of_task
+-- The archive of a task.
+select archive_id from task where id = %(id)s;
+
+-- name: archive_of_run
+-- The archive of a run.
+select archive_id from run where id = %(id)s;
+
+-- name: archive_of_attempt
+-- The archive of an attempt.
+select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = %(id)s;

@@ -1,0 +1,157 @@
+"""Archives as people see them: where they are, what is the matter, and what is going to happen by itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from arkqueue.archive import Location
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.queue.door import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchView:
+    """A branch and the head of its ledger; ``rev`` None: it has no revision yet. ``deleted``: it is gone, or was retired by a rewind."""
+
+    name: str
+    main: bool
+    deleted: bool
+    rev: int | None
+    revision: str | None
+    author: str | None
+    date: datetime | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleView:
+    """When a set of tasks is run by itself; ``trouble``: why the last fire made no run."""
+
+    branch: str
+    cron: str
+    timezone: str
+    tasks: list[str]
+    next_at: datetime
+    fired_at: datetime | None
+    trouble: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeView:
+    """A notice that waits for the repository to be read. ``expected``: it was read, and the revision that was named was not there."""
+
+    at: datetime
+    revision: str | None
+    expected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveView:
+    """An archive. ``stopped``: it is not read until a person rewinds it; ``trouble``: the last reading failed, it is tried again. ``remedy``: what helps."""
+
+    id: int
+    name: str
+    kind: ArchiveKind
+    url: str
+    repository: str
+    uuid: str
+    folder: str
+    settings: ArchiveSettings
+    created_at: datetime
+    removed_at: datetime | None
+    stopped: str | None
+    trouble: str | None
+    trouble_since: datetime | None
+    remedy: str
+    read_at: datetime | None
+    next_read_at: datetime
+    notice: NoticeView | None
+    branches: list[BranchView]
+    schedules: list[ScheduleView]
+
+
+def archives(queue: Queue, names: Sequence[str] | None = None) -> list[ArchiveView]:
+    """The watched archives, or those of them that have one of the names."""
+    return _views(queue, queue.rows("show_archives", archive=None, names=None if names is None else list(names)))
+
+
+def archive(queue: Queue, archive: ArchiveId) -> ArchiveView:
+    """One archive, also a removed one."""
+    return _views(queue, queue.rows("show_archives", archive=archive, names=None))[0]
+
+
+def _views(queue: Queue, rows: Sequence[Any]) -> list[ArchiveView]:
+    ids = [row.id for row in rows]
+    branches: dict[int, list[BranchView]] = defaultdict(list)
+    for row in queue.rows("show_branches", archives=ids):
+        branches[row.archive_id].append(_branch(row))
+    schedules: dict[int, list[ScheduleView]] = defaultdict(list)
+    for row in queue.rows("show_schedules", archives=ids):
+        schedules[row.archive_id].append(_schedule(row))
+    return [_archive(row, branches[row.id], schedules[row.id]) for row in rows]
+
+
+def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]) -> ArchiveView:
+    kind = ArchiveKind(row.kind)
+    return ArchiveView(
+        id=row.id,
+        name=row.name,
+        kind=kind,
+        url=Location(kind, row.url).shown,
+        repository=Location(kind, row.repository).shown,
+        uuid=row.uuid,
+        folder=row.folder,
+        settings=settings_of(row.settings),
+        created_at=row.created_at,
+        removed_at=row.removed_at,
+        stopped=row.stopped,
+        trouble=row.trouble,
+        trouble_since=row.trouble_since,
+        remedy=remedy(row.name, row.stopped, row.trouble),
+        read_at=row.read_at,
+        next_read_at=row.next_read_at,
+        notice=row.notice_at
+        and NoticeView(at=row.notice_at, revision=row.notice_revision, expected=bool(row.expected)),
+        branches=branches,
+        schedules=schedules,
+    )
+
+
+def remedy(name: str, stopped: str | None, trouble: str | None) -> str:
+    """The command that helps an archive whose repository cannot be read; empty where it can be."""
+    if stopped:
+        return f"arkqueue archive rewind {name} REV"
+    return f"arkqueue sync {name}" if trouble else ""
+
+
+def settings_of(stored: dict[str, Any]) -> ArchiveSettings:
+    return ArchiveSettings(**{**stored, "branches": tuple(stored.get("branches", ()))})
+
+
+def _branch(row: Any) -> BranchView:
+    return BranchView(
+        name=row.name,
+        main=row.main,
+        deleted=row.deleted_at is not None,
+        rev=row.number,
+        revision=row.revision,
+        author=row.author,
+        date=row.date,
+        message=row.message,
+    )
+
+
+def _schedule(row: Any) -> ScheduleView:
+    return ScheduleView(
+        branch=row.branch,
+        cron=row.cron,
+        timezone=row.zone,
+        tasks=row.tasks,
+        next_at=row.next_at,
+        fired_at=row.fired_at,
+        trouble=row.trouble,
+    )

@@ -1,0 +1,355 @@
+"""Why is this not running? The exact edge, root, lease, victim or limit, and the command that helps (design 8, rule 9).
+
+A waiting task is followed along its unmet edges, through whatever waits itself, to what everything waits for: the *obstacles*. An obstacle is a task that
+waits for no other: one that runs, is ready, deferred or held, or one that failed and holds up later revisions until it is retried or waived. Each becomes one
+reason. What is not in a ledger yet, or was left out of a run, is explained from its name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
+
+from arkqueue.errors import NotFound
+from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
+from arkqueue.names import Name, parse_name
+from arkqueue.plan import EVERYTHING, matches_branch
+from arkqueue.queue.door import Queue
+from arkqueue.states import State
+from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.find import Place, find_archive, find_branch, find_revision, find_run, find_task, no_task
+from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.reasons import (
+    Reason,
+    Why,
+    at,
+    deferred,
+    doing,
+    fate,
+    faults,
+    held,
+    ready,
+    remedies,
+    running,
+    since,
+    stopping,
+)
+from arkqueue.views.tasks import how_it_ended
+from arkqueue.workflow import from_json
+
+MOST_EDGES = 20_000
+"""Unmet edges that are followed; more are cut off, and that is said."""
+MOST_REASONS = 20
+STARVING = 3
+"""Supersessions in a row that are worth a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One unmet edge of the task itself; ``kind`` as in a graph."""
+
+    task: str
+    state: State
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why something does not run, or how it came to its state. ``state`` None: there is no such task (yet).
+
+    ``text``: all reasons, one to a line; ``commands``: all that help, each once.
+    """
+
+    full_name: str
+    state: State | None
+    text: str
+    commands: list[str]
+    reasons: list[Reason]
+    waits_for: list[Wait]
+
+
+def explain(queue: Queue, task: TaskId) -> Explanation:
+    """Why a task is where it is."""
+    rows = _tasks(queue, [task])
+    if task not in rows:
+        raise NotFound(f"task {task}", "there is none")
+    return _Task(queue, rows[task]).explanation()
+
+
+def explain_name(queue: Queue, text: str) -> Explanation:
+    """The same for a name, which may be one of a run, or of something that does not exist yet."""
+    name = parse_name(text)
+    archive = find_archive(queue, name.archive)
+    try:
+        place = find_revision(queue, archive, name)
+    except NotFound:
+        if early := _not_in_ledger(queue, archive, name):
+            return early
+        raise
+    if name.task is None:
+        return _explain_run(queue, find_run(queue, name), name)
+    try:
+        return explain(queue, find_task(queue, name))
+    except NotFound:
+        return _left_out(queue, place, name)
+
+
+def _explanation(name: str, state: State | None, reasons: list[Reason], waits: Sequence[Wait] = ()) -> Explanation:
+    return Explanation(
+        full_name=name,
+        state=state,
+        text="\n".join(reason.text for reason in reasons),
+        commands=list(dict.fromkeys(command for reason in reasons for command in reason.commands)),
+        reasons=reasons,
+        waits_for=list(waits),
+    )
+
+
+class _Task:
+    """One task under explanation."""
+
+    def __init__(self, queue: Queue, row: Any) -> None:
+        self.queue, self.row, self.name = queue, row, task_name(row)
+
+    def explanation(self) -> Explanation:
+        waits: list[Wait] = []
+        if self.row.state == State.WAITING:
+            reasons, waits = self._waiting()
+        else:
+            reasons = [self._present()]
+        return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
+
+    def _present(self) -> Reason:
+        match self.row.state:
+            case State.READY:
+                return ready(self.queue, self.row, "It")
+            case State.RUNNING:
+                return running(self.row, "It")
+            case State.DEFERRED:
+                return deferred(self.row, "It")
+            case State.HELD:
+                return held(self.row, "It")
+        return self._settled()
+
+    def _settled(self) -> Reason:
+        row, name, when = self.row, self.name, at(self.row.settled_at)
+        by = f" by {row.by}" if row.by else ""
+        names = task_names(self.queue, [row.root_id, row.superseded_by])
+        if row.state == State.COMPLETED:
+            logs = [] if row.gate else [f"arkqueue logs {name}"]
+            return Reason(kind=Why.COMPLETED, text=f"It completed{when}.", commands=logs)
+        if row.state in (State.FAILED, State.REJECTED):
+            return self._ended_badly(when, by)
+        if row.state == State.SKIPPED:
+            root = names.get(row.root_id)
+            if root is None:
+                text, commands = f"It was skipped{by}{when}.", [f"arkqueue retry {name}"]
+                return Reason(kind=Why.SKIPPED, text=text, commands=commands)
+            rooted = _tasks(self.queue, [row.root_id])[row.root_id]
+            commands = remedies(rooted, inside=True)
+            text = f"It was skipped because {root} {fate(rooted)}."
+            return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
+        if row.superseded_by is not None:
+            canceler = names[row.superseded_by]
+            text = f"It was superseded by {canceler}{when}; a superseded task is retried only by force."
+            return Reason(kind=Why.SUPERSEDED, text=text, tasks=[canceler], commands=[f"arkqueue explain {canceler}"])
+        return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.", commands=[f"arkqueue retry {name}"])
+
+    def _ended_badly(self, when: str, by: str) -> Reason:
+        row, name = self.row, self.name
+        waived = f" What waits for it was let go on{by}." if row.waived else ""
+        commands = [f"arkqueue logs {name}", *remedies(row)]
+        if row.state == State.REJECTED:
+            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}"
+            return Reason(kind=Why.REJECTED, text=text, commands=commands)
+        text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}"
+        return Reason(kind=Why.FAILED, text=text, commands=commands)
+
+    def _waiting(self) -> tuple[list[Reason], list[Wait]]:
+        row = self.row
+        edges = self.queue.rows("unmet_chain", task=row.id, limit=MOST_EDGES)
+        if not edges:
+            return [self._without_edges()], []
+        into: dict[int, list[Any]] = defaultdict(list)
+        for edge in edges:
+            into[edge.target].append(edge)
+        sources = _tasks(self.queue, {e.source for e in into[row.id]})
+        waits = [_wait(edge, sources[edge.source]) for edge in into[row.id]]
+        ends = {e.source: e for e in reversed(edges) if e.source not in into}
+        chosen = sorted(ends)[:MOST_REASONS]
+        obstacles = _tasks(self.queue, chosen)
+        ways = _ways(row.id, into)
+        reasons = [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
+        # A gate that is closed by a task which itself waits is worth saying, although it is not where things hang.
+        closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}
+        for closed in _tasks(self.queue, sorted(closing)[:MOST_REASONS]).values():
+            other = task_name(closed)
+            text = f"The gate to the next revision is closed by {other} (exclusive), which is {closed.state}."
+            reasons.append(Reason(kind=Why.GATE, text=text, tasks=[other], commands=[f"arkqueue explain {other}"]))
+        if len(ends) > len(chosen):
+            text = f"{len(ends) - len(chosen)} more tasks stand in its way."
+            reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
+        return reasons, waits
+
+    def _without_edges(self) -> Reason:
+        row = self.row
+        if row.name == REPORT:
+            beside = [r.id for r in self.queue.rows("unsettled_beside", run=row.run_id)]
+            names = list(task_names(self.queue, beside).values())
+            if names:
+                text = f"It starts when all other tasks of its run are settled; {len(names)} are not: {_some(names)}."
+                return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
+        return Reason(kind=Why.ABOUT_TO_START, text="Nothing is in its way: it is about to become ready.")
+
+    def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
+        """One task at the end of a chain of unmet edges, and what is the matter with it."""
+        name = task_name(other)
+        via = ""
+        if way:
+            passed = [task_names(self.queue, way[:3])[id] for id in way[:3]]
+            via = f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
+        subject = f"It waits for {name}{via}, which"
+        if edge.kind == "stopping" and other.state == State.RUNNING:
+            return stopping(other, name)
+        if edge.kind == "exclusive" and edge.crossing:
+            text = f"The gate to the next revision{via} is closed by {name} (exclusive), which {doing(other)}."
+            return Reason(kind=Why.GATE, text=text, tasks=[name], commands=[f"arkqueue explain {name}"])
+        match other.state:
+            case State.FAILED | State.REJECTED:
+                text = f"{subject} {fate(other)}."
+                return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=remedies(other))
+            case State.SKIPPED if other.root_id is not None:
+                root = _tasks(self.queue, [other.root_id])[other.root_id]
+                text = f"{subject} was skipped because {task_name(root)} {fate(root)}."
+                tasks = [task_name(root), name]
+                return Reason(kind=Why.BLOCKED, text=text, tasks=tasks, commands=remedies(root))
+            case State.RUNNING:
+                reason = running(other, subject)
+                return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
+            case State.READY:
+                return ready(self.queue, other, subject)
+            case State.DEFERRED:
+                return deferred(other, subject)
+            case State.HELD:
+                return held(other, subject)
+        return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
+
+    def _starving(self) -> list[Reason]:
+        row = self.row
+        if row.name in (COMMIT, REPORT) or row.name.startswith(EVERYTHING) or row.state == State.COMPLETED:
+            return []
+        place = {"branch": row.branch_id, "name": row.name, "item": row.item, "number": row.number, "run": row.run}
+        before = self.queue.rows("task_before", **place)
+        superseded = list(takewhile(_is_superseded, before if _is_superseded(row) else before[1:]))
+        if len(superseded) < STARVING:
+            return []
+        done = next((r for r in before if r.state == State.COMPLETED), None)
+        last = f"it last completed at revision {done.number}" if done else "none of those completed"
+        text = (
+            f"{row.name} was superseded {len(superseded)} times in a row; {last}. "
+            "If newer revisions come faster than it ends, let it cancel only what has not started (only: unstarted)."
+        )
+        return [Reason(kind=Why.STARVING, text=text)]
+
+
+def _explain_run(queue: Queue, run: RunId, name: Name) -> Explanation:
+    """Why a run does not go on: its faults, or what its unsettled tasks wait for."""
+    (row,) = queue.rows("show_runs", runs=[run])
+    if row.faults:
+        return _explanation(str(name), None, [faults(row.faults, str(name))])
+    unsettled = [r.id for r in queue.rows("unsettled_beside", run=run)]
+    if not unsettled:
+        text = f"All of its {row.tasks} tasks are settled."
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text)])
+    reasons: dict[str, Reason] = {}
+    for task in _tasks(queue, unsettled).values():
+        for reason in _Task(queue, task).explanation().reasons:
+            reasons.setdefault(reason.text, replace(reason, text=f"{task_name(task)}: {reason.text}"))
+    return _explanation(str(name), None, list(reasons.values())[:MOST_REASONS])
+
+
+def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation | None:
+    """Why a revision beyond the head is not there; None where it is no such revision."""
+    view = show_archive(queue, archive)
+    branch = find_branch(queue, archive, name.branch, name.archive)
+    head = queue.rows("head_revision", branch=branch)
+    if head and not name.revision.startswith("g") and int(name.revision) < head[0].number:
+        return None
+    newest = f"the newest is {head[0].number}" if head else "it has no revision yet"
+    read = f", read{at(view.read_at)}" if view.read_at else ""
+    look = [f"arkqueue sync {view.name}"]
+    reasons = []
+    if view.removed_at is not None:
+        reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=f"{view.name} was removed{at(view.removed_at)}."))
+    if view.stopped is not None:
+        text = f"{view.name} is stopped and not read: {view.stopped}"
+        reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[view.remedy]))
+    elif view.trouble is not None:
+        text = f"{view.name} cannot be read{since(view.trouble_since)}: {view.trouble} It is tried again{at(view.next_read_at)}."
+        reasons.append(Reason(kind=Why.ARCHIVE_TROUBLE, text=text, commands=[view.remedy]))
+    text = f"Revision {name.revision} is not in the ledger of {view.name}; {newest}{read}."
+    if view.notice is not None and view.notice.revision is not None:
+        text += f" A notice of{at(view.notice.at)} named {view.notice.revision}; it is looked for."
+    reasons.append(Reason(kind=Why.NOT_IN_LEDGER, text=text, commands=[] if view.stopped else look))
+    return _explanation(str(name), None, reasons)
+
+
+def _left_out(queue: Queue, place: Place, name: Name) -> Explanation:
+    """Why a task is not part of a revision; raises ``NotFound`` where no file of that revision defines it."""
+    (workflow,) = queue.rows("workflow_at", revision=place.id)
+    run = str(replace(name, task=None, item=""))
+    if workflow.faults:
+        return _explanation(str(name), None, [faults(workflow.faults, run)])
+    definition = next((from_json(task) for task in workflow.tasks if task["name"] == name.task), None)
+    if definition is None:
+        raise no_task(queue, place, name)
+    branch = next(b.name for b in queue.rows("branches_named", archive=place.archive) if b.id == place.branch)
+    (row,) = queue.rows("revision_at", revision=place.id)
+    if row.baseline:
+        text = f"Revision {place.number} is where the ledger starts: nothing ran there."
+    elif Trigger.COMMIT not in definition.on:
+        text = f"It does not run on commits: on: {', '.join(definition.on)}."
+    elif not matches_branch(definition.branches, branch):
+        text = f"The branch {branch} does not match its branches: {', '.join(definition.branches)}."
+    else:
+        text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
+    command = f"arkqueue trigger {name.archive} --revision {name.revision} {name.task}"
+    reason = Reason(kind=Why.LEFT_OUT, text=f"{run} has no task {name.task}. {text}", commands=[command])
+    return _explanation(str(name), None, [reason])
+
+
+def _ways(start: int, into: dict[int, list[Any]]) -> dict[int, list[int]]:
+    """For each task of the chain, the tasks between it and ``start``, the nearest to ``start`` first; by the shortest way."""
+    ways: dict[int, list[int]] = {start: []}
+    level = [start]
+    while level:
+        following = []
+        for target in level:
+            for edge in into.get(target, ()):
+                if edge.source not in ways:
+                    # Only the first few are ever shown, so that a long chain costs no square.
+                    ways[edge.source] = (ways[target] + ([target] if target != start else []))[:4]
+                    following.append(edge.source)
+        level = following
+    return ways
+
+
+def _wait(edge: Any, source: Any) -> Wait:
+    kind = "settled" if edge.kind == "depends" and edge.settled else edge.kind
+    return Wait(task=task_name(source), state=State(source.state), kind=kind)
+
+
+def _tasks(queue: Queue, tasks: Iterable[int]) -> dict[int, Any]:
+    wanted = sorted(tasks)
+    return {row.id: row for row in queue.rows("show_tasks", runs=[], tasks=wanted)} if wanted else {}
+
+
+def _is_superseded(row: Any) -> bool:
+    return row.state == State.CANCELED and row.superseded_by is not None
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

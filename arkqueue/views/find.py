@@ -1,0 +1,136 @@
+"""From names as people type them to ids (design 8).
+
+- The archive: the one that is watched under the name, else the one that was removed last.
+- The branch: the main one; for a revision named by ``g`` and the beginning of a SHA that the main branch does not have, the one branch that has it.
+- The revision: a number of the ledger, or ``g`` and a prefix of a SHA (a commit that was appended twice: the later time).
+- The run: of a task's name the newest run that has the task, of a run's name the newest run of the revision that is not deleted.
+
+What is not there is answered with the nearest that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from arkqueue.errors import Invalid, NotFound
+from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
+from arkqueue.names import Name, parse_name
+from arkqueue.queue.door import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A revision in the ledger: where a name leads before its run or task is looked for. ``id`` is the revision's."""
+
+    archive: ArchiveId
+    branch: BranchId
+    id: int
+    number: int
+    revision: str
+
+
+def find_archive(queue: Queue, name: str) -> ArchiveId:
+    """The archive of a name; a removed one where none is watched under it."""
+    found = queue.rows("archives_named", name=name)
+    if not found:
+        names = [row.name for row in queue.rows("archive_names")]
+        raise NotFound(f"archive {name}", "there is none of this name", _nearest(name, names, "There are"))
+    return ArchiveId(found[0].id)
+
+
+def find_branch(queue: Queue, archive: ArchiveId, name: str | None, shown: str) -> BranchId:
+    """A branch by its name; None: the main one. ``shown``: how to call the archive."""
+    rows = queue.rows("branches_named", archive=archive)
+    chosen = next((row for row in rows if (row.main if name is None else row.name == name)), None)
+    if chosen is None:
+        names = [row.name for row in rows if row.name]
+        raise NotFound(f"archive {shown}", f"has no branch {name!r}", _nearest(name or "", names, "It has"))
+    return BranchId(chosen.id)
+
+
+def find_revision(queue: Queue, archive: ArchiveId, name: Name) -> Place:
+    """The revision that a name means."""
+    if name.branch is not None or not name.revision.startswith("g"):
+        branch = find_branch(queue, archive, name.branch, name.archive)
+        found = _revisions(queue, [branch], name)
+    else:
+        branches = [row.id for row in queue.rows("branches_named", archive=archive)]
+        branch = BranchId(branches[0])
+        found = _revisions(queue, branches, name)
+        found = [row for row in found if row.branch_id == branch] or found
+    if not found:
+        raise _no_revision(queue, branch, name)
+    if len({(row.branch_id, row.name) for row in found}) > 1:
+        some = ", ".join(sorted({row.name for row in found})[:5])
+        raise Invalid(str(name), f"may mean several revisions: {some}", "Give more of the id, or the branch.")
+    row = found[0]
+    return Place(archive, BranchId(row.branch_id), row.id, row.number, row.name)
+
+
+def find_run(queue: Queue, text: str | Name) -> RunId:
+    """The run of a name."""
+    name = parse_name(text) if isinstance(text, str) else text
+    place = find_revision(queue, find_archive(queue, name.archive), name)
+    rows = queue.rows("runs_of_revision", revision=place.id)
+    living = [row for row in rows if row.deleted_at is None] or rows
+    chosen = [row for row in rows if row.run == name.run] if name.run is not None else living
+    if not chosen:
+        raise NotFound(str(name), f"there is no run {name.run} of this revision", f"The newest is {rows[0].run}.")
+    return RunId(chosen[0].id)
+
+
+def find_task(queue: Queue, text: str | Name) -> TaskId:
+    """The task of a name."""
+    name = parse_name(text) if isinstance(text, str) else text
+    if name.task is None:
+        raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
+    place = find_revision(queue, find_archive(queue, name.archive), name)
+    found = queue.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
+    chosen = [row for row in found if name.run in (None, row.run)]
+    if not chosen:
+        raise no_task(queue, place, name)
+    return TaskId(chosen[0].id)
+
+
+def no_task(queue: Queue, place: Place, name: Name) -> NotFound:
+    """What to say of a task that a revision does not have."""
+    names = [row.name for row in queue.rows("task_names_at", branch=place.branch, number=place.number)]
+    own = [n for n in names if n not in ("COMMIT", "REPORT")]
+    where = str(replace(name, task=None, item=""))
+    return NotFound(str(name), f"{where} has no task {name.task!r}", _nearest(name.task or "", own, "It has"))
+
+
+def _revisions(queue: Queue, branches: Sequence[int], name: Name) -> list[Any]:
+    by_id = name.revision.startswith("g")
+    return queue.rows(
+        "revisions_with",
+        branches=list(branches),
+        number=None if by_id else _number(name),
+        prefix=name.revision[1:].lower() if by_id else None,
+    )
+
+
+def _number(name: Name) -> int:
+    if len(name.revision) > 18:
+        raise NotFound(str(name), "no ledger has so many revisions")
+    return int(name.revision)
+
+
+def _no_revision(queue: Queue, branch: BranchId, name: Name) -> NotFound:
+    head = queue.rows("head_revision", branch=branch)
+    if not head:
+        return NotFound(str(name), "the branch has no revision yet", f"Look for some: arkqueue sync {name.archive}")
+    newest = f"the newest is {head[0].number}"
+    if name.revision.startswith("g") or int(name.revision) > head[0].number:
+        return NotFound(str(name), f"is not in the ledger; {newest}", f"Look for more: arkqueue sync {name.archive}")
+    near = [str(row.number) for row in queue.rows("nearest_revisions", branch=branch, number=int(name.revision))]
+    return NotFound(str(name), "is not in the ledger", f"The nearest: {', '.join(near)}." if near else "")
+
+
+def _nearest(word: str, names: Sequence[str], have: str) -> str:
+    if near := get_close_matches(word, names, 3, 0.5):
+        return f"Did you mean {' or '.join(near)}?"
+    return f"{have}: {', '.join(names[:20])}." if names else ""

@@ -1,0 +1,148 @@
+"""The graph of runs as people see it (design 5.3): all declared edges, and of the implicit ones those that say something.
+
+- The edge to a run's own COMMIT is left out where the task waits for another task of its run. ``PREV:*`` is a node of its own, so that edges do not
+  multiply; it stands for tasks of earlier runs, so that the edge to COMMIT stays beside it.
+- REPORT is shown only where it has a command.
+- What a task cancels and is being stopped is the same arrow: a ``cancels`` edge is ``active`` meanwhile. Where the victim has no such arrow, because the task
+  cancels it from further away, a ``stopping`` edge is shown as long as it is waited for.
+- Tasks of other runs that an edge comes from are nodes too, ``outside``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue.errors import Invalid
+from arkqueue.model import COMMIT, BranchId, RunId
+from arkqueue.plan import EVERYTHING
+from arkqueue.queue.door import Queue
+from arkqueue.states import State
+from arkqueue.views.naming import task_name
+from arkqueue.views.tasks import is_implicit
+
+MOST_RUNS = 200
+"""Runs in one graph; more cannot be read by anybody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A task in a graph. ``outside``: it belongs to a run that was not asked for."""
+
+    id: int
+    run_id: int
+    full_name: str
+    rev: int
+    run: int
+    name: str
+    item: str
+    state: State
+    gate: bool
+    outside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeView:
+    """``target`` waits for ``source``, or cancels it.
+
+    ``kind``: ``depends`` (met by completion), ``settled`` (met by any end), ``cancels``, ``exclusive`` (a closed gate), ``stopping`` (until the source is gone).
+    ``declared``: it stands in a workflow file. ``active``: of ``cancels``: the source is being stopped now.
+    """
+
+    target: int
+    source: int
+    target_name: str
+    source_name: str
+    kind: str
+    met: bool
+    declared: bool
+    active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphView:
+    """Nodes in the order of revisions, runs and files; edges in the order of their targets."""
+
+    nodes: list[NodeView]
+    edges: list[EdgeView]
+
+
+def graph(queue: Queue, runs: Sequence[RunId]) -> GraphView:
+    """The graph of some runs."""
+    inside = {row.id for row in queue.rows("tasks_of_runs", runs=list(runs))}
+    edges = queue.rows("show_edges", runs=list(runs))
+    ends = inside | {edge.source for edge in edges}
+    rows = {row.id: row for row in queue.rows("graph_nodes", tasks=sorted(ends)) if not _is_hidden(row)}
+    edges = [e for e in edges if e.target in rows and e.source in rows]
+    order = {id: place for place, id in enumerate(rows)}
+    shown = sorted(_shown(edges, rows), key=lambda e: (order[e.target], order[e.source]))
+    used = inside | {e.source for e in shown}
+    stopping = {(e.target, e.source) for e in edges if e.kind == "stopping" and not e.met}
+    return GraphView(
+        nodes=[_node(row, outside=id not in inside) for id, row in rows.items() if id in used],
+        edges=[_edge(e, rows, stopping) for e in shown],
+    )
+
+
+def graph_between(queue: Queue, branch: BranchId, first: int, last: int) -> GraphView:
+    """The graph of all runs of a branch from one revision to another."""
+    runs = [RunId(row.id) for row in queue.rows("runs_between", branch=branch, first=first, last=last, limit=MOST_RUNS + 1)]  # fmt: skip
+    if len(runs) > MOST_RUNS:
+        raise Invalid(f"revisions {first} to {last}", f"are more than {MOST_RUNS} runs", "Ask for fewer revisions.")
+    return graph(queue, runs)
+
+
+def _is_hidden(row: Any) -> bool:
+    return is_implicit(row) and not row.name.startswith(EVERYTHING)
+
+
+def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
+    waits_inside = {
+        e.target
+        for e in edges
+        if not e.crossing and e.kind in ("depends", "exclusive") and not _is_own(rows[e.source].name)
+    }
+    canceled = {(e.target, e.source) for e in edges if e.kind == "cancels"}
+    return [
+        e
+        for e in edges
+        if not (_to_own_commit(e, rows) and not e.declared and e.target in waits_inside)
+        and not (e.kind == "stopping" and (e.met or (e.target, e.source) in canceled))
+    ]
+
+
+def _is_own(name: str) -> bool:
+    return name == COMMIT or name.startswith(EVERYTHING)
+
+
+def _to_own_commit(edge: Any, rows: dict[int, Any]) -> bool:
+    return not edge.crossing and edge.kind == "depends" and rows[edge.source].name == COMMIT
+
+
+def _node(row: Any, *, outside: bool) -> NodeView:
+    return NodeView(
+        id=row.id,
+        run_id=row.run_id,
+        full_name=task_name(row),
+        rev=row.number,
+        run=row.run,
+        name=row.name,
+        item=row.item,
+        state=State(row.state),
+        gate=row.gate,
+        outside=outside,
+    )
+
+
+def _edge(edge: Any, rows: dict[int, Any], stopping: Collection[tuple[int, int]]) -> EdgeView:
+    return EdgeView(
+        target=edge.target,
+        source=edge.source,
+        target_name=task_name(rows[edge.target]),
+        source_name=task_name(rows[edge.source]),
+        kind="settled" if edge.kind == "depends" and edge.settled else edge.kind,
+        met=edge.met,
+        declared=edge.declared,
+        active=edge.kind == "cancels" and (edge.target, edge.source) in stopping,
+    )

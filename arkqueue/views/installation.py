@@ -1,0 +1,43 @@
+"""The installation as a whole: task managers, and the numbers that /metrics and /healthz tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from arkqueue.queue.door import Queue
+
+SILENCE = 45.0
+"""Seconds after which a task manager that said nothing is shown as silent: it speaks with each renewal, every 10 s. Shown only; leases decide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskManagerView:
+    """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts."""
+
+    process: str
+    host: str
+    hostname: str
+    slots: int
+    running: int
+    alive: bool
+    started_at: datetime
+    seen_at: datetime
+    stopped_at: datetime | None
+
+    @property
+    def free(self) -> int:
+        return max(0, self.slots - self.running) if self.alive else 0
+
+
+def task_managers(queue: Queue) -> list[TaskManagerView]:
+    """The task managers that run, or ran within a day."""
+    fields = TaskManagerView.__dataclass_fields__
+    rows = queue.rows("show_task_managers", silence=SILENCE)
+    return [TaskManagerView(**{name: getattr(row, name) for name in fields}) for row in rows]
+
+
+def measure(queue: Queue) -> Any:
+    """The numbers of /metrics, as one row."""
+    return queue.rows("measure", silence=SILENCE)[0]

@@ -1,0 +1,158 @@
+"""One thing that stands in a task's way, as a sentence with the commands that help. Called by ``explain``, which finds out what stands in the way.
+
+A sentence begins with ``subject``: "It", or "It waits for papers@2/index, which". The rows are those of the block ``show_tasks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from arkqueue.queue.door import Queue
+from arkqueue.states import State
+from arkqueue.views.installation import task_managers
+from arkqueue.views.naming import task_name
+from arkqueue.views.tasks import how_it_ended
+
+
+class Why(StrEnum):
+    """What stands in the way."""
+
+    WAITS_FOR_RUNNING = "waits-for-running"
+    WAITS_FOR_REPORTS = "waits-for-tasks-of-its-run"
+    BLOCKED = "blocked"
+    STOPPING = "stopping"
+    GATE = "gate"
+    NO_TASK_MANAGER = "no-task-manager"
+    NO_SLOT = "no-slot"
+    ABOUT_TO_START = "about-to-start"
+    DEFERRED = "deferred"
+    HELD = "held"
+    RUNNING = "running"
+    SILENT = "silent"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+    SUPERSEDED = "superseded"
+    SKIPPED = "skipped"
+    STARVING = "starving"
+    FAULTS = "faults"
+    NOT_IN_LEDGER = "not-in-ledger"
+    ARCHIVE_STOPPED = "archive-stopped"
+    ARCHIVE_TROUBLE = "archive-trouble"
+    LEFT_OUT = "left-out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One reason in one sentence; ``tasks`` are the names of those it is about, ``commands`` what a person can type."""
+
+    kind: Why
+    text: str
+    tasks: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+
+
+def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
+    first = faults[0]
+    where = f"{first['path']}:{first['line']}:{first['column']}" if first["line"] else first["path"]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    text = (
+        f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first['message']}{more}."
+    )
+    return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}"])
+
+
+def ready(queue: Queue, row: Any, subject: str) -> Reason:
+    name = task_name(row)
+    managers = [m for m in task_managers(queue) if m.stopped_at is None]
+    alive = [m for m in managers if m.alive]
+    if not alive:
+        silent = f" ({len(managers)} were heard last{at(max(m.seen_at for m in managers))})" if managers else ""
+        text = f"{subject} is ready, but no task manager is running{silent}."
+        return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
+    ahead = queue.rows("ready_ahead", ticket=row.ticket)[0].n if row.ticket is not None else 0
+    slots, free = sum(m.slots for m in alive), sum(m.free for m in alive)
+    hosts = f"{len(alive)} task manager{'s' if len(alive) > 1 else ''} with {slots} slots, {free} free"
+    if free > ahead:
+        text = f"{subject} is ready and about to be claimed ({hosts})."
+        return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
+    text = f"{subject} is ready and waits for a slot: {ahead} tasks are ahead of it ({hosts})."
+    return Reason(kind=Why.NO_SLOT, text=text, tasks=[name], commands=["arkqueue worker"])
+
+
+def running(row: Any, subject: str) -> Reason:
+    name = task_name(row)
+    text = f"{subject} {doing(row)}"
+    if row.lapsed:
+        text += f"; its task manager is silent, its lease ended{at(row.lease_until)}."
+        commands = [f"arkqueue cancel {name} --assume-gone"]
+        return Reason(kind=Why.SILENT, text=text, tasks=[name], commands=commands)
+    if row.stop:
+        text += ", and is being stopped."
+        commands = [f"arkqueue cancel {name} --assume-gone"]
+        return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=commands)
+    return Reason(kind=Why.RUNNING, text=text + ".", tasks=[name], commands=[f"arkqueue logs {name} -f"])
+
+
+def stopping(other: Any, name: str) -> Reason:
+    text = f"It supersedes {name} and waits until that is gone: {name} {doing(other)}"
+    text += f"; its task manager is silent, its lease ended{at(other.lease_until)}." if other.lapsed else "."
+    return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=[f"arkqueue cancel {name} --assume-gone"])
+
+
+def deferred(row: Any, subject: str) -> Reason:
+    asked = row.exit_code == 75 and row.end == "exited"
+    why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
+    text = f"{subject} is deferred until{at(row.due_at)}: {why}."
+    return Reason(kind=Why.DEFERRED, text=text, tasks=[task_name(row)], commands=[f"arkqueue logs {task_name(row)}"])
+
+
+def held(row: Any, subject: str) -> Reason:
+    name = task_name(row)
+    text, commands = f"{subject} is held until a person releases it.", [f"arkqueue release {name}"]
+    return Reason(kind=Why.HELD, text=text, tasks=[name], commands=commands)
+
+
+def doing(row: Any) -> str:
+    if row.state != State.RUNNING:
+        return f"is {row.state}"
+    host = row.hostname or row.host
+    lease = f"its lease is good until{at(row.lease_until)}"
+    return f"is running{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {host}; {lease})"
+
+
+def fate(row: Any) -> str:
+    when = at(row.settled_at)
+    match row.state:
+        case State.FAILED:
+            return f"failed{when} ({how_it_ended(row)})"
+        case State.REJECTED:
+            return f"rejected its input{when} (exit code 65; never retried)"
+    return f"was {row.state}{when}"
+
+
+def remedies(row: Any, *, inside: bool = False) -> list[str]:
+    """What helps those that a failed task holds up; ``inside`` its run they were skipped, and come back only as if it had completed."""
+    name = task_name(row)
+    skip = [] if row.waived and not inside else [f"arkqueue skip {name}{' --as-completed' if inside else ''}"]
+    match row.state:
+        case State.FAILED:
+            return [f"arkqueue retry {name}", *skip]
+        case State.REJECTED:
+            return skip
+        case State.CANCELED | State.SKIPPED if row.superseded_by is None:
+            return [f"arkqueue retry {name}"]
+    return []
+
+
+def at(time: datetime | None) -> str:
+    return f" at {time:%Y-%m-%d %H:%M:%S %Z}" if time else ""
+
+
+def since(time: datetime | None) -> str:
+    return f" since {time:%Y-%m-%d %H:%M:%S %Z}" if time else ""

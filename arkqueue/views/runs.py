@@ -1,0 +1,217 @@
+"""Runs as people see them; a run's state is computed here and stored nowhere (design 4).
+
+A list is read in two steps: the ids of the page, then those runs with their tasks counted, so that its cost does not grow with history. A filter by state
+works on pages too: runs are computed newest first until the page is full, or until enough have been looked at; then the cursor says where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
+from arkqueue.queue.door import Queue
+from arkqueue.states import SETTLED, State
+from arkqueue.views.graph import EdgeView, graph
+from arkqueue.views.naming import run_name
+from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of
+
+MOST_LOOKED_AT = 2000
+"""Runs whose state is computed for one page of a list that is filtered by state."""
+
+
+class RunState(StrEnum):
+    DELETED = "deleted"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    HELD = "held"
+    PENDING = "pending"
+    PROCESSING = "processing"
+    REPORTING = "reporting"
+    COMPLETED = "completed"
+
+
+OPEN = frozenset({RunState.HELD, RunState.PENDING, RunState.PROCESSING, RunState.REPORTING})
+"""States that only a run with unsettled tasks can have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many tasks of a run are in which state; COMMIT, REPORT and gates of ``PREV:*`` left aside. ``superseded`` are among the canceled."""
+
+    tasks: int
+    running: int
+    completed: int
+    failed: int
+    rejected: int
+    canceled: int
+    skipped: int
+    superseded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away."""
+
+    id: int
+    full_name: str
+    archive: str
+    branch: str
+    rev: int
+    revision: str
+    run: int
+    trigger: Trigger
+    by: str
+    state: RunState
+    counts: Counts
+    report: State | None
+    faults: list[Fault]
+    author: str
+    date: datetime
+    message: str
+    origin: str | None
+    generation: int
+    baseline: bool
+    dropped: bool
+    created_at: datetime
+    settled_at: datetime | None
+    canceled_by: str | None
+    deleted_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWithTasks(RunView):
+    tasks: list[TaskView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetail(RunWithTasks):
+    """A run with its tasks, the edges that its graph shows, and what people did to it and its tasks."""
+
+    edges: list[EdgeView]
+    deeds: list[DeedView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """A page of runs, newest first. ``next``: the cursor of the following page, None at the end; a page may be short and yet have a next one."""
+
+    runs: list[RunWithTasks | RunView]
+    next: int | None
+
+
+def runs(
+    queue: Queue,
+    *,
+    archives: Sequence[ArchiveId] | None = None,
+    branch: BranchId | None = None,
+    rev: int | None = None,
+    states: Sequence[RunState] = (),
+    trigger: Trigger | None = None,
+    since: datetime | None = None,
+    before: int | None = None,
+    limit: int = 50,
+    tasks: bool = False,
+) -> RunPage:
+    """A page of runs, newest first. ``before``: the cursor of the page before; ``tasks``: with their tasks."""
+    block = "page_of_runs" if archives is None else "page_of_runs_of_archives"
+    if states and OPEN.issuperset(states):
+        block = "page_of_open_runs"
+    filters: dict[str, Any] = {"branch": branch, "number": rev, "trigger": trigger and str(trigger), "since": since}
+    if block != "page_of_runs":
+        filters["archives"] = None if archives is None else list(archives)
+    found: list[RunView] = []
+    looked_at = 0
+    while True:
+        size = limit + 1 if not states else max(2 * limit, 100)
+        ids = [row.id for row in queue.rows(block, before=before, limit=size, **filters)]
+        for view in _views(queue, ids):
+            if len(found) == limit:
+                return _page(queue, found, before, tasks)
+            before = view.id
+            if not states or view.state in states:
+                found.append(view)
+        looked_at += len(ids)
+        if len(ids) < size:
+            return _page(queue, found, None, tasks)
+        if looked_at >= MOST_LOOKED_AT:
+            return _page(queue, found, before, tasks)
+
+
+def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
+    return RunPage(runs=list(_with_tasks(queue, found) if tasks else found), next=following)
+
+
+def _with_tasks(queue: Queue, found: Sequence[RunView]) -> Iterator[RunWithTasks]:
+    tasks = tasks_of(queue, [RunId(view.id) for view in found])
+    for view in found:
+        yield RunWithTasks(**_fields(view), tasks=tasks.get(RunId(view.id), []))
+
+
+def run(queue: Queue, run: RunId) -> RunDetail:
+    """One run with its tasks and edges."""
+    found = _views(queue, [run])
+    if not found:
+        raise NotFound(f"run {run}", "there is none")
+    return RunDetail(
+        **_fields(found[0]),
+        tasks=tasks_of(queue, [run]).get(run, []),
+        edges=graph(queue, [run]).edges,
+        deeds=deeds(queue, runs=[run]),
+    )
+
+
+def run_state(row: Any) -> RunState:
+    """The state of a run from its counted tasks; the first that applies wins (design 4)."""
+    if row.deleted_at is not None:
+        return RunState.DELETED
+    if row.faults or (not row.unsettled and row.bad):
+        return RunState.FAILED
+    if row.canceled_at is not None:
+        return RunState.CANCELED
+    if row.held:
+        return RunState.HELD
+    if row.unsettled:
+        return RunState.PROCESSING if row.begun else RunState.PENDING
+    return RunState.COMPLETED if row.report_state in (None, *SETTLED) else RunState.REPORTING
+
+
+def _fields(view: RunView) -> dict[str, Any]:
+    return {name: getattr(view, name) for name in RunView.__dataclass_fields__}
+
+
+def _views(queue: Queue, ids: Sequence[int]) -> list[RunView]:
+    return [_view(row) for row in queue.rows("show_runs", runs=list(ids))] if ids else []
+
+
+def _view(row: Any) -> RunView:
+    return RunView(
+        id=row.id,
+        full_name=run_name(row),
+        archive=row.archive,
+        branch=row.branch,
+        rev=row.number,
+        revision=row.revision,
+        run=row.run,
+        trigger=Trigger(row.trigger),
+        by=row.by,
+        state=run_state(row),
+        counts=Counts(**{name: getattr(row, name) for name in Counts.__dataclass_fields__}),
+        report=row.report_state and State(row.report_state),
+        faults=[Fault(**fault) for fault in row.faults],
+        author=row.author,
+        date=row.date,
+        message=row.message,
+        origin=row.origin,
+        generation=row.generation,
+        baseline=row.baseline,
+        dropped=row.dropped_at is not None,
+        created_at=row.created_at,
+        settled_at=None if row.unsettled else row.settled_at,
+        canceled_by=row.canceled_by,
+        deleted_by=row.deleted_by,
+    )

@@ -1,0 +1,234 @@
+"""Tasks and attempts as people see them: what became of each, by whom, and because of what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from arkqueue.errors import NotFound
+from arkqueue.model import AttemptId, RunId, TaskId
+from arkqueue.plan import EVERYTHING
+from arkqueue.queue.door import Queue
+from arkqueue.states import State
+from arkqueue.views.naming import task_name, task_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One execution of a task. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote."""
+
+    id: int
+    task: int
+    number: int
+    process: str
+    host: str
+    hostname: str | None
+    lease_until: datetime
+    claimed_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    exit_code: int | None
+    end: str | None
+    message: str
+    outputs: dict[str, Any] | None
+    base: str | None
+    log_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """One task. ``why``: a few words on how it came to its state, where the state does not say it all.
+
+    ``root``: the task because of which it was skipped; ``superseded_by``: the one that canceled it; ``by``: who canceled, skipped, waived or asked to stop it.
+    ``stop``: what its running attempt was asked for. ``started_at``, ``ended_at``, ``exit_code`` and ``host`` are its newest attempt's.
+    """
+
+    id: int
+    run_id: int
+    full_name: str
+    archive: str
+    branch: str
+    rev: int
+    revision: str
+    run: int
+    name: str
+    item: str
+    state: State
+    why: str
+    gate: bool
+    exclusive: bool
+    waived: bool
+    stop: str | None
+    by: str | None
+    root: str | None
+    superseded_by: str | None
+    attempts: int
+    attempt: int | None
+    host: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    exit_code: int | None
+    message: str
+    due_at: datetime | None
+    ready_at: datetime | None
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeedView:
+    """What a person did."""
+
+    at: datetime
+    by: str
+    verb: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDetail(TaskView):
+    """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it."""
+
+    definition: dict[str, Any] | None
+    history: list[AttemptView]
+    deeds: list[DeedView]
+
+
+def tasks_of(queue: Queue, runs: Sequence[RunId]) -> dict[RunId, list[TaskView]]:
+    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
+    rows = [row for row in _rows(queue, runs, []) if not is_implicit(row)]
+    found: dict[RunId, list[TaskView]] = defaultdict(list)
+    for row, view in zip(rows, _views(queue, rows), strict=True):
+        found[row.run_id].append(view)
+    return found
+
+
+def task(queue: Queue, task: TaskId) -> TaskDetail:
+    """One task with all that is known of it."""
+    rows = _rows(queue, [], [task])
+    if not rows:
+        raise NotFound(f"task {task}", "there is none")
+    (view,) = _views(queue, rows)
+    definition = queue.rows("show_definition", definition=rows[0].definition_id)
+    return TaskDetail(
+        **asdict(view),
+        definition=definition[0].body if definition else None,
+        history=attempts(queue, task),
+        deeds=deeds(queue, tasks=[task]),
+    )
+
+
+def attempts(queue: Queue, task: TaskId) -> list[AttemptView]:
+    """The attempts of a task, the first first."""
+    return [_attempt(row) for row in queue.rows("show_attempts", tasks=[task], attempts=[])]
+
+
+def attempt(queue: Queue, attempt: AttemptId) -> AttemptView:
+    """One attempt."""
+    found = queue.rows("show_attempts", tasks=[], attempts=[attempt])
+    if not found:
+        raise NotFound(f"attempt {attempt}", "there is none")
+    return _attempt(found[0])
+
+
+def deeds(queue: Queue, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
+    """What people did to tasks, or to runs and their tasks."""
+    rows = queue.rows("show_deeds", tasks=list(tasks), runs=list(runs))
+    return [DeedView(at=row.at, by=row.by, verb=row.verb, note=row.note) for row in rows]
+
+
+def is_implicit(row: Any) -> bool:
+    """Whether a task is shown only where it does something: a REPORT without a command, a gate of ``PREV:*``."""
+    return bool(row.name.startswith(EVERYTHING) or (row.name == "REPORT" and row.definition_id is None))
+
+
+def _rows(queue: Queue, runs: Sequence[RunId], tasks: Sequence[TaskId]) -> list[Any]:
+    return queue.rows("show_tasks", runs=list(runs), tasks=list(tasks))
+
+
+def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
+    names = task_names(queue, [id for row in rows for id in (row.root_id, row.superseded_by)])
+    return [_view(row, names) for row in rows]
+
+
+def _view(row: Any, names: dict[int, str]) -> TaskView:
+    root, superseded_by = names.get(row.root_id), names.get(row.superseded_by)
+    return TaskView(
+        id=row.id,
+        run_id=row.run_id,
+        full_name=task_name(row),
+        archive=row.archive,
+        branch=row.branch,
+        rev=row.number,
+        revision=row.revision,
+        run=row.run,
+        name=row.name,
+        item=row.item,
+        state=State(row.state),
+        why=_why(row, root, superseded_by),
+        gate=row.gate,
+        exclusive=row.exclusive,
+        waived=row.waived,
+        stop=row.stop,
+        by=row.by,
+        root=root,
+        superseded_by=superseded_by,
+        attempts=row.attempts,
+        attempt=row.attempt_id,
+        host=row.hostname or row.host,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        exit_code=row.exit_code,
+        message=row.message or "",
+        due_at=row.due_at,
+        ready_at=row.ready_at,
+        settled_at=row.settled_at,
+    )
+
+
+def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
+    by = f" by {row.by}" if row.by else ""
+    match row.state:
+        case State.SKIPPED:
+            return f"because of {root}" if root else f"skipped{by}"
+        case State.CANCELED:
+            return f"superseded by {superseded_by}" if superseded_by else f"canceled{by}"
+        case State.FAILED | State.REJECTED:
+            return how_it_ended(row) + (f", waived{by}" if row.waived else "")
+        case State.DEFERRED:
+            return how_it_ended(row)
+        case State.RUNNING if row.stop:
+            return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
+        case State.WAITING if row.fired and row.unmet:
+            return "stopping what it cancels"
+    return ""
+
+
+def how_it_ended(row: Any) -> str:
+    """A few words on the end of an attempt; the row has end, exit_code and message."""
+    words = {"exited": f"exit code {row.exit_code}", "timed-out": "timed out", "not-started": "could not be started"}
+    said = words.get(row.end or "", row.end or "")
+    return f"{said}: {row.message}" if row.message else said
+
+
+def _attempt(row: Any) -> AttemptView:
+    return AttemptView(
+        id=row.id,
+        task=row.task_id,
+        number=row.number,
+        process=row.process,
+        host=row.host,
+        hostname=row.hostname,
+        lease_until=row.lease_until,
+        claimed_at=row.claimed_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        exit_code=row.exit_code,
+        end=row.end,
+        message=row.message,
+        outputs=row.outputs,
+        base=row.base,
+        log_bytes=row.log_bytes,
+    )

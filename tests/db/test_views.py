@@ -1,0 +1,434 @@
+"""What people read: archives, runs and their computed states, tasks, graphs, and names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from arkqueue.errors import Invalid, NotFound
+from arkqueue.model import ArchiveId, End, RunId, Trigger
+from arkqueue.queue import Queue, actions, archives, claim
+from arkqueue.states import State
+from arkqueue.views import find, installation
+from arkqueue.views import runs as run_views
+from arkqueue.views import tasks as task_views
+from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.archives import archives as show_archives
+from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
+from arkqueue.views.runs import RunState
+from tests.builders import AnArchive, a_workflow, an_archive, faulty
+from tests.db.test_example import example
+
+CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
+
+
+def short(name: str) -> str:
+    return name.replace("papers@", "")
+
+
+def arrows(shown: GraphView | list[EdgeView]) -> set[str]:
+    marks = {"depends": "<--", "settled": "<~~", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
+    edges = shown.edges if isinstance(shown, GraphView) else shown
+    return {f"{short(e.source_name)} {marks[e.kind]} {short(e.target_name)}" for e in edges}
+
+
+def state(archive: AnArchive, number: int, run: int = 1) -> RunState:
+    return run_views.run(archive.queue, RunId(archive.run_id(number, run))).state
+
+
+def names(page: run_views.RunPage) -> list[str]:
+    return [view.full_name for view in page.runs]
+
+
+# Graphs
+
+
+THE_EIGHT = {
+    "1/COMMIT <-- 2/COMMIT",
+    "2/COMMIT <-- 2/indexing",
+    "2/indexing <-- 2/build-PDF",
+    "2/COMMIT <-- 3/COMMIT",
+    "3/COMMIT <-- 3/indexing",
+    "2/indexing <-- 3/indexing",
+    "2/build-PDF <!= 3/build-PDF",
+    "3/indexing <-- 3/build-PDF",
+}
+
+
+def test_graph_of_the_example_has_exactly_the_eight_edges_of_the_document(queue: Queue) -> None:
+    archive = example(queue)
+    shown = graph(queue, [RunId(archive.run_id(2)), RunId(archive.run_id(3))])
+    assert arrows(shown) == THE_EIGHT
+    assert len(shown.edges) == 8
+    assert [short(n.full_name) for n in shown.nodes if n.outside] == ["1/COMMIT"]
+    assert arrows(graph_between(queue, find.find_branch(queue, ArchiveId(archive.id), None, "papers"), 2, 3)) == THE_EIGHT
+
+
+def test_graph_keeps_its_eight_edges_while_and_after_the_older_task_is_stopped(queue: Queue) -> None:
+    archive = example(queue)
+    archive.run("indexing@2")
+    archive.claim("build-PDF@2")
+    archive.run("indexing@3")
+    both = [RunId(archive.run_id(2)), RunId(archive.run_id(3))]
+    shown = graph(queue, both)
+    assert arrows(shown) == THE_EIGHT
+    assert [e.kind for e in shown.edges if e.active] == ["cancels"]
+    archive.end("build-PDF@2", None, End.STOPPED)
+    archive.run("build-PDF@3")
+    shown = graph(queue, both)
+    assert arrows(shown) == THE_EIGHT
+    assert not any(e.active for e in shown.edges)
+
+
+def test_victim_of_an_earlier_revision_is_shown_while_it_is_stopped(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"pdf": "cancels: [PREV]"})
+    archive.claim("pdf@2")
+    archive.commit({"other": ""})
+    archive.commit({"pdf": "cancels: [PREV]"})
+    archive.commit({"pdf": "cancels: [PREV]"})
+    shown = arrows(graph(queue, [RunId(archive.run_id(5))]))
+    assert {"4/pdf <!= 5/pdf", "2/pdf <.. 5/pdf"} <= shown
+    archive.end("pdf@2", None, End.STOPPED)
+    assert "2/pdf <.. 5/pdf" not in arrows(graph(queue, [RunId(archive.run_id(5))]))
+
+
+def test_everything_before_is_one_node_and_leaves_the_edge_to_commit(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.commit({"z": 'depends: ["PREV:*"]', "y": "depends: [{task: z, when: settled}]"})
+    assert arrows(graph(queue, [RunId(archive.run_id(3))])) == {
+        "2/COMMIT <-- 3/COMMIT",
+        "3/COMMIT <-- 3/z",
+        "3/PREV:* <-- 3/z",
+        "2/COMMIT <-- 3/PREV:*",
+        "2/a <-- 3/PREV:*",
+        "2/b <-- 3/PREV:*",
+        "3/z <~~ 3/y",
+    }
+
+
+def test_exclusive_tasks_close_the_gate_visibly(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "exclusive: true", "b": "exclusive: true"})
+    archive.commit({"c": ""})
+    shown = arrows(graph(queue, [RunId(archive.run_id(2)), RunId(archive.run_id(3))]))
+    assert shown == {
+        "1/COMMIT <-- 2/COMMIT",
+        "2/COMMIT <-- 2/a",
+        "2/a <== 2/b",
+        "2/COMMIT <-- 3/COMMIT",
+        "2/a <== 3/COMMIT",
+        "2/b <== 3/COMMIT",
+        "3/COMMIT <-- 3/c",
+    }
+
+
+# Runs
+
+
+def test_state_of_a_run_follows_its_tasks(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(CHAIN)
+    assert state(archive, 1) is RunState.COMPLETED
+    assert state(archive, 2) is RunState.PENDING
+    archive.claim("a@2")
+    assert state(archive, 2) is RunState.PROCESSING
+    archive.run("a@2")
+    assert state(archive, 2) is RunState.PROCESSING
+    archive.fail("b@2")
+    view = run_views.run(queue, RunId(archive.run_id(2)))
+    assert view.state is RunState.FAILED
+    assert (view.counts.completed, view.counts.failed, view.counts.skipped) == (1, 1, 1)
+    assert view.settled_at is not None
+    archive.skip("b@2")
+    assert state(archive, 2) is RunState.COMPLETED
+
+
+def test_failure_is_no_failed_run_before_all_is_settled(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2")
+    assert state(archive, 2) is RunState.PROCESSING
+    archive.run("b@2")
+    assert state(archive, 2) is RunState.FAILED
+
+
+def test_rejected_tasks_fail_their_run(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.end("a@2", 65)
+    assert state(archive, 2) is RunState.FAILED
+
+
+def test_faults_fail_a_run_and_are_told(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(faulty())
+    view = run_views.run(queue, RunId(archive.run_id(2)))
+    assert view.state is RunState.FAILED
+    assert view.faults == list(faulty().faults)
+
+
+def test_canceled_run_is_canceled_and_deleted_run_is_deleted(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(CHAIN)
+    actions.cancel_run(queue, RunId(archive.run_id(2)), "ann")
+    view = run_views.run(queue, RunId(archive.run_id(2)))
+    assert (view.state, view.canceled_by) == (RunState.CANCELED, "ann")
+    actions.delete_run(queue, RunId(archive.run_id(2)), "bob")
+    view = run_views.run(queue, RunId(archive.run_id(2)))
+    assert (view.state, view.deleted_by) == (RunState.DELETED, "bob")
+    assert [task.name for task in view.tasks] == ["COMMIT", "a", "b", "c"]
+    assert [(deed.by, deed.verb) for deed in view.deeds] == [("ann", "cancel"), ("bob", "delete")]
+
+
+def test_run_counts_what_was_superseded(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"pdf": "cancels: [PREV]"})
+    archive.commit({"pdf": "cancels: [PREV]"})
+    view = run_views.run(queue, RunId(archive.run_id(2)))
+    assert (view.state, view.counts.canceled, view.counts.superseded) == (RunState.COMPLETED, 1, 1)
+    assert view.tasks[1].why == "superseded by papers@3/pdf"
+
+
+def test_list_of_runs_has_pages_newest_first(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(6):
+        archive.commit({"a": ""})
+    first = run_views.runs(queue, limit=3)
+    assert names(first) == ["papers@7", "papers@6", "papers@5"]
+    second = run_views.runs(queue, limit=3, before=first.next)
+    assert names(second) == ["papers@4", "papers@3", "papers@2"]
+    last = run_views.runs(queue, limit=3, before=second.next)
+    assert (names(last), last.next) == (["papers@1"], None)
+
+
+def test_list_of_runs_is_filtered(queue: Queue) -> None:
+    papers, books = an_archive(queue), an_archive(queue, "books", branches=("main", "topic"))
+    papers.commit({"a": ""})
+    books.commit({"a": ""}, branch="main")
+    books.commit({"a": ""}, branch="topic")
+    papers.trigger(2)
+    of_books = [ArchiveId(books.id)]
+    assert names(run_views.runs(queue, archives=of_books)) == ["books:topic@2", "books@2", "books:topic@1", "books@1"]
+    assert names(run_views.runs(queue, archives=[])) == []
+    topic = find.find_branch(queue, ArchiveId(books.id), "topic", "books")
+    assert names(run_views.runs(queue, archives=of_books, branch=topic)) == ["books:topic@2", "books:topic@1"]
+    assert names(run_views.runs(queue, trigger=Trigger.MANUAL)) == ["papers@2.2"]
+    assert names(run_views.runs(queue, archives=[ArchiveId(papers.id)], rev=2)) == ["papers@2.2", "papers@2.1"]
+    (row,) = papers.sql("select created_at from run where id = %s", papers.run_id(2, 2))
+    assert names(run_views.runs(queue, since=row["created_at"])) == ["papers@2.2"]
+
+
+def test_list_of_runs_by_state_looks_on_until_the_page_is_full(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    for _ in range(4):
+        archive.commit({})
+    archive.commit({"a": ""})
+    assert names(run_views.runs(queue, states=[RunState.FAILED], limit=1)) == ["papers@2"]
+    assert names(run_views.runs(queue, states=[RunState.PENDING])) == ["papers@7"]
+    done = run_views.runs(queue, states=[RunState.COMPLETED], limit=2)
+    assert names(done) == ["papers@6", "papers@5"]
+    assert names(run_views.runs(queue, states=[RunState.COMPLETED], limit=2, before=done.next)) == ["papers@4", "papers@3"]
+
+
+def test_list_by_state_stops_looking_and_says_where_to_go_on(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_views, "MOST_LOOKED_AT", 100)
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    for _ in range(120):
+        archive.commit({})
+    page = run_views.runs(queue, states=[RunState.FAILED], limit=10)
+    assert page.runs == []
+    assert page.next is not None
+    assert names(run_views.runs(queue, states=[RunState.FAILED], limit=10, before=page.next)) == ["papers@2"]
+
+
+def test_page_with_tasks_has_them_in_the_order_of_the_files(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(CHAIN)
+    (view, _) = run_views.runs(queue, tasks=True).runs
+    assert isinstance(view, run_views.RunWithTasks)
+    assert [(t.name, t.state) for t in view.tasks] == [
+        ("COMMIT", State.COMPLETED), ("a", State.READY), ("b", State.WAITING), ("c", State.WAITING)
+    ]  # fmt: skip
+
+
+def plan_of(queue: Queue, block: str, **parameters: Any) -> str:
+    from arkqueue.queue import SQL
+
+    with queue.database.transaction() as connection:
+        connection.execute("set local enable_seqscan = off")
+        rows = connection.execute(b"explain (format text) " + SQL[block], parameters).fetchall()
+    return "\n".join(row["QUERY PLAN"] for row in rows)
+
+
+def test_lists_are_read_along_indices(queue: Queue) -> None:
+    an_archive(queue)
+    page = {"branch": None, "number": None, "trigger": None, "since": None, "before": None, "limit": 50}
+    assert re.search(r"Index.* run_pkey", plan_of(queue, "page_of_runs", **page))
+    assert re.search(r"Index.* run_archive", plan_of(queue, "page_of_runs_of_archives", archives=[1], **page))
+    assert "Seq Scan on task" not in plan_of(queue, "page_of_open_runs", archives=None, **page)
+    for block, parameters in {
+        "show_runs": {"runs": [1]},
+        "show_tasks": {"runs": [1], "tasks": [2]},
+        "show_attempts": {"tasks": [1], "attempts": [2]},
+        "unmet_chain": {"task": 1, "limit": 10},
+        "task_before": {"branch": 1, "name": "a", "item": "", "number": 1, "run": 1},
+        "show_edges": {"runs": [1]},
+    }.items():
+        plan = plan_of(queue, block, **parameters)
+        assert not re.search(r"Seq Scan on (task|run|edge|attempt)\b(?!_)", plan), f"{block}\n{plan}"
+
+
+# Tasks
+
+
+def test_task_tells_its_root_its_attempts_and_what_people_did(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(CHAIN)
+    archive.fail("a@2")
+    assert task_views.task(queue, archive.task("c@2")).why == "because of papers@2/a"
+    archive.retry("a@2")
+    archive.end("a@2", 0, outputs={"pages": "12"})
+    view = task_views.task(queue, archive.task("a@2"))
+    assert [(a.number, a.end, a.exit_code, a.outputs) for a in view.history] == [
+        (1, "exited", 1, None), (2, "exited", 0, {"pages": "12"})
+    ]  # fmt: skip
+    assert [(d.by, d.verb) for d in view.deeds] == [("ann", "retry")]
+    assert view.definition is not None
+    assert view.definition["command"] == "true"
+    assert task_views.attempt(queue, claim_id(view)).number == 2
+
+
+def claim_id(view: task_views.TaskDetail) -> Any:
+    return view.attempt
+
+
+def test_unknown_ids_are_not_found(queue: Queue) -> None:
+    for look in (task_views.task, task_views.attempt, run_views.run):
+        with pytest.raises(NotFound):
+            look(queue, 999)  # type: ignore[operator]
+
+
+# Archives
+
+
+def test_archive_shows_its_head_its_notice_and_its_schedules(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(a_workflow("- {name: nightly, command: run, schedule: '0 3 * * *'}"))
+    archives.notify(queue, [ArchiveId(archive.id)], "12")
+    (view,) = show_archives(queue)
+    assert [(b.name, b.main, b.rev) for b in view.branches] == [("", True, 2)]
+    assert view.notice is not None
+    assert (view.notice.revision, view.notice.expected) == ("12", False)
+    assert [(s.cron, s.tasks) for s in view.schedules] == [("0 3 * * *", ["nightly"])]
+    assert (view.stopped, view.trouble, view.remedy) == (None, None, "")
+    assert view.settings.process
+
+
+def test_archive_in_trouble_names_the_remedy(queue: Queue) -> None:
+    archive = ArchiveId(an_archive(queue).id)
+    archives.read_failed(queue, archive, "the server does not answer", 5.0)
+    view = show_archive(queue, archive)
+    assert (view.trouble, view.remedy) == ("the server does not answer", "arkqueue sync papers")
+    archives.stop(queue, archive, "it went back in time")
+    view = show_archive(queue, archive)
+    assert (view.stopped, view.remedy) == ("it went back in time", "arkqueue archive rewind papers REV")
+
+
+def test_removed_archive_is_not_listed_and_stays_readable(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archives.remove(queue, ArchiveId(archive.id), "ann")
+    assert show_archives(queue) == []
+    assert show_archive(queue, find.find_archive(queue, "papers")).removed_at is not None
+    assert find.find_run(queue, "papers@1") == archive.run_id(1)
+
+
+# Names
+
+
+def test_names_find_the_newest_run_that_has_the_task(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.trigger(2, "a")
+    assert find.find_task(queue, "papers@2/a") == archive.task("a@2.2")
+    assert find.find_task(queue, "papers@2.1/a") == archive.task("a@2.1")
+    assert find.find_task(queue, "papers@2/b") == archive.task("b@2.1")
+    assert find.find_run(queue, "papers@2") == archive.run_id(2, 2)
+    assert find.find_run(queue, "papers@2.1") == archive.run_id(2, 1)
+
+
+def test_every_name_that_is_shown_leads_back(queue: Queue) -> None:
+    archive = an_archive(queue, "books", branches=("main", "a/b"))
+    for branch in ("main", "a/b"):
+        archive.commit(CHAIN, branch=branch)
+        archive.trigger(2, "a", branch=branch)
+    for view in run_views.runs(queue, tasks=True).runs:
+        assert isinstance(view, run_views.RunWithTasks)
+        assert find.find_run(queue, view.full_name) == view.id
+        for task in view.tasks:
+            assert find.find_task(queue, task.full_name) == task.id
+
+
+def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
+    archive = an_archive(queue, "books", branches=("main", "topic"))
+    branches = {name: branch.id for name, branch in archive.branches.items()}
+    for branch, number, name in (("main", 1, "abcd1111"), ("topic", 1, "abcd2222"), ("topic", 2, "beef0000")):
+        if number == 2:
+            archive.commit({}, branch=branch)
+        archive.sql("update revision set name = %s where branch_id = %s and number = %s", name, branches[branch], number)
+    assert find.find_run(queue, "books@gabcd") == archive.run_id(1, branch="main")
+    assert find.find_run(queue, "books@gBEEF") == archive.run_id(2, branch="topic")
+    assert find.find_run(queue, "books:topic@gabcd") == archive.run_id(1, branch="topic")
+    archive.sql("update revision set name = 'beef0001' where branch_id = %s and number = 1", branches["topic"])
+    with pytest.raises(Invalid, match="several"):
+        find.find_run(queue, "books@gbeef")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("paper@2", "Did you mean papers"),
+        ("papers@9", "the newest is 2"),
+        ("papers@0", "The nearest: 1"),
+        ("papers@2/indx", "Did you mean index"),
+        ("papers@2.7", "The newest is 1"),
+        ("papers:main@2", "has no branch 'main'"),
+        ("papers@gabcdef", "is not in the ledger"),
+        ("papers@99999999999999999999", "so many revisions"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(queue: Queue, name: str, message: str) -> None:
+    archive = an_archive(queue)
+    archive.commit({"index": ""})
+    with pytest.raises(NotFound, match=message):
+        (find.find_task if "/" in name else find.find_run)(queue, name)
+
+
+def test_run_is_no_task(queue: Queue) -> None:
+    an_archive(queue)
+    with pytest.raises(Invalid, match="papers@1/TASK"):
+        find.find_task(queue, "papers@1")
+
+
+# The installation
+
+
+def test_task_managers_are_shown_with_their_slots(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    claim.register(queue, "manager-2", "host-2", "other", 2)
+    claim.leave(queue, "manager-2")
+    archive.claim("a@2")
+    first, second = installation.task_managers(queue)
+    assert (first.hostname, first.alive, first.running, first.free) == ("machine", True, 1, 3)
+    assert (second.hostname, second.alive, second.free) == ("other", False, 0)
+    numbers = installation.measure(queue)
+    assert (numbers.tasks, numbers.attempts_live, numbers.task_managers, numbers.slots) == ({"running": 1, "waiting": 1}, 1, 1, 4)
