@@ -1,0 +1,138 @@
+"""Task managers on a real database, and the tests' ways to wait for what their tasks do."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from arkqueue import logs
+from arkqueue.config import Configuration
+from arkqueue.db import Database, Wakeups
+from arkqueue.model import AttemptId, Stream
+from arkqueue.queue import Queue
+from arkqueue.task_manager import TaskManager
+from tests.builders import AnArchive, an_archive
+
+T = TypeVar("T")
+PATIENCE = 60.0
+"""Seconds after which what is waited for will never come. No test depends on it."""
+
+Managers = Callable[..., TaskManager]
+
+
+@pytest.fixture
+def queue(database: Database) -> Iterator[Queue]:
+    wakeups = Wakeups(database)
+    yield Queue(database, wakeups)
+    wakeups.close()
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    return an_archive(queue)
+
+
+@pytest.fixture
+def home_folder(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def managers(queue: Queue, home_folder: Path) -> Iterator[Managers]:
+    """Starts task managers; what still runs at the end is stopped."""
+    started: list[TaskManager] = []
+
+    def start(**settings: Any) -> TaskManager:
+        settings = {"home": home_folder, "slots": 4, "poll": "100ms", **settings}
+        manager = TaskManager(settings.pop("queue", queue), Configuration.load({}, **settings))
+        manager.start()
+        started.append(manager)
+        return manager
+
+    yield start
+    for manager in started:
+        manager.stop()
+
+
+def eventually(check: Callable[[], T]) -> T:
+    """Wait until ``check`` answers with something true."""
+    until = time.monotonic() + PATIENCE
+    while not (found := check()):
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.005)
+    return found
+
+
+def settled(archive: AnArchive, key: str, state: str) -> None:
+    """Wait until a task has a state."""
+    eventually(lambda: archive.state(key) == state)
+
+
+def attempts(archive: AnArchive, key: str) -> list[dict[str, Any]]:
+    return archive.sql("select * from attempt where task_id = %s order by number", archive.task(key))
+
+
+def ended(archive: AnArchive, key: str, count: int = 1) -> dict[str, Any]:
+    """Wait until a task has that many attempts which have ended; the last of them."""
+    return eventually(lambda: [a for a in attempts(archive, key) if a["ended_at"]][count - 1 : count])[0]
+
+
+def log_of(archive: AnArchive, key: str, *streams: Stream) -> str:
+    """What the newest attempt's log holds, of some streams or of all."""
+    attempt = AttemptId(attempts(archive, key)[-1]["id"])
+    chunks = logs.read(archive.queue, attempt, limit=1 << 30).chunks
+    return b"".join(c.data for c in chunks if c.stream in (streams or Stream)).decode()
+
+
+class Bells:
+    """A FIFO between a task and its test; neither waits for the other to open it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self._end = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._rest = b""
+
+    def hear(self) -> str:
+        """The next line that a task writes."""
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        while b"\n" not in self._rest:
+            assert poll.poll(PATIENCE * 1000), "the task never rang"
+            self._rest += os.read(self._end, 4096)
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode()
+
+    def ring(self, line: str = "") -> None:
+        """A line for a task that reads one."""
+        os.write(self._end, line.encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._end)
+
+
+@pytest.fixture
+def bells(tmp_path: Path) -> Iterator[Callable[[str], Bells]]:
+    made: list[Bells] = []
+
+    def make(name: str) -> Bells:
+        made.append(Bells(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
