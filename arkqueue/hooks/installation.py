@@ -55,13 +55,16 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """A repository of this host: its own ``folder``, where its ``hooks`` are, how notices name it, and what only committers can write to."""
+    """A repository of this host: its own ``folder``, where its ``hooks`` are, how notices name it, and what only committers can write to.
+
+    ``local``: people commit in the repository itself, and not only by a push to it.
+    """
 
     kind: ArchiveKind
     folder: Path
     hooks: Path
     name: str
-    bare: bool
+    local: bool
     data: Path
 
     @property
@@ -70,7 +73,7 @@ class _Repository:
 
     @property
     def notifying(self) -> tuple[str, ...]:
-        return _NOTIFYING[self.kind][:1] if self.bare else _NOTIFYING[self.kind]
+        return _NOTIFYING[self.kind] if self.local else _NOTIFYING[self.kind][:1]
 
     @property
     def all_hooks(self) -> tuple[str, ...]:
@@ -104,29 +107,29 @@ def install(
     for name in names:
         _refuse_tangles(found.hooks, name)
 
-    notes = []
     if found.ours.is_symlink():
         raise Conflict(str(found.ours), "is a symlink", "Remove it: what is written there may not land elsewhere.")
-    found.ours.mkdir(exist_ok=True)
-    _give_to_owner(found.ours, found.folder, 0o755)
+
+    notes = _about_place(found)
     values = {
         "FOLDER": shlex.quote(str(found.ours)),
         "REPOSITORY": shlex.quote(str(found.folder)),
         "NOTICE": shlex.quote(json.dumps({"repository": found.name}, separators=(",", ":"))),
     }
+    if _CHECKING[found.kind] in names:
+        notes += _find_checker(found, checker, check_timeout, search, values)
+    _make_folder(found.ours, found.folder, 0o755)
     if client is None:
         notes.append(
             "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
         )
     else:
         notes += _install_client(found, client, url, token, search, values)
-    if _CHECKING[found.kind] in names:
-        notes += _install_checker(found, checker, check_timeout, search, values)
-
+    if "pre-commit" in names:
+        _make_folder(found.ours / "unchecked", found.data, stat.S_IMODE(found.data.stat().st_mode))
     found.hooks.mkdir(exist_ok=True)
     for name in names:
         notes += _put_hook(found, name, values)
-    notes += _about_place(found)
     return Installed(
         found.kind, tuple(found.hooks / name for name in names), client.name if client else None, tuple(notes)
     )
@@ -204,7 +207,8 @@ def _git(given: Path) -> _Repository:
                 f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
                 f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
             )
-    return _Repository(ArchiveKind.GIT, folder, hooks, str(name), repository.is_bare, folder / "objects")
+    local = not repository.is_bare or (folder / "worktrees").is_dir()
+    return _Repository(ArchiveKind.GIT, folder, hooks, str(name), local, folder / "objects")
 
 
 def _about_place(repository: _Repository) -> list[str]:
@@ -288,7 +292,7 @@ def _shell(search: str | None) -> str:
 # The checker's side of the installation
 
 
-def _install_checker(
+def _find_checker(
     repository: _Repository, checker: str, timeout: int, search: str | None, values: dict[str, str]
 ) -> list[str]:
     """Say in ``values`` how the checking hook starts the checker."""
@@ -306,9 +310,6 @@ def _install_checker(
             raise Invalid("svnlook", "is not here", "Install Subversion's tools: the checking hook asks svnlook.")
         svnlook = os.path.abspath(svnlook)
         values |= {"SVNLOOK": shlex.quote(svnlook), "PATH": shlex.quote(f"{os.path.dirname(svnlook)}:{os.defpath}")}
-        unchecked = repository.ours / "unchecked"
-        unchecked.mkdir(exist_ok=True)
-        _give_to_owner(unchecked, repository.data, stat.S_IMODE(repository.data.stat().st_mode))
     return [] if limit else ["there is no `timeout` program: a commit waits for its check without limit"]
 
 
@@ -359,9 +360,9 @@ def _is_ours(hook: Path) -> bool:
 
 def _rendered(template: str, values: Mapping[str, str]) -> str:
     """A script of ``hooks/``; every value is quoted for the shell already."""
-    here = Path(__file__).parent
+    package = Path(__file__).parents[1]
     # Inside the installed package, or beside it in a checkout.
-    folder = here / "_hooks" if (here / "_hooks").is_dir() else here.parent / "hooks"
+    folder = package / "_hooks" if (package / "_hooks").is_dir() else package.parent / "hooks"
     return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], (folder / template).read_text("utf-8"))
 
 
@@ -370,20 +371,29 @@ def _write(path: Path, text: str, like: Path, mode: int) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            _give_to_owner(descriptor, like, mode)
             file.write(os.fsencode(text))
-        _give_to_owner(Path(temporary), like, mode)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
 
 
-def _give_to_owner(path: Path, like: Path, mode: int) -> None:
+def _make_folder(path: Path, like: Path, mode: int) -> None:
+    path.mkdir(exist_ok=True)
+    descriptor = os.open(path, os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _give_to_owner(descriptor, like, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _give_to_owner(descriptor: int, like: Path, mode: int) -> None:
     """The owner and group of the repository, as far as this user may give things away."""
-    wanted, has = like.stat(), path.stat()
+    wanted, has = like.stat(), os.fstat(descriptor)
     try:
         if (wanted.st_uid, wanted.st_gid) != (has.st_uid, has.st_gid):
-            os.chown(path, wanted.st_uid if os.geteuid() == 0 else -1, wanted.st_gid)
+            os.chown(descriptor, wanted.st_uid if os.geteuid() == 0 else -1, wanted.st_gid)
     except PermissionError:
-        mode &= ~0o070  # the group is this user's own, and no matter of the repository's
-    path.chmod(mode)
+        mode &= 0o707  # the group is this user's own, and not the repository's
+    os.chmod(descriptor, mode)

@@ -1,0 +1,191 @@
+"""The checking hooks refuse real commits and pushes with faulty workflow files, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from arkqueue import hooks
+from tests.repositories import (  # fmt: skip
+    Content,
+    GitRepository,
+    Link,
+    SubversionRepository,
+    a_git_repository,
+    a_subversion_repository,
+)
+from tests.system.hooks.conftest import TOKEN, Checker
+
+GOOD = "- name: index\n- name: build\n  depends: [index]\n"
+FAULTY = "- name: index\n- name: build\n  depends: [indexng]\n"
+FAULT = "a.yaml:3:13: "
+
+
+@pytest.fixture
+def subversion(tmp_path: Path, nobody: str, checker: Checker) -> SubversionRepository:
+    repository = a_subversion_repository(tmp_path)
+    hooks.install(repository.path, server=nobody, token=TOKEN, check=True, checker=checker.path)
+    return repository
+
+
+@pytest.fixture
+def git(tmp_path: Path, nobody: str, checker: Checker) -> GitRepository:
+    repository = a_git_repository(tmp_path)
+    hooks.install(repository.path, server=nobody, token=TOKEN, check=True, checker=checker.path)
+    return repository
+
+
+def refused(repository: SubversionRepository, changes: Mapping[str, Content]) -> str:
+    """What a committer is told, whose commit must not have come about."""
+    head = repository.head
+    with pytest.raises(AssertionError) as error:
+        repository.commit(changes)
+    assert repository.head == head
+    return str(error.value)
+
+
+def push(git: GitRepository, *refs: str) -> tuple[bool, str]:
+    done = subprocess.run(
+        ["git", "-C", str(git.work), "push", "origin", *refs], capture_output=True, text=True, check=False
+    )
+    return done.returncode == 0, done.stderr
+
+
+# Subversion
+
+
+def test_faulty_commit_is_refused_with_its_faults(subversion: SubversionRepository) -> None:
+    said = refused(subversion, {"_workflows/a.yaml": FAULTY})
+    assert "arkqueue: refused, because there is a fault in the workflow files:" in said
+    assert f"_workflows/{FAULT}" in said
+    assert "'index'" in said
+    assert "`arkqueue check`" in said
+    subversion.commit({"_workflows/a.yaml": GOOD})
+    subversion.commit({"_workflows/b.yaml": "- name: later\n  depends: [index]\n"})
+    assert "b.yaml:2:13: " in refused(subversion, {"_workflows/a.yaml": None})
+    subversion.delete("_workflows")
+
+
+def test_every_fault_is_told_at_its_folder(subversion: SubversionRepository) -> None:
+    said = refused(
+        subversion, {"trunk/_workflows/a.yaml": FAULTY, "päpers/new/_workflows/b.json": "{", "_workflows/ok.yml": GOOD}
+    )
+    assert f"trunk/_workflows/{FAULT}" in said
+    assert "pers/new/_workflows/b.json:1:" in said
+    assert "ok.yml" not in said.partition("arkqueue: refused")[2]
+
+
+def test_checker_is_not_started_for_other_commits(subversion: SubversionRepository, checker: Checker) -> None:
+    subversion.commit({"trunk/a": "1", "trunk/my_workflows/a.yaml": FAULTY, "trunk/_workflows.txt": FAULTY})
+    assert checker.starts == 0
+    subversion.commit({"trunk/_workflows/a.yaml": GOOD})
+    assert checker.starts == 1
+    subversion.commit({"trunk/a": "2"})
+    assert checker.starts == 1
+
+
+def test_what_is_no_workflow_file_is_not_looked_at(subversion: SubversionRepository) -> None:
+    subversion.commit({"_workflows/note.txt": FAULTY, "_workflows/more/a.yaml": FAULTY, "_workflows/l.yaml": Link("x")})
+    subversion.move("_workflows/more", "_workflows/some")
+    assert "a.yaml" in refused(subversion, {"_workflows/a.yaml": "x" * (2**20 + 1)})
+
+
+def test_moved_folder_becomes_workflows_only_without_faults(subversion: SubversionRepository) -> None:
+    subversion.commit({"drafts/a.yaml": FAULTY})
+    with pytest.raises(AssertionError, match=FAULT):
+        subversion.move("drafts", "_workflows")
+
+
+@pytest.mark.parametrize("ailment", ["missing", "crashes", "hangs"])
+def test_commit_passes_with_a_warning_when_the_checker_cannot_run(
+    tmp_path: Path, nobody: str, checker: Checker, ailment: str
+) -> None:
+    subversion, git = a_subversion_repository(tmp_path), a_git_repository(tmp_path)
+    for path in (subversion.path, git.path):
+        hooks.install(path, server=nobody, token=TOKEN, check=True, checker=checker.path, check_timeout=1)
+    program = Path(checker.path)
+    if ailment == "missing":
+        program.unlink()
+    else:
+        program.write_text("#!/bin/sh\n" + ("exit 1\n" if ailment == "crashes" else "sleep 1000 & wait\n"))
+    (tmp_path / "a.yaml").write_text(FAULTY)
+    command = ["svnmucc", "-U", subversion.url, "-m", "", "mkdir", "_workflows"]
+    command += ["put", str(tmp_path / "a.yaml"), "_workflows/a.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert subversion.head == "1"
+    assert "arkqueue: warning: the workflow files of revision 1 were not checked" in done.stdout + done.stderr
+    done = subprocess.run(["svn", "mkdir", "-m", "", f"{subversion.url}/a"], capture_output=True, text=True, check=True)
+    assert "arkqueue" not in done.stdout + done.stderr
+    git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    passed, said = push(git, "main")
+    assert passed
+    assert "remote: arkqueue: warning: the checker could not run" in said
+
+
+# Git
+
+
+def test_faulty_push_is_refused_with_its_faults(git: GitRepository, checker: Checker) -> None:
+    git.commit({"a": "1"})
+    assert checker.starts == 0
+    git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    with git.served() as server:
+        for url in (str(git.path), server.url):
+            git.git("remote", "set-url", "origin", url)
+            passed, said = push(git, "main")
+            assert not passed
+            assert f"remote:   _workflows/{FAULT}" in said
+            assert "pre-receive hook declined" in said
+    assert "quarantine" not in said
+    git.git("remote", "set-url", "origin", str(git.path))
+    git.commit({"_workflows/a.yaml": GOOD}, push=False)
+    assert push(git, "main")[0], "the faulty commit between is mended by the head"
+
+
+def test_checker_is_not_started_for_other_pushes(git: GitRepository, checker: Checker) -> None:
+    git.commit({"_workflows/a.yaml": GOOD})
+    assert checker.starts == 1
+    git.commit({"src/_workflows/a.yaml": FAULTY, "b": "1"})
+    git.switch("topic")
+    git.commit({"b": "2"})
+    git.delete_branch("topic")
+    git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    git.git("tag", "faulty")
+    assert push(git, "faulty")[0]
+    assert checker.starts == 1
+
+
+def test_faults_of_several_branches_are_told_apart(git: GitRepository) -> None:
+    git.commit({"a": "1"})
+    git.switch("bad")
+    git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    git.switch("good", "main")
+    git.commit({"_workflows/a.yaml": GOOD}, push=False)
+    passed, said = push(git, "bad", "good")
+    assert not passed
+    assert f"bad:_workflows/{FAULT}" in said
+    assert "good:" not in said
+    assert push(git, "good")[0]
+
+
+def test_branch_without_workflows_can_be_pushed(git: GitRepository) -> None:
+    git.commit({"_workflows/a.yaml": GOOD})
+    git.delete("_workflows")
+    git.switch("topic")
+    git.commit({"b": "2"})
+
+
+def test_old_faults_do_not_refuse_a_push_that_leaves_them(tmp_path: Path, nobody: str, checker: Checker) -> None:
+    git = a_git_repository(tmp_path)
+    git.commit({"_workflows/a.yaml": FAULTY})
+    hooks.install(git.path, server=nobody, token=TOKEN, check=True, checker=checker.path)
+    git.commit({"a": "1"})
+    git.switch("topic")
+    git.commit({"a": "2"})
+    git.switch("mended", "main")
+    git.commit({"_workflows/a.yaml": GOOD}, push=False)
+    git.switch("also", "main")
+    assert push(git, "mended", "also")[0], "only what changed is looked at"
