@@ -38,7 +38,7 @@ def a_witness(path: Path, said: Path, ending: str = "") -> Path:
         f"#!{sys.executable} -S\n"
         "import os, sys\n"
         f"with open({str(said)!r}, 'a') as file:\n"
-        "    print(sys.argv[1:], sys.stdin.read(), sorted({*os.environ}} - {{'PWD', 'OLDPWD', 'SHLVL', '_'}), os.getcwd(), os.path.dirname(sys.argv[0]), file=file)\n"
+        "    print(sys.argv[1:], sys.stdin.read(), sorted({*os.environ} - {'PWD', 'OLDPWD', 'SHLVL', '_'}), os.getcwd(), os.path.dirname(sys.argv[0]), file=file)\n"
         f"{ending}\n",
     )
 
