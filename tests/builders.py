@@ -66,8 +66,7 @@ class AnArchive:
         """Append one revision; returns its number."""
         number = self.numbers[branch] + 1
         parsed = tasks if isinstance(tasks, Workflow) else a_workflow(tasks)
-        entry = planning.Entry(a_revision(number, author=author, branch=branch), parsed, tuple(changed))
-        self.append(branch, [entry], **options)
+        self.append(branch, [an_entry(number, parsed, changed, author=author, branch=branch)], **options)
         return number
 
     def append(self, branch: str, entries: Sequence[planning.Entry], **options: Any) -> None:
@@ -110,6 +109,14 @@ class AnArchive:
             self.running[claimed.task] = claimed
         return self.running[self.task(key)] if key else next(iter(self.running.values()))
 
+    def claim_some(self, slots: int) -> list[Claim]:
+        """Claim up to so many tasks, whichever the queue gives."""
+        return claim.claim(self.queue, PROCESS, HOST, slots)
+
+    def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> finish.Receipt:
+        """Report the end of an attempt."""
+        return finish.finish(self.queue, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
+
     def attempt(self, key: str) -> AttemptId:
         return self.claim(key).attempt
 
@@ -117,7 +124,7 @@ class AnArchive:
         """End the running attempt of a task, which is claimed first where it is ready."""
         attempt = self.attempt(key)
         del self.running[self.task(key)]
-        return finish.finish(self.queue, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
+        return self.record(attempt, end, code, **more)
 
     def run(self, *keys: str) -> None:
         """Claim and complete tasks."""
@@ -161,6 +168,12 @@ class AnArchive:
 
 def a_revision(number: int, *, author: str = "ann", branch: str = "") -> Revision:
     return Revision(f"{branch}{number}", number, author, datetime(2026, 1, 1, tzinfo=UTC), f"change {number}")
+
+
+def an_entry(
+    number: int, tasks: Workflow, changed: Sequence[str] = (), *, author: str = "ann", branch: str = ""
+) -> planning.Entry:
+    return planning.Entry(a_revision(number, author=author, branch=branch), tasks, tuple(changed))
 
 
 def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1) -> AnArchive:

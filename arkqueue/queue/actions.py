@@ -140,7 +140,7 @@ def delete_run(queue: Queue, run: RunId, by: str) -> None:
             raise Conflict(_run_name(row), "has not ended", f"arkqueue cancel {_run_name(row)}")
         graph.ids("delete_run", run=run, by=by)
         waived = graph.ids("waive_run", run=run)
-        graph.follow([*waived, *graph.ids("skipped_because_of", roots=waived)])
+        graph.follow(waived=[*waived, *graph.ids("skipped_because_of", roots=waived)])
 
     _on_run(queue, run, "delete", by, work)
 
@@ -153,7 +153,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, as_completed: bool) -> No
         for row in rows:
             reopened = _judge_again(graph, row.id)
             _reopen(graph, row, reopened, reopened)
-    graph.follow([*tasks, *graph.ids("skipped_because_of", roots=tasks)])
+    graph.follow(waived=[*tasks, *graph.ids("skipped_because_of", roots=tasks)])
 
 
 def _judge_again(graph: Graph, root: int) -> list[int]:

@@ -42,12 +42,17 @@ class Graph:
         """Run a named block and return how many rows it touched."""
         return self.conn.execute(SQL[block], parameters).rowcount
 
-    def follow(self, settled: Sequence[int] = (), entering: Sequence[int] = ()) -> None:
-        """Follow up: ``settled`` tasks have just got a final state, ``entering`` ones may have no unmet edge any more."""
+    def follow(self, settled: Sequence[int] = (), entering: Sequence[int] = (), waived: Sequence[int] = ()) -> None:
+        """Follow up what has just happened.
+
+        ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
+        """
+        if waived:
+            entering = [*entering, *self._release(waived)]
         while settled or entering:
             entering = list(entering)
             if settled:
-                entering += [row.id for row in self.rows("release", settled=settled) if row.enters]
+                entering += self._release(settled)
                 entering += [row.id for row in self.rows("tick_reports", settled=settled) if row.enters]
                 settled = self.ids("skip_dependents", settled=settled)
             if entering:
@@ -58,6 +63,9 @@ class Graph:
                     else:
                         self.made_ready = True
             entering = []
+
+    def _release(self, settled: Sequence[int]) -> list[int]:
+        return [row.id for row in self.rows("release", settled=settled) if row.enters]
 
     def _fire(self, entering: Sequence[int]) -> list[int]:
         """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other."""

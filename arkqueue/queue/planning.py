@@ -248,6 +248,8 @@ class _Storage:
         workflow = Workflow() if is_baseline or faults else entry.workflow
         number = entry.revision.number
         planned = self.plan(workflow, number, 1, Trigger.COMMIT, entry.changed)
+        if is_baseline:
+            planned = Plan(tuple(node for node in planned.nodes if node.name == COMMIT), planned.edges)
         before = self.exclusive
         self.exclusive = []
         self.add_run(planned, revision, number, 1, Trigger.COMMIT, entry.revision.author, faults, exclusives=before)
@@ -311,7 +313,7 @@ class _Storage:
             trigger=str(cause),
             by=_text(by),
             faults=Jsonb([asdict(f) for f in faults]),
-            report=ids[REPORT],
+            report=ids.get(REPORT),
         )
         self._keep_definitions([n.definition for n in planned.nodes if n.definition is not None])
         others = sum(1 for n in planned.nodes if n.name != REPORT and not n.name.startswith(EVERYTHING))

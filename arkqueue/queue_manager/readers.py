@@ -166,10 +166,12 @@ class Reader(threading.Thread):
         assert self._entries is not None
         archive = self._entries.archive
         while True:
-            known = next((b for b in archives.branches(self._queue, self._id) if b.name == name), None)
+            ledger = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
+            known = ledger.get(name)
             if known is not None and known.revision == head and not known.deleted:
                 return
-            siblings = {other: id for other, id in heads.items() if other != name}
+            # Only branches that are in the ledger: two new ones would hide their common commits from each other.
+            siblings = {other: id for other, id in heads.items() if other != name and other in ledger}
             before = _revision(known) if known is not None and known.head_id is not None else None
             # A tracked branch without a revision is an archive that began empty: all of its commits are new.
             advance = archive.advance(name, before, head, limit=CHUNK, siblings=siblings if known is None else {})

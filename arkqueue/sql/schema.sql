@@ -98,7 +98,7 @@ create table run (
     trigger     text not null check (trigger in ('commit', 'manual', 'schedule', 'submission')),
     by          text not null default '',
     faults      jsonb not null default '[]',
-    report_id   bigint not null,
+    report_id   bigint,                             -- its REPORT; a baseline has none
     created_at  timestamptz not null default now(),
     canceled_at timestamptz,
     canceled_by text,
