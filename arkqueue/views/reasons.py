@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -108,7 +108,7 @@ def stopping(other: Any, name: str) -> Reason:
 def deferred(row: Any, subject: str) -> Reason:
     asked = row.exit_code == 75 and row.end == "exited"
     why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
-    text = f"{subject} is deferred until{at(row.due_at)}: {why}."
+    text = f"{subject} is deferred until {moment(row.due_at)}: {why}."
     return Reason(kind=Why.DEFERRED, text=text, tasks=[task_name(row)], commands=[f"arkqueue logs {task_name(row)}"])
 
 
@@ -122,7 +122,7 @@ def doing(row: Any) -> str:
     if row.state != State.RUNNING:
         return f"is {row.state}"
     host = row.hostname or row.host
-    lease = f"its lease is good until{at(row.lease_until)}"
+    lease = f"its lease is good until {moment(row.lease_until)}"
     return f"is running{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {host}; {lease})"
 
 
@@ -151,8 +151,12 @@ def remedies(row: Any, *, inside: bool = False) -> list[str]:
 
 
 def at(time: datetime | None) -> str:
-    return f" at {time:%Y-%m-%d %H:%M:%S %Z}" if time else ""
+    return f" at {moment(time)}" if time else ""
 
 
 def since(time: datetime | None) -> str:
-    return f" since {time:%Y-%m-%d %H:%M:%S %Z}" if time else ""
+    return f" since {moment(time)}" if time else ""
+
+
+def moment(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,143 @@
+"""Tokens say who may do what to which archives (design 7).
+
+A token is 256 random bits; only its SHA-256 is stored, so that the database gives none away. Guessing is hopeless, so the hash needs no salt and finds its
+row by an index. Called by the API for each request that it has not seen lately, and by ``serve`` for the first one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from arkqueue.errors import ArkqueueError, Conflict, Invalid, NotFound
+from arkqueue.queue.door import Queue
+
+FILE = "token"
+"""Where the first token is, in the home folder."""
+
+
+class Scope(StrEnum):
+    HOOK = "hook"
+    """May say "look" and nothing else."""
+    READ = "read"
+    OPERATE = "operate"
+    """May also act on runs and tasks, and do what a hook does."""
+    ADMIN = "admin"
+    """May also register archives and make tokens."""
+
+    def allows(self, needed: Scope) -> bool:
+        """Whether this scope is enough where ``needed`` is asked for. To read is no part of a hook's, nor the reverse."""
+        return needed in _INCLUDED[self]
+
+
+_INCLUDED = {
+    Scope.HOOK: {Scope.HOOK},
+    Scope.READ: {Scope.READ},
+    Scope.OPERATE: {Scope.HOOK, Scope.READ, Scope.OPERATE},
+    Scope.ADMIN: set(Scope),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it is stored. ``archives``: the names of those that it is for; None: every one."""
+
+    id: int
+    name: str
+    scope: Scope
+    archives: list[str] | None
+    created_at: datetime
+    revoked_at: datetime | None
+
+    def covers(self, archive: str) -> bool:
+        return self.archives is None or archive in self.archives
+
+
+def create(
+    queue: Queue, *, name: str, scope: Scope, archives: Sequence[str] | None = None, by: str
+) -> tuple[Token, str]:
+    """Make a token; the second answer is the secret, which nobody can read again."""
+    if not name.strip() or not name.isprintable() or len(name) > 100:
+        raise Invalid(f"token {name!r}", "has no proper name", "Give 1 to 100 printable characters.")
+    if archives is not None and not archives:
+        raise Invalid(f"token {name}", "is for no archive", "Name archives, or leave them out for every one.")
+    secret = "ark_" + secrets.token_urlsafe(32)
+    listed = None if archives is None else sorted(set(archives))
+    (row,) = queue.rows("add_token", name=name, hash=_hash(secret), scope=str(scope), archives=listed)
+    _remember(queue, by, "create token", f"{row.id} {name} ({scope})")
+    return _token(row), secret
+
+
+def check(queue: Queue, secret: str) -> Token | None:
+    """The token that a secret belongs to; None where it is unknown or revoked."""
+    found = queue.rows("token_of_hash", hash=_hash(secret))
+    return _token(found[0]) if found else None
+
+
+def tokens(queue: Queue) -> list[Token]:
+    """All tokens, the revoked ones too."""
+    return [_token(row) for row in queue.rows("tokens")]
+
+
+def one(queue: Queue, token: int) -> Token:
+    """One token; raises ``NotFound``."""
+    found = queue.rows("token", token=token)
+    if not found:
+        raise NotFound(f"token {token}", "there is none")
+    return _token(found[0])
+
+
+def revoke(queue: Queue, token: int, by: str) -> None:
+    """Make a token worthless; raises ``Conflict`` where it is already."""
+    known = one(queue, token)
+    if not queue.rows("revoke_token", token=token):
+        raise Conflict(f"token {token} ({known.name})", "is revoked already")
+    _remember(queue, by, "revoke token", f"{token} {known.name}")
+
+
+def first_token(queue: Queue, home: Path) -> str:
+    """The administrator's token of this host, kept in a file that its owner alone can read; made where it is missing or worthless."""
+    path = home / FILE
+    try:
+        kept = path.read_text("ascii").strip()
+    except FileNotFoundError:
+        kept = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArkqueueError(str(path), f"cannot be read: {error}", "Correct its permissions, or remove it.") from error
+    if kept and (known := check(queue, kept)) and known.scope is Scope.ADMIN:
+        return kept
+    _, secret = create(queue, name="first token", scope=Scope.ADMIN, by="arkqueue serve")
+    _write(path, secret)
+    return secret
+
+
+def _write(path: Path, secret: str) -> None:
+    # Renamed into place, so that nobody ever reads half of it, and never open to others.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secret + "\n")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ArkqueueError(str(path), f"cannot be written: {error.strerror}", "Correct the home folder.") from error
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+def _token(row: Any) -> Token:
+    return Token(row.id, row.name, Scope(row.scope), row.archives, row.created_at, row.revoked_at)
+
+
+def _remember(queue: Queue, by: str, verb: str, note: str) -> None:
+    queue.do("remember", by=by, verb=verb, archive=None, run=None, task=None, note=note)

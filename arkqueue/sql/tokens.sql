@@ -1,0 +1,22 @@
+-- Tokens: who may do what to which archives. Only hashes are stored.
+
+-- name: add_token
+-- Store a token's hash.
+insert into token (name, hash, scope, archives) values (%(name)s, %(hash)s, %(scope)s, %(archives)s)
+returning id, name, scope, archives, created_at, revoked_at;
+
+-- name: token_of_hash
+-- The token of a hash, unless it was revoked.
+select id, name, scope, archives, created_at, revoked_at from token where hash = %(hash)s and revoked_at is null;
+
+-- name: tokens
+-- All tokens, revoked ones too.
+select id, name, scope, archives, created_at, revoked_at from token order by id;
+
+-- name: token
+-- One token.
+select id, name, scope, archives, created_at, revoked_at from token where id = %(token)s;
+
+-- name: revoke_token
+-- Make a token worthless.
+update token set revoked_at = clock_timestamp() where id = %(token)s and revoked_at is null returning id;

@@ -1,0 +1,394 @@
+"""Why is this not running? One test for each reason, with the names and the commands that a person is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
+from arkqueue.queue import Queue, actions, archives, claim
+from arkqueue.views.explain import Explanation, explain, explain_name
+from arkqueue.views.reasons import Why
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty
+
+FOLLOWING = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"}
+
+
+def why(archive: AnArchive, key: str) -> Explanation:
+    """The explanation of ``name@number``."""
+    return explain(archive.queue, archive.task(key))
+
+
+def kinds(explanation: Explanation) -> list[Why]:
+    return [reason.kind for reason in explanation.reasons]
+
+
+def a_task_manager(queue: Queue, slots: int = 4) -> None:
+    claim.register(queue, PROCESS, HOST, "machine", slots)
+
+
+def test_waits_for_a_running_task(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(FOLLOWING)
+    a_task_manager(queue)
+    archive.claim("index@2")
+    told = why(archive, "pdf@2")
+    assert kinds(told) == [Why.WAITS_FOR_RUNNING]
+    assert "It waits for papers@2/index, which is running since" in told.text
+    assert "attempt 1 on machine; its lease is good until" in told.text
+    assert told.commands == ["arkqueue logs papers@2/index -f"]
+    assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/index", "running", "depends")]
+
+
+def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(4):
+        archive.commit(FOLLOWING)
+    archive.fail("index@2")
+    told = why(archive, "pdf@5")
+    assert kinds(told) == [Why.BLOCKED]
+    assert (
+        "It waits for papers@2/index (through papers@5/index, papers@4/index, papers@3/index), which failed"
+        in told.text
+    )
+    assert "(exit code 1)" in told.text
+    assert told.reasons[0].tasks == ["papers@2/index"]
+    assert told.commands == ["arkqueue retry papers@2/index", "arkqueue skip papers@2/index"]
+    assert [w.task for w in told.waits_for] == ["papers@5/index"]
+
+
+def test_is_blocked_by_what_a_failure_skipped(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.commit({"c": 'depends: ["PREV:b"]'})
+    archive.fail("a@2")
+    told = why(archive, "c@3")
+    assert kinds(told) == [Why.BLOCKED]
+    assert "papers@2/b, which was skipped because papers@2/a failed" in told.text
+    assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a"]
+
+
+def test_is_blocked_by_a_rejection_that_is_never_retried(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.commit({"a": "depends: [PREV]"})
+    archive.end("a@2", 65)
+    told = why(archive, "a@3")
+    assert kinds(told) == [Why.BLOCKED]
+    assert told.commands == ["arkqueue skip papers@2/a"]
+
+
+def test_remedy_names_the_run_where_a_revision_has_several(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "other": ""})
+    archive.commit({"a": "depends: [PREV]"})
+    archive.run("other@2")
+    archive.fail("a@2")
+    archive.trigger(2, "other")
+    assert why(archive, "a@3").commands == ["arkqueue retry papers@2.1/a", "arkqueue skip papers@2.1/a"]
+
+
+def test_waits_for_its_victim_to_be_gone(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(FOLLOWING)
+    archive.commit(FOLLOWING)
+    archive.run("index@2")
+    archive.claim("pdf@2")
+    archive.run("index@3")
+    told = why(archive, "pdf@3")
+    assert kinds(told) == [Why.STOPPING]
+    assert "It supersedes papers@2/pdf and waits until that is gone: papers@2/pdf is running since" in told.text
+    assert told.commands == ["arkqueue cancel papers@2/pdf --assume-gone"]
+    victim = why(archive, "pdf@2")
+    assert kinds(victim) == [Why.STOPPING]
+    assert "is being stopped" in victim.text
+
+
+def test_is_ready_but_no_task_manager_runs(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.NO_TASK_MANAGER]
+    assert told.commands == ["arkqueue worker"]
+    a_task_manager(queue)
+    archive.sql("update task_manager set seen_at = seen_at - interval '1 hour'")
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.NO_TASK_MANAGER]
+    assert "1 were heard last at" in told.text
+
+
+def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
+    archive = an_archive(queue)
+    a_task_manager(queue, slots=1)
+    archive.commit(dict.fromkeys("abcd", ""))
+    archive.claim(slots=1)
+    told = why(archive, "d@2")
+    assert kinds(told) == [Why.NO_SLOT]
+    assert "2 tasks are ahead of it (1 task manager with 1 slots, 0 free)" in told.text
+
+
+def test_is_ready_and_about_to_be_claimed(queue: Queue) -> None:
+    archive = an_archive(queue)
+    a_task_manager(queue)
+    archive.commit({"a": ""})
+    assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
+
+
+def test_is_deferred_because_it_asked_to_be(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.end("a@2", 75)
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.DEFERRED]
+    assert "It is deferred until 2" in told.text
+    assert "it asked to be run again later (exit code 75)" in told.text
+    assert kinds(why(archive, "b@2")) == [Why.DEFERRED]
+
+
+def test_is_deferred_before_an_automatic_retry(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "retries: 2"})
+    archive.fail("a@2")
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.DEFERRED]
+    assert "after a failure (exit code 1)" in told.text
+
+
+def test_runs_since_when_and_where(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.RUNNING]
+    assert f"attempt 1 on {HOST}" in told.text
+    assert told.commands == ["arkqueue logs papers@2/a -f"]
+
+
+def test_runs_under_a_silent_task_manager(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    archive.sql("update attempt set lease_until = now() - interval '1 minute'")
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.SILENT]
+    assert told.commands == ["arkqueue cancel papers@2/a --assume-gone"]
+
+
+def test_gate_is_closed_by_an_exclusive_task(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "exclusive: true"})
+    archive.commit({"b": ""})
+    archive.claim("a@2")
+    told = why(archive, "b@3")
+    assert kinds(told) == [Why.GATE]
+    assert "The gate to the next revision (through papers@3/COMMIT) is closed by papers@2/a (exclusive)" in told.text
+    assert told.commands == ["arkqueue explain papers@2/a"]
+
+
+def test_gate_is_closed_by_an_exclusive_task_that_waits_itself(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"first": "", "a": "depends: [first]\nexclusive: true"})
+    archive.commit({"b": ""})
+    archive.claim("first@2")
+    told = why(archive, "b@3")
+    assert kinds(told) == [Why.WAITS_FOR_RUNNING, Why.GATE]
+    assert "papers@2/a (exclusive), which is waiting" in told.text
+
+
+def test_report_waits_for_the_rest_of_its_run(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    told = why(archive, "REPORT@2")
+    assert kinds(told) == [Why.WAITS_FOR_REPORTS]
+    assert told.reasons[0].tasks == ["papers@2/a"]
+
+
+def test_was_superseded_by_whom(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"pdf": "cancels: [PREV]"})
+    archive.commit({"pdf": "cancels: [PREV]"})
+    told = why(archive, "pdf@2")
+    assert kinds(told) == [Why.SUPERSEDED]
+    assert told.reasons[0].tasks == ["papers@3/pdf"]
+
+
+def test_is_superseded_again_and_again(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"pdf": ""})
+    archive.run("pdf@2")
+    for _ in range(5):
+        archive.commit({"pdf": "cancels: [PREV]"})
+    told = why(archive, "pdf@7")
+    assert Why.STARVING in kinds(told)
+    assert "pdf was superseded 4 times in a row; it last completed at revision 2" in told.text
+    assert kinds(why(archive, "pdf@4")) == [Why.SUPERSEDED]
+    assert kinds(why(archive, "pdf@5")) == [Why.SUPERSEDED, Why.STARVING]
+
+
+def test_was_canceled_by_a_person(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.cancel("a@2")
+    told = why(archive, "a@2")
+    assert kinds(told) == [Why.CANCELED]
+    assert "canceled by ann" in told.text
+    assert told.commands == ["arkqueue retry papers@2/a"]
+
+
+def test_was_skipped_because_of_its_root(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [b]"})
+    archive.fail("a@2")
+    told = why(archive, "c@2")
+    assert kinds(told) == [Why.SKIPPED]
+    assert "It was skipped because papers@2/a failed" in told.text
+    assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a --as-completed"]
+
+
+def test_was_skipped_by_a_person(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.skip("a@2")
+    told = why(archive, "a@2")
+    assert "It was skipped by ann" in told.text
+    assert told.commands == ["arkqueue retry papers@2/a"]
+
+
+def test_completed_failed_and_rejected_tasks_tell_how_they_ended(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"good": "", "bad": "", "wrong": "", "slow": ""})
+    archive.run("good@2")
+    archive.fail("bad@2")
+    archive.end("wrong@2", 65)
+    archive.end("slow@2", 143, End.TIMED_OUT)
+    assert kinds(why(archive, "good@2")) == [Why.COMPLETED]
+    bad = why(archive, "bad@2")
+    assert kinds(bad) == [Why.FAILED]
+    assert bad.commands == ["arkqueue logs papers@2/bad", "arkqueue retry papers@2/bad", "arkqueue skip papers@2/bad"]
+    assert kinds(why(archive, "wrong@2")) == [Why.REJECTED]
+    assert "(timed out)" in why(archive, "slow@2").text
+    archive.skip("bad@2")
+    told = why(archive, "bad@2")
+    assert "What waits for it was let go on by ann" in told.text
+    assert told.commands == ["arkqueue logs papers@2/bad", "arkqueue retry papers@2/bad"]
+
+
+def test_commands_that_are_given_help(queue: Queue) -> None:
+    """What `explain` says is done, and the blocked task goes on."""
+    archive = an_archive(queue)
+    archive.commit(FOLLOWING)
+    archive.commit(FOLLOWING)
+    archive.fail("index@2")
+    assert why(archive, "index@3").commands[0] == "arkqueue retry papers@2/index"
+    archive.retry("index@2")
+    assert kinds(why(archive, "index@3")) == [Why.NO_TASK_MANAGER]
+    archive.fail("index@2")
+    assert why(archive, "index@3").commands[1] == "arkqueue skip papers@2/index"
+    archive.skip("index@2")
+    assert archive.state("index@3") == "ready"
+
+
+def test_many_obstacles_are_cut_off(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({f"t{n}": "" for n in range(30)})
+    archive.commit({"all": 'depends: ["PREV:*"]'})
+    told = why(archive, "all@3")
+    assert len(told.reasons) == 21
+    assert told.reasons[-1].text == "10 more tasks stand in its way."
+
+
+# By name
+
+
+def test_revision_that_is_not_in_the_ledger_yet(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archives.notify(queue, [ArchiveId(archive.id)], "5")
+    told = explain_name(queue, "papers@5/index")
+    assert (told.state, kinds(told)) == (None, [Why.NOT_IN_LEDGER])
+    assert "Revision 5 is not in the ledger of papers; the newest is 1" in told.text
+    assert "named 5; it is looked for" in told.text
+    assert told.commands == ["arkqueue sync papers"]
+
+
+def test_archive_that_is_stopped(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archives.stop(queue, ArchiveId(archive.id), "it has another UUID")
+    told = explain_name(queue, "papers@5/index")
+    assert kinds(told) == [Why.ARCHIVE_STOPPED, Why.NOT_IN_LEDGER]
+    assert told.commands == ["arkqueue archive rewind papers REV"]
+
+
+def test_archive_that_cannot_be_read(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archives.read_failed(queue, ArchiveId(archive.id), "the server does not answer.", 30.0)
+    told = explain_name(queue, "papers@5")
+    assert kinds(told) == [Why.ARCHIVE_TROUBLE, Why.NOT_IN_LEDGER]
+    assert "the server does not answer. It is tried again at" in told.text
+
+
+def test_run_with_faults(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(faulty())
+    for name in ("papers@2", "papers@2/index"):
+        told = explain_name(queue, name)
+        assert kinds(told) == [Why.FAULTS]
+        assert "_workflows/test.yaml:1:1: a fault" in told.text
+        assert told.commands == ["arkqueue show papers@2"]
+
+
+def test_many_faults_are_counted(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(Workflow(faults=(Fault("_workflows/a.yaml", 0, 0, "is no YAML"), Fault("b", 1, 1, "x"))))
+    assert "_workflows/a.yaml: is no YAML (and 1 more)" in explain_name(queue, "papers@2").text
+
+
+def test_run_tells_what_its_tasks_wait_for(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.claim("a@2")
+    told = explain_name(queue, "papers@2")
+    assert kinds(told) == [Why.RUNNING, Why.WAITS_FOR_RUNNING]
+    assert "papers@2/b: It waits for papers@2/a" in told.text
+    archive.run("a@2", "b@2")
+    assert kinds(explain_name(queue, "papers@2")) == [Why.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ("paths: [docs/]", "No file that revision 2 changed matches its paths: docs/"),
+        ("on: [manual]", "It does not run on commits: on: manual"),
+        ("branches: ['release/*']", "The branch main does not match its branches: release/*"),
+    ],
+)
+def test_task_that_a_filter_left_out(queue: Queue, fields: str, text: str) -> None:
+    archive = an_archive(queue, branches=("main",))
+    archive.commit({"a": fields, "b": ""}, branch="main", changed=["src/x"])
+    told = explain_name(queue, "papers@2/a")
+    assert kinds(told) == [Why.LEFT_OUT]
+    assert text in told.text
+    assert told.commands == ["arkqueue trigger papers --revision 2 a"]
+
+
+def test_task_of_the_baseline(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(a_workflow("- {name: a, command: b}"))
+    archive.sql("update revision set workflow_id = (select max(workflow_id) from revision)")
+    assert "where the ledger starts" in explain_name(queue, "papers@1/a").text
+
+
+def test_task_that_nobody_defined_is_not_found(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"index": ""})
+    with pytest.raises(NotFound, match="Did you mean index"):
+        explain_name(queue, "papers@2/indx")
+    with pytest.raises(NotFound, match="The nearest: 1"):
+        explain_name(queue, "papers@0/index")
+
+
+def test_deleted_run_still_explains_itself(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    actions.delete_run(queue, RunId(archive.run_id(2)), "ann")
+    assert kinds(why(archive, "a@2")) == [Why.FAILED]
