@@ -315,7 +315,7 @@ def test_endless_output_is_cut_in_the_middle(archive: AnArchive, managers: Manag
     assert page.chunks[-1].data.endswith(b"000000012500000\n")
 
 
-def test_state_never_shows_before_the_log(archive: AnArchive, managers: Managers, queue: Queue) -> None:
+def test_state_never_shows_before_the_log(archive: AnArchive, managers: Managers) -> None:
     """Someone who looks without pause never finds an ended attempt whose log lacks its last line."""
     managers()
     archive.commit({f"t{number}": command("echo last") for number in range(20)})

@@ -1,0 +1,103 @@
+"""The files that a task gets from real repositories, and commits that tasks make."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.archive.registered import open_registered
+from arkqueue.config import Configuration
+from arkqueue.model import ArchiveKind
+from arkqueue.queue import planning
+from tests.builders import AnArchive, a_workflow, an_entry
+from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
+from tests.system.task_manager.conftest import Managers, eventually, log_of, settled
+
+FILES = {"papers/a.txt": "a\n", "papers/b.txt": "b\n", "index.txt": "index\n"}
+
+
+@pytest.fixture(params=["subversion", "git"])
+def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
+    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
+
+
+def watch(archive: AnArchive, repository: SubversionRepository | GitRepository) -> None:
+    """Let the archive be this repository."""
+    kind = "subversion" if isinstance(repository, SubversionRepository) else "git"
+    archive.sql("update archive set url = %s, kind = %s", repository.url, kind)
+    archive.sql("update branch set name = %s", "main" if kind == "git" else "")
+
+
+def commit(
+    archive: AnArchive, repository: SubversionRepository | GitRepository, files: Any, tasks: dict[str, str]
+) -> None:
+    """A commit to the repository, and its revision in the ledger."""
+    id = repository.commit(files)
+    entry = an_entry(archive.numbers[""] + 1, a_workflow(tasks))
+    archive.append("", [planning.Entry(replace(entry.revision, id=id), entry.workflow, ())])
+
+
+def run(text: str, **fields: str) -> str:
+    return f"command: {json.dumps(text)}\n" + "".join(f"{key}: {value}\n" for key, value in fields.items())
+
+
+def test_task_gets_the_tree_of_its_revision(
+    archive: AnArchive, managers: Managers, repository: SubversionRepository | GitRepository
+) -> None:
+    watch(archive, repository)
+    list_all = run("find . -type f | sort; cat papers/a.txt; touch mine")
+    commit(archive, repository, FILES, {"task": list_all})
+    commit(archive, repository, {"papers/a.txt": "newer\n"}, {"task": list_all})
+    managers()
+    for key, text in (("task@2", "a"), ("task@3", "newer")):
+        settled(archive, key, "completed")
+        assert log_of(archive, key) == f"./index.txt\n./papers/a.txt\n./papers/b.txt\n{text}\n"
+
+
+def test_task_gets_the_paths_that_it_names(
+    archive: AnArchive, managers: Managers, repository: SubversionRepository | GitRepository
+) -> None:
+    watch(archive, repository)
+    commit(archive, repository, FILES, {"task": run("find . -type f | sort", checkout="[papers/b.txt]")})
+    managers()
+    settled(archive, "task@2", "completed")
+    assert log_of(archive, "task@2") == "./papers/b.txt\n"
+
+
+COMMITS = {
+    SubversionRepository: "echo made > made.txt; svn add -q made.txt; svn commit -m 'made by a task'",
+    GitRepository: "echo made > made.txt; git add made.txt; git commit -qm 'made by a task'; git push -q",
+}
+
+
+def test_commit_of_a_task_names_its_origin(
+    archive: AnArchive, managers: Managers, repository: SubversionRepository | GitRepository, home_folder: Path
+) -> None:
+    watch(archive, repository)
+    commit(archive, repository, FILES, {"task": run(COMMITS[type(repository)] + " 2>&1", checkout="working-copy")})
+    managers()
+    eventually(lambda: archive.state("task@2") in ("completed", "failed"))
+    assert archive.state("task@2") == "completed", log_of(archive, "task@2")
+    kind = ArchiveKind.SUBVERSION if isinstance(repository, SubversionRepository) else ArchiveKind.GIT
+    opened = open_registered(Configuration.load({}, home=home_folder), repository.url, kind)
+    branch = opened.main_branch()
+    made = opened.baseline(branch)
+    assert made is not None
+    assert made.origin is not None
+    assert (made.origin.task, made.origin.generation) == ("papers@2/task", 1)
+    assert made.author.startswith("arkqueue")
+
+
+def test_repository_that_is_gone_fails_the_task_with_its_name(
+    archive: AnArchive, managers: Managers, repository: SubversionRepository | GitRepository
+) -> None:
+    watch(archive, repository)
+    commit(archive, repository, FILES, {"task": run("true")})
+    repository.path.rename(repository.path.with_name("elsewhere"))
+    managers()
+    settled(archive, "task@2", "failed")
+    assert str(repository.path) in log_of(archive, "task@2")

@@ -1,0 +1,155 @@
+"""Leases, requests to stop, shutting down: who owns an attempt, and how a task manager lets go of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from arkqueue.errors import Conflict
+from arkqueue.logs import LogWriter
+from arkqueue.queue import Queue, finish
+from arkqueue.queue.claim import Claim
+from arkqueue.task_manager.attempt import Attempt
+from arkqueue.task_manager.home import host_id
+from tests.builders import AnArchive
+from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, eventually, is_gone, log_of, settled
+from tests.system.task_manager.test_running import NONE, command
+
+MakeBells = Callable[[str], Bells]
+SHORT = {"lease": "3s", "renew": "200ms"}
+
+
+def is_idle(home: Path) -> bool:
+    return list((home / "work").iterdir()) == []
+
+
+def test_renewals_keep_a_task_for_longer_than_its_lease(
+    archive: AnArchive, queue: Queue, managers: Managers, bells: MakeBells
+) -> None:
+    go = bells("go")
+    managers(**SHORT)
+    archive.commit({"task": command(f"read line < {go.path}")})
+    (first,) = eventually(lambda: attempts(archive, "task@2"))
+
+    def two_leases_later() -> bool:
+        assert finish.lapse(queue, lease=0.1, gap=60) == []
+        (row,) = archive.sql("select clock_timestamp() > %s + interval '3s' as later", first["lease_until"])
+        return bool(row["later"])
+
+    eventually(two_leases_later)
+    go.ring()
+    settled(archive, "task@2", "completed")
+    assert len(attempts(archive, "task@2")) == 1
+
+
+def test_attempt_that_was_taken_away_is_ended_and_reports_nothing(
+    archive: AnArchive, managers: Managers, bells: MakeBells, home_folder: Path
+) -> None:
+    begun = bells("begun")
+    managers(**SHORT)
+    archive.commit({"task": command(f"echo $$ > {begun.path}; trap 'echo late; exit 0' TERM; sleep 1000 & wait")})
+    pid = int(begun.hear())
+    archive.sql("update attempt set process = 'another', lease_until = now() + interval '1 day'")
+    eventually(lambda: is_gone(pid))
+    eventually(lambda: is_idle(home_folder))
+    assert archive.state("task@2") == "running"
+    assert attempts(archive, "task@2")[0]["ended_at"] is None
+    assert log_of(archive, "task@2") == ""
+
+
+def test_request_between_claim_and_start_is_obeyed(managers: Managers) -> None:
+    """The request is read before the claiming thread has said what it claimed."""
+    manager = managers()
+    claimed = Claim(1, 77, 1, "t", "", 1, 1, "", True, 2, 1, "commit", "2", None, 0, None)  # type: ignore[arg-type]
+    attempt = Attempt(claimed, LogWriter(manager._logs, claimed.attempt))
+    manager._leases._asked[attempt.id] = "cancel"
+    manager._leases.hold([attempt], 0.0)
+    assert attempt.begin(lambda: pytest.fail("it was started")) is None
+    manager._leases.let_go(attempt)
+
+
+def test_stop_hands_running_and_waiting_attempts_back(
+    archive: AnArchive, managers: Managers, bells: MakeBells, home_folder: Path
+) -> None:
+    begun = bells("begun")
+    manager = managers(slots=2)
+    text = command(f"echo $$ > {begun.path}; test $ARKQUEUE_ATTEMPT = 2 || sleep 1000")
+    archive.commit({"a": text, "b": text, "c": text})
+    pids = [int(begun.hear()), int(begun.hear())]
+    manager.stop()
+    assert all(is_gone(pid) for pid in pids)
+    assert is_idle(home_folder)
+    assert list(archive.states().values()) == ["ready"] * 3
+    assert [a["end"] for a in archive.sql("select * from attempt")] == ["stopped"] * 2
+    (row,) = archive.sql("select losses, failures from task where name = 'a'")
+    assert row == {"losses": 0, "failures": 0}
+    (row,) = archive.sql("select stopped_at from task_manager")
+    assert row["stopped_at"] is not None
+
+    managers()
+    for key in ("a@2", "b@2"):
+        settled(archive, key, "completed")
+
+
+def test_drain_lets_running_tasks_finish_and_claims_no_others(
+    archive: AnArchive, managers: Managers, bells: MakeBells
+) -> None:
+    begun, go = bells("begun"), bells("go")
+    manager = managers(slots=1)
+    text = command(f"echo > {begun.path}; read line < {go.path}")
+    archive.commit({"a": text, "b": text})
+    begun.hear()
+    stopping = threading.Thread(target=manager.stop, kwargs={"drain": True})
+    stopping.start()
+    eventually(manager._closing.is_set)
+    go.ring()
+    stopping.join()
+    assert sorted(archive.states().values()) == ["completed", "ready"]
+
+
+def test_impatient_stop_ends_what_a_drain_waits_for(archive: AnArchive, managers: Managers, bells: MakeBells) -> None:
+    begun = bells("begun")
+    manager = managers()
+    archive.commit({"a": command(f"echo > {begun.path}; sleep 1000")})
+    begun.hear()
+    draining = threading.Thread(target=manager.stop, kwargs={"drain": True})
+    draining.start()
+    eventually(manager._closing.is_set)
+    manager.stop()
+    draining.join()
+    assert archive.state("a@2") == "ready"
+
+
+def test_home_folder_has_one_task_manager(managers: Managers) -> None:
+    first = managers()
+    with pytest.raises(Conflict, match="has a task manager that runs"):
+        managers()
+    first.stop()
+    second = managers()
+    assert second.host == first.host
+    assert second.process != first.process
+
+
+def test_host_id_is_made_once_even_by_many_at_once(tmp_path: Path) -> None:
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(host_id(tmp_path))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["host-id"]
+
+
+def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(archive: AnArchive, managers: Managers) -> None:
+    """The database refuses one outcome of a batch: the others are recorded, and that one without its outputs."""
+    archive.sql("alter table attempt add check (outputs is null or not outputs ? 'poison')")
+    managers()
+    archive.commit({"bad": command("echo poison=1 > $ARKQUEUE_OUTPUT"), **{f"t{n}": NONE for n in range(8)}})
+    for number in range(8):
+        settled(archive, f"t{number}@2", "completed")
+    settled(archive, "bad@2", "completed")
+    assert "could not record" in ended(archive, "bad@2")["message"]

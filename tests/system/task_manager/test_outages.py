@@ -1,0 +1,132 @@
+"""The database goes away in the middle of everything: nothing is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from arkqueue.db import Database, Wakeups
+from arkqueue.db.migrations import migrate
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.queue import Queue
+from tests.builders import AnArchive, an_archive
+from tests.conftest import OwnPostgres
+from tests.system.task_manager.conftest import Bells, Managers, attempts, eventually, is_gone, log_of
+from tests.system.task_manager.test_running import command
+
+MakeBells = Callable[[str], Bells]
+
+
+@pytest.fixture
+def server(own_postgres: Callable[[], OwnPostgres]) -> OwnPostgres:
+    return own_postgres()
+
+
+@pytest.fixture
+def queue(server: OwnPostgres) -> Iterator[Queue]:
+    with ExitStack() as opened:
+        database = opened.enter_context(Database.open(server.uri, application_name="arkqueue test"))
+        with database.connect() as connection:
+            migrate(connection)
+        wakeups = Wakeups(database)
+        opened.callback(wakeups.close)
+        yield Queue(database, wakeups)
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    return an_archive(queue)
+
+
+def becomes(archive: AnArchive, key: str, state: str) -> None:
+    """Wait until a task has a state, however often the database does not answer."""
+
+    def has() -> bool:
+        try:
+            return archive.state(key) == state
+        except DatabaseUnavailable:
+            return False
+
+    eventually(has)
+
+
+@pytest.mark.parametrize("outage", ["restart", "kill", "freeze"])
+def test_every_task_of_a_burst_runs_once_through_an_outage(
+    archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells, tmp_path: Path, outage: str
+) -> None:
+    ran, begun = tmp_path / "ran", bells("begun")
+    managers()
+    text = command(f"echo $ARKQUEUE_TASK >> {ran}; echo > {begun.path}; echo said")
+    names = [f"t{number}" for number in range(40)]
+    archive.commit(dict.fromkeys(names, text))
+    for _ in range(5):
+        begun.hear()
+    if outage == "freeze":
+        server.freeze()
+        server.thaw()
+    else:
+        server.kill() if outage == "kill" else server.stop()
+        server.start()
+    for name in names:
+        becomes(archive, f"{name}@2", "completed")
+        assert log_of(archive, f"{name}@2") == "said\n"
+    assert Counter(ran.read_text().split()) == dict.fromkeys(names, 1)
+
+
+def test_task_that_ends_while_the_database_is_away_keeps_its_outcome_and_log(
+    archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
+) -> None:
+    begun, go = bells("begun"), bells("go")
+    managers()
+    archive.commit({"task": command(f"echo before; echo $$ > {begun.path}; read line < {go.path}; echo $line")})
+    pid = int(begun.hear())
+    server.stop()
+    go.ring("meanwhile")
+    eventually(lambda: is_gone(pid))
+    server.start()
+    becomes(archive, "task@2", "completed")
+    assert len(attempts(archive, "task@2")) == 1
+    assert log_of(archive, "task@2") == "before\nmeanwhile\n"
+
+
+def test_task_is_ended_before_its_lease_is_over_and_handed_back_later(
+    archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
+) -> None:
+    begun = bells("begun")
+    managers(lease="3s", renew="200ms")
+    archive.commit({"task": command(f"echo $$ > {begun.path}; test $ARKQUEUE_ATTEMPT = 2 || sleep 1000", grace="1s")})
+    pid = int(begun.hear())
+    server.freeze()
+    eventually(lambda: is_gone(pid))
+    server.thaw()
+    begun.hear()
+    becomes(archive, "task@2", "completed")
+    first, _ = attempts(archive, "task@2")
+    assert first["end"] == "stopped"
+    assert "could not reach the database" in first["message"]
+
+
+def test_task_manager_starts_while_the_database_is_away(
+    archive: AnArchive, server: OwnPostgres, managers: Managers
+) -> None:
+    archive.commit({"task": command("echo hello")})
+    server.stop()
+    managers()
+    server.start()
+    becomes(archive, "task@2", "completed")
+
+
+def test_stop_gives_up_when_the_database_stays_away(
+    archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
+) -> None:
+    begun = bells("begun")
+    manager = managers(lease="1s", renew="200ms")
+    archive.commit({"task": command(f"echo $$ > {begun.path}; sleep 1000")})
+    pid = int(begun.hear())
+    server.stop()
+    manager.stop()
+    assert is_gone(pid)

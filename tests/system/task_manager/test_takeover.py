@@ -1,0 +1,100 @@
+"""A task manager dies without a word; the next one of the same home takes over at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import AnArchive
+from tests.system.task_manager.conftest import Bells, Managers, attempts, eventually, is_gone, settled
+from tests.system.task_manager.test_running import command
+
+MakeBells = Callable[[str], Bells]
+Drivers = Callable[[], subprocess.Popen[bytes]]
+
+DRIVER = """
+import sys, threading
+from arkqueue.config import Configuration
+from arkqueue.db import Database, Wakeups
+from arkqueue.queue import Queue
+from arkqueue.task_manager import TaskManager
+
+database = Database.open(sys.argv[1])
+TaskManager(Queue(database, Wakeups(database)), Configuration.load({}, home=sys.argv[2], slots=2, poll="100ms")).start()
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def drivers(pg_uri: str, home_folder: Path) -> Iterator[Drivers]:
+    """Starts processes that are task managers."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder]))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_killed_task_manager_leaves_no_process_and_its_tasks_are_run_again(
+    archive: AnArchive, drivers: Drivers, managers: Managers, bells: MakeBells, home_folder: Path
+) -> None:
+    begun = bells("begun")
+    # The grandchild ignores the signal and has left its session.
+    stubborn = f"setsid sh -c 'trap : TERM; echo $$ > {begun.path}; while :; do sleep 1000; done' & wait"
+    archive.commit({"task": command(f"test $ARKQUEUE_ATTEMPT = 2 && echo again > {begun.path} || {{ {stubborn}; }}")})
+    driver = drivers()
+    pid = int(begun.hear())
+    driver.kill()
+    driver.wait()
+    managers()
+    assert is_gone(pid), "a task manager that has its home knows that nothing is left"
+    assert begun.hear() == "again"
+    settled(archive, "task@2", "completed")
+    first, second = attempts(archive, "task@2")
+    assert (first["end"], first["message"]) == ("lost", "its task manager died")
+    assert first["host"] == second["host"]
+    assert first["ended_at"] < first["lease_until"], "it was not waited for"
+    assert eventually(lambda: list((home_folder / "work").iterdir()) == [])
+
+
+def test_task_that_kills_its_task_manager_is_given_up(archive: AnArchive, drivers: Drivers, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    archive.commit({"bomb": command(f"kill -9 $(cat {pid}); sleep 1000")})
+    for _ in range(4):
+        driver = drivers()
+        pid.write_text(str(driver.pid))
+        assert driver.wait(60) == -signal.SIGKILL
+    drivers()
+    settled(archive, "bomb@2", "failed")
+    assert [a["end"] for a in attempts(archive, "bomb@2")] == ["lost"] * 4
+
+
+def test_frozen_task_manager_that_wakes_up_late_changes_nothing(
+    archive: AnArchive, drivers: Drivers, bells: MakeBells
+) -> None:
+    """Its attempt was given to another meanwhile: its report is refused, and its task is ended."""
+    begun, go = bells("begun"), bells("go")
+    archive.commit({"task": command(f"echo $$ > {begun.path}; read line < {go.path}; echo late")})
+    driver = drivers()
+    pid = int(begun.hear())
+    os.kill(driver.pid, signal.SIGSTOP)
+    archive.sql("update attempt set process = 'another'")
+    go.ring()
+    os.kill(driver.pid, signal.SIGCONT)
+    eventually(lambda: is_gone(pid))
+    archive.commit({"next": command("true")})
+    settled(archive, "next@3", "completed")
+    (attempt,) = attempts(archive, "task@2")
+    assert attempt["ended_at"] is None
+    assert archive.sql("select * from log_chunk where attempt_id = %s", attempt["id"]) == []
