@@ -40,7 +40,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -158,13 +158,12 @@ class Server:
 
     def end_orphans(self) -> None:
         """Kill what lost guards have left: every child that is no guard. Repeated until there is none."""
-        orphans = [pid for pid in children(os.getpid()) if pid not in self.guards]
-        if orphans:
-            kill_trees(orphans)
-        else:
+        if all(pid in self.guards for pid in children(os.getpid())):
             for control in self.lost:
                 os.close(control)
             self.lost.clear()
+        else:
+            kill_descendants(spared=self.guards)
 
 
 # --- A guard ---------------------------------------------------------------------------------------------------------
@@ -315,7 +314,7 @@ class Tree:
             if self.exit_code is not None and not self.left:
                 self.left = [name(pid) for pid in descendants(os.getpid())]
             if self.warned:
-                kill_trees(children(os.getpid()))
+                kill_descendants()
                 self.signal_group(signal.SIGKILL)
                 rest = AGAIN
             else:
@@ -359,16 +358,23 @@ def ended_children() -> Iterator[tuple[int, int]]:
         yield pid, status
 
 
-def kill_trees(roots: Iterable[int]) -> None:
-    """SIGKILL to these processes and all that descend from them.
+def kill_descendants(spared: Container[int] = ()) -> None:
+    """SIGKILL to all that descends from this process, but for the children that are spared.
 
-    They are stopped first, again and again until no new one turns up: a stopped process forks no more, so none escapes.
+    Each is stopped before its children are looked at: a stopped process forks no more. What has lost its parent meanwhile
+    is our child, so we look again until there is nothing new. So nothing escapes by forking, however fast.
     """
-    roots = list(roots)
     seen: set[int] = set()
-    while new := {*roots, *(pid for root in roots for pid in descendants(root))} - seen:
-        signal_each(new, signal.SIGSTOP)
-        seen |= new
+    before = -1
+    while before < len(seen):
+        before = len(seen)
+        pending = [pid for pid in children(os.getpid()) if pid not in spared]
+        while pending:
+            pid = pending.pop()
+            if pid not in seen:
+                seen.add(pid)
+                signal_each([pid], signal.SIGSTOP)
+            pending += children(pid)
     signal_each(seen, signal.SIGKILL)
 
 

@@ -248,9 +248,17 @@ class _Guard:
             else:
                 answer = self.receive()
         if answer is None:
+            self._kill()
             raise _not_started("its guard process was killed, or could not execute it in time", "Try again")
         if "failed" in answer:
             raise _failure(program, *answer["failed"])
+
+    def _kill(self) -> None:
+        """Kill it, if it is there: a guard that was stopped with a signal. The server then ends what is left of its tree."""
+        # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
+        if self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
     def is_alive(self) -> bool:
         """Whether it can be given an attempt. A guard without one says nothing; it can only have ended."""
@@ -268,9 +276,7 @@ class _Guard:
             return 1000.0
         rest = stop_by + OVERDUE - time.monotonic()
         if rest <= 0:
-            # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+            self._kill()
             return OVERDUE * 1000
         return min(rest * 1000 + 1, 1000.0)
 

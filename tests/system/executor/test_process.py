@@ -306,6 +306,20 @@ echo ready
 """Processes that try each way out of a tree; ``ready`` says only that they have been started."""
 
 
+HOPPERS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+for _ in range(10):
+    if os.fork() == 0:
+        while True:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+signal.pause()
+"""
+
+
 class TestStop:
     def test_term_is_honoured(self, bench: Bench) -> None:
         running, recorder = bench.start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
@@ -339,16 +353,13 @@ class TestStop:
         ended(running)
         assert bench.left() == []
 
-    def test_a_fork_bomb_is_gone(self, bench: Bench) -> None:
-        bomb = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
-        bomb += (
-            "while True:\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork(): os._exit(0)\n  time.sleep(0.02)\n"
-        )
-        running, recorder = bench.start(sys.executable, "-c", bomb)
+    def test_processes_that_never_stay_are_gone(self, bench: Bench) -> None:
+        """Each forks its successor and ends, again and again: whoever kills what he has seen comes too late."""
+        running, recorder = bench.start(sys.executable, "-I", "-S", "-c", HOPPERS)
         recorder.wait_for(b"ready")
-        until(lambda: len(bench.left()) > 20)
+        until(lambda: len(bench.left()) > 5)
         running.stop(0)
-        assert ended(running).stopped
+        assert ended(running) == Ended(128 + signal.SIGKILL, stopped=True)
         assert bench.left() == []
 
     def test_a_stopped_task_ends_too(self, bench: Bench) -> None:
@@ -439,11 +450,25 @@ class TestGone:
 
     def test_a_task_that_stops_its_guard_and_is_stopped(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("arkqueue.executor.process.OVERDUE", 0.1)
-        running, recorder = bench.start("kill -STOP $PPID; echo ready; while :; do sleep 1000; done")
+        os.mkfifo(bench.folder / "go")
+        running, recorder = bench.start("read line < go; kill -STOP $PPID; echo ready; while :; do sleep 1000; done")
+        (bench.folder / "go").write_text("\n")
         recorder.wait_for(b"ready")
         running.stop(0)
         end = ended(running)
         assert (end.exit_code, end.stopped) == (None, True)
+        assert bench.left() == []
+
+    def test_a_guard_that_never_says_that_the_task_has_started(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench.run("true")
+        (guard,) = children(bench.server.pid)
+        os.kill(guard, signal.SIGSTOP)
+        monkeypatch.setattr("arkqueue.executor.process.START_TIMEOUT", 0.05)
+        with pytest.raises(ExecutorError, match="could not execute it in time"):
+            bench.start("sleep 1000")
+        until(lambda: guard not in children(bench.server.pid))
         assert bench.left() == []
 
     def test_harmless_signals_to_the_guard_change_nothing(self, bench: Bench) -> None:
@@ -488,13 +513,14 @@ class TestGone:
 
 class TestMany:
     def test_fifty_at_once(self, bench: Bench) -> None:
-        os.mkfifo(bench.folder / "go")
         with ThreadPoolExecutor(50) as pool:
-            attempts = list(pool.map(lambda n: bench.start(f"echo {n}; cat go; exit {n}"), range(50)))
+            attempts = list(
+                pool.map(lambda n: bench.start(f"echo {n}; until [ -e go ]; do sleep 0.01; done; exit {n}"), range(50))
+            )
         for number, (_, recorder) in enumerate(attempts):
             recorder.wait_for(f"{number}\n".encode())
         assert all(running.wait(0) is None for running, _ in attempts)
-        (bench.folder / "go").write_text("")
+        (bench.folder / "go").touch()
         assert [ended(running).exit_code for running, _ in attempts] == list(range(50))
         until(lambda: len(children(bench.server.pid)) == 16)  # the guards that are kept
 
