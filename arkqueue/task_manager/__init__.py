@@ -90,6 +90,8 @@ class TaskManager:
 
         ``drain``: running tasks are let finish; otherwise they are stopped and handed back. A second call may stop what a first one lets finish.
         """
+        if self._claimer.ident is None:
+            return  # it never started
         self._closing.set()
         self._bell.ring()
         self._claimer.join()
@@ -181,13 +183,9 @@ class TaskManager:
         self._leases.hold(attempts, since)
         try:
             self._equip(attempts)
-        except DatabaseUnavailable:
-            for attempt in attempts:
-                attempt.stop(Why.SILENCE)
-        except Exception:
-            log.exception("%d attempts could not be prepared together", len(attempts))
-            for attempt in attempts:
-                attempt.stop(Why.SHUTDOWN)
+        except Exception as error:
+            # Each will ask for itself, so that what is wrong with one is that one's outcome.
+            log.warning("what %d attempts need could not be asked for together: %s", len(attempts), error)
         for attempt in attempts:
             self._work.put(attempt)
         self._staff()
@@ -195,7 +193,7 @@ class TaskManager:
     def _equip(self, attempts: Sequence[Attempt]) -> None:
         """Ask once for what all of them need."""
         self._means.sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
-        inputs = claim.inputs(self._queue, [attempt.claim.task for attempt in attempts])
+        inputs = self._means.sources.inputs([attempt.claim.task for attempt in attempts])
         for attempt in attempts:
             attempt.inputs = inputs.get(attempt.claim.task, {})
 

@@ -51,7 +51,8 @@ class Attempt:
     def __init__(self, claim: Claim, log: LogWriter) -> None:
         self.claim, self.log = claim, log
         self.grace = 0.0  # until its definition is known, it has nothing to end
-        self.inputs: dict[str, Any] = {}
+        self.inputs: dict[str, Any] | None = None
+        """What it gets as INPUTS; None: still to be asked for."""
         self._lock = threading.Lock()
         self._running: Running | None = None
         self._why: Why | None = None
@@ -136,11 +137,13 @@ def _prepare(attempt: Attempt, definition: TaskDefinition, means: Means) -> tupl
             f"Allow it: arkqueue archive add {archive.name} … --executor process, or PATCH /api/v1/archives/{archive.name}",
         )
     user = archive.settings.process_user
+    task = attempt.claim.task
+    inputs = means.sources.inputs([task]).get(task, {}) if attempt.inputs is None else attempt.inputs
     workspace = means.workspaces.prepare(
         attempt.id,
         fill=_fill(attempt.claim, definition, archive, means.sources),
         script=definition.script,
-        inputs=attempt.inputs,
+        inputs=inputs,
         user=user,
     )
     return workspace, Program(

@@ -156,10 +156,12 @@ class Leases:
             overdue = [
                 (attempt, self._renewed[id] + self._lease - self._margin - now)
                 for id, attempt in self._held.items()
-                if attempt.why is None and now >= self._renewed[id] + self.patience(attempt.grace)
+                if now >= self._renewed[id] + self.patience(attempt.grace)
             ]
         for attempt, rest in overdue:
-            log.warning("attempt %d is stopped: its lease could not be renewed", attempt.id)
+            if attempt.why is None:
+                log.warning("attempt %d is stopped: its lease could not be renewed", attempt.id)
+            # Also where it is being stopped already: its grace may be longer than its lease.
             attempt.stop(Why.SILENCE, max(0.0, rest))
 
     def patience(self, grace: float) -> float:

@@ -1,4 +1,4 @@
-"""What attempts are made from: frozen definitions, the registration of archives, and opened repositories.
+"""What attempts are made from: frozen definitions, inputs, the registration of archives, and opened repositories.
 
 Definitions never change and are kept by id. A registration is kept for a moment only, so that a burst of tasks asks once and a change by a
 person counts at once. An opened archive belongs to one thread (``archive``), so each worker keeps a few of its own.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from arkqueue import workflow
 from arkqueue.archive import Archive
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, TaskDefinition
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, TaskDefinition, TaskId
 from arkqueue.queue import Queue, archives, claim
 
 MOST_DEFINITIONS = 2000
@@ -74,6 +74,10 @@ class Sources:
             if id in self._bodies:
                 self._definitions[id] = definition
         return definition
+
+    def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
+        """The outputs of what each task depends on, where there are any."""
+        return claim.inputs(self._queue, tasks)
 
     def registration(self, archive: int) -> Registration:
         """How an archive is registered, as of a moment ago."""
