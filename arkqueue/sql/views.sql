@@ -277,12 +277,12 @@ select
 
 -- name: archive_of_task
 -- The archive of a task.
-select archive_id from task where id = %(id)s;
+select a.id, a.name from task t join archive a on a.id = t.archive_id where t.id = %(id)s;
 
 -- name: archive_of_run
 -- The archive of a run.
-select archive_id from run where id = %(id)s;
+select a.id, a.name from run join archive a on a.id = run.archive_id where run.id = %(id)s;
 
 -- name: archive_of_attempt
 -- The archive of an attempt.
-select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = %(id)s;
+select a.id, a.name from attempt at join task t on t.id = at.task_id join archive a on a.id = t.archive_id where at.id = %(id)s;

@@ -1,0 +1,139 @@
+"""The installation over HTTP: tokens, task managers, health and numbers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from arkqueue.api.callers import admit
+from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
+from arkqueue.queue import tokens
+from arkqueue.queue.tokens import Scope, Token
+from arkqueue.registration import check_name
+from arkqueue.states import UNSETTLED, State
+from arkqueue.views.installation import TaskManagerView, measure, task_managers
+
+router = APIRouter(tags=["installation"])
+open_router = APIRouter(tags=["installation"])
+"""What needs no token."""
+
+
+class NewToken(BaseModel):
+    """A token to be made; without archives it is for every one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    scope: Scope
+    archives: list[str] | None = Field(default=None, min_length=1, max_length=1000)
+
+
+class MadeToken(BaseModel):
+    """A new token with its secret, which is shown this once."""
+
+    id: int
+    name: str
+    scope: Scope
+    archives: list[str] | None
+    created_at: datetime
+    token: str
+
+
+@router.get("/whoami")
+def whoami(request: Request) -> Token:
+    """The token that asks."""
+    return admit(request).token
+
+
+@router.get("/tokens")
+def list_tokens(request: Request) -> list[Token]:
+    """All tokens; their secrets are not kept."""
+    caller = admit(request, Scope.ADMIN)
+    return [token for token in tokens.tokens(caller.queue) if _is_within(token, caller.token)]
+
+
+@router.post("/tokens", status_code=201)
+def create_token(request: Request, new: NewToken) -> MadeToken:
+    """Make a token, for no more than the one that asks is for."""
+    caller = admit(request, Scope.ADMIN)
+    for archive in new.archives or ():
+        check_name(archive)
+    if caller.token.archives is not None and not set(new.archives or ["*"]) <= set(caller.token.archives):
+        fault = f"is for {', '.join(caller.token.archives)} only"
+        raise Forbidden(f"token {caller.token.name}", fault, "Name archives among these.")
+    made, secret = tokens.create(caller.queue, name=new.name, scope=new.scope, archives=new.archives, by=caller.by)
+    return MadeToken(
+        id=made.id, name=made.name, scope=made.scope, archives=made.archives, created_at=made.created_at, token=secret
+    )
+
+
+@router.delete("/tokens/{id}", status_code=204, response_class=Response)
+def revoke_token(request: Request, id: int) -> None:
+    """Make a token worthless."""
+    caller = admit(request, Scope.ADMIN)
+    if id >= 2**63 or not _is_within(tokens.one(caller.queue, id), caller.token):
+        raise NotFound(f"token {id}", "there is none")
+    tokens.revoke(caller.queue, id, caller.by)
+    request.app.state.callers.forget()
+
+
+def _is_within(token: Token, admin: Token) -> bool:
+    return admin.archives is None or (token.archives is not None and set(token.archives) <= set(admin.archives))
+
+
+@router.get("/task-managers")
+def list_task_managers(request: Request) -> list[TaskManagerView]:
+    """The processes that run tasks, and those that did within a day."""
+    return task_managers(admit(request, Scope.READ).queue)
+
+
+@open_router.get("/healthz")
+def health(request: Request) -> JSONResponse:
+    """Whether this server can do its work; 503 and what is wrong where it cannot."""
+    queue = request.app.state.queue
+    try:
+        numbers = measure(queue)
+    except DatabaseUnavailable:
+        return JSONResponse({"status": "failing", "faults": ["the database does not answer"]}, 503)
+    lease = request.app.state.configuration.lease
+    faults = []
+    if (numbers.silence_of_queue_managers or 0) > lease:
+        faults.append("no queue manager is running: commits are not read (arkqueue manager)")
+    if not numbers.task_managers:
+        faults.append("no task manager is running: nothing is started (arkqueue worker)")
+    if numbers.archives_stopped:
+        faults.append(f"{numbers.archives_stopped} archives are stopped (arkqueue archive list)")
+    return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+def metrics(request: Request) -> PlainTextResponse:
+    """Numbers for Prometheus."""
+    caller = admit(request, Scope.READ)
+    caller.require_every_archive("/metrics")
+    n = measure(caller.queue)
+    gauges: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("tasks", "gauge", "Tasks that are not settled, by state.",
+         {f'{{state="{s}"}}': n.tasks.get(s, 0) for s in State if s in UNSETTLED}),
+        ("tasks_planned_total", "counter", "Tasks that were ever planned.", {"": n.tasks_planned}),
+        ("attempts_total", "counter", "Attempts that were ever begun.", {"": n.attempts_begun}),
+        ("attempts_live", "gauge", "Attempts that are running.", {"": n.attempts_live}),
+        ("attempts_lapsed", "gauge", "Running attempts whose lease is over.", {"": n.attempts_lapsed}),
+        ("archives", "gauge", "Archives that are watched.", {"": n.archives}),
+        ("archives_in_trouble", "gauge", "Archives that could not be read the last time.", {"": n.archives_in_trouble}),
+        ("archives_stopped", "gauge", "Archives that are not read until they are rewound.", {"": n.archives_stopped}),
+        ("oldest_notice_seconds", "gauge", "Age of the oldest notice that waits.", {"": n.oldest_notice or 0}),
+        ("oldest_ready_seconds", "gauge", "How long the oldest ready task has been ready.", {"": n.oldest_ready or 0}),
+        ("queue_manager_silence_seconds", "gauge", "Since a queue manager was heard.", {"": n.silence_of_queue_managers}),
+        ("task_managers", "gauge", "Task managers that are running.", {"": n.task_managers}),
+        ("slots", "gauge", "Tasks that can run at once.", {"": n.slots}),
+    ]  # fmt: skip
+    lines: list[str] = []
+    for name, kind, text, values in gauges:
+        lines += [f"# HELP arkqueue_{name} {text}", f"# TYPE arkqueue_{name} {kind}"]
+        lines += [f"arkqueue_{name}{labels} {value}" for labels, value in values.items()]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")

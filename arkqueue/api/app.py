@@ -1,0 +1,104 @@
+"""The API as one application: its parts, its errors and its limits (design 7)."""
+
+from __future__ import annotations
+
+import html
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.responses import HTMLResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from arkqueue import __version__
+from arkqueue.api import administration, archives, attempts, notices, problems, runs
+from arkqueue.api.callers import Callers, bearer
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue
+
+PREFIX = "/api/v1"
+LONGEST_BODY = 1 << 20
+
+
+def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
+    """The application; it reads and writes through ``queue`` alone and keeps nothing that cannot be lost."""
+    app = FastAPI(
+        title="arkqueue",
+        version=__version__,
+        summary="The queue that runs automations on versioned archives, in strict revision order.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.queue, app.state.configuration = queue, configuration
+    app.state.callers = Callers(queue, configuration)
+    app.state.watched = notices.Watched(queue)
+    api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer)])
+    for part in (notices, archives, runs, attempts, administration):
+        api.include_router(part.router)
+    app.include_router(api)
+    app.include_router(administration.open_router, prefix=PREFIX)
+    app.include_router(administration.open_router, include_in_schema=False)
+    app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
+    problems.install(app)
+    app.add_middleware(LimitedBody)
+    return app
+
+
+class LimitedBody:
+    """Refuses bodies that are longer than anything the API takes, before they are read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > LONGEST_BODY:
+            await _TOO_LONG(scope, receive, send)
+            return
+        seen = 0
+        is_answered = False
+
+        async def limited() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            # Whoever reads it gets no more than this, and what he makes of that is not sent.
+            return message if seen <= LONGEST_BODY else {"type": "http.disconnect"}
+
+        async def answer(message: Message) -> None:
+            nonlocal is_answered
+            if is_answered or seen <= LONGEST_BODY:
+                is_answered = True
+                await send(message)
+
+        await self._app(scope, limited, answer)
+        if not is_answered:
+            await _TOO_LONG(scope, receive, send)
+
+
+_TOO_LONG = problems.of_error(
+    problems.Refused(413, "the request", f"is longer than {LONGEST_BODY} bytes", "Send less at once.")
+)
+
+
+def _docs(app: FastAPI) -> str:
+    """All calls on one page, from the OpenAPI document; it loads nothing from anywhere."""
+    rows = []
+    for path, calls in app.openapi()["paths"].items():
+        for method, call in calls.items():
+            what = html.escape(call.get("description", ""))
+            rows.append(f"<tr><td>{method.upper()}<td><code>{html.escape(path)}</code><td>{what}</tr>")
+    kinds = [f'<dt id="problem-{status}">{status}<dd>{title}' for status, title in problems.TITLES.items()]
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>arkqueue API</title>'
+        "<style>body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+        "td{vertical-align:top;padding:.2rem .8rem .2rem 0}</style>"
+        f"<h1>arkqueue {html.escape(__version__)}</h1>"
+        "<p>Every call but <code>healthz</code> needs a token: <code>Authorization: Bearer TOKEN</code>. "
+        'The whole description: <a href="/openapi.json">openapi.json</a>.'
+        f"<h2>Calls</h2><table>{''.join(rows)}</table>"
+        "<h2>Problems</h2><p>Errors are problem documents (RFC 9457) with thing, fault and remedy."
+        f"<dl>{''.join(kinds)}</dl></html>"
+    )

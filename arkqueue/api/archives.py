@@ -1,0 +1,170 @@
+"""Archives over HTTP: register, look after, look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from arkqueue import registration
+from arkqueue.api.callers import Caller, admit
+from arkqueue.errors import Forbidden, NotFound
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.queue import actions, archives
+from arkqueue.queue.tokens import Scope
+from arkqueue.views import archives as views
+from arkqueue.views import find
+from arkqueue.views.archives import ArchiveView
+
+router = APIRouter(tags=["archives"], prefix="/archives")
+
+Revision = int | str
+"""A number of the ledger, or a SHA or a prefix of one."""
+
+
+class Settings(BaseModel):
+    """How an archive is looked after; what is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    branches: list[str] | None = Field(
+        default=None, max_length=100, description="globs of Git branches; none: the main one"
+    )
+    process: bool | None = Field(default=None, description="whether its tasks may run as processes on a host")
+    process_user: str | None = Field(default=None, max_length=100)
+    author: str | None = Field(default=None, max_length=1000, description="who commits for its tasks")
+    task_url: str | None = Field(default=None, max_length=4096, description="where working copies commit to")
+
+    @field_validator("branches")
+    @classmethod
+    def _globs(cls, value: list[str] | None) -> list[str] | None:
+        if value is not None and not all(glob and glob.isprintable() and len(glob) <= 1000 for glob in value):
+            raise ValueError("a glob is a printable text")
+        return value
+
+    def applied_to(self, present: ArchiveSettings) -> ArchiveSettings:
+        given = self.model_dump(include=self.model_fields_set & set(Settings.model_fields))
+        if "branches" in given:
+            given["branches"] = tuple(given["branches"] or ())
+        if "process" in given:
+            given["process"] = bool(given["process"])
+        return replace(present, **given)
+
+
+class NewArchive(Settings):
+    """An archive to be registered. ``start``: the revision after which its ledger begins; without it, at the head."""
+
+    name: str
+    url: str = Field(min_length=1, max_length=4096)
+    kind: ArchiveKind | None = None
+    start: Revision | None = None
+
+
+class Rewind(BaseModel):
+    """Where the ledger starts anew."""
+
+    revision: Revision
+    branch: str | None = None
+
+
+class Waiver(BaseModel):
+    """Waive every failure of a task up to a revision."""
+
+    task: str
+    until: int = Field(ge=0)
+    branch: str | None = None
+
+
+class Waived(BaseModel):
+    waived: int
+
+
+@router.get("")
+def list_archives(request: Request) -> list[ArchiveView]:
+    """The watched archives."""
+    caller = admit(request, Scope.READ)
+    return views.archives(caller.queue, caller.token.archives)
+
+
+@router.post("", status_code=201)
+def add_archive(request: Request, response: Response, new: NewArchive) -> ArchiveView:
+    """Register an archive: its repository is opened now, with the rights of the server."""
+    caller = admit(request, Scope.ADMIN)
+    if not caller.token.covers(new.name):
+        raise Forbidden(f"token {caller.token.name}", f"is not for archive {new.name}", "Use another token.")
+    added = registration.add(
+        caller.queue,
+        caller.configuration,
+        name=new.name,
+        url=new.url,
+        kind=new.kind,
+        start=None if new.start is None else str(new.start),
+        settings=new.applied_to(ArchiveSettings()),
+    )
+    request.app.state.watched.forget()
+    response.headers["Location"] = f"/api/v1/archives/{new.name}"
+    return views.archive(caller.queue, added)
+
+
+@router.get("/{name}")
+def show_archive(request: Request, name: str) -> ArchiveView:
+    """An archive with its branches, schedules and what is the matter with it."""
+    caller = admit(request, Scope.READ)
+    return views.archive(caller.queue, caller.archive(name))
+
+
+@router.patch("/{name}")
+def change_archive(request: Request, name: str, settings: Settings) -> ArchiveView:
+    """Change how an archive is looked after."""
+    caller = admit(request, Scope.ADMIN)
+    archive = _watched(caller, name)
+    present = views.settings_of(archives.one(caller.queue, archive).settings)
+    archives.change_settings(caller.queue, archive, settings.applied_to(present))
+    archives.notify(caller.queue, [archive])
+    return views.archive(caller.queue, archive)
+
+
+@router.delete("/{name}", status_code=204, response_class=Response)
+def remove_archive(request: Request, name: str) -> None:
+    """Stop watching an archive; what has not started is canceled, history stays."""
+    caller = admit(request, Scope.ADMIN)
+    archives.remove(caller.queue, _watched(caller, name), caller.by)
+    request.app.state.watched.forget()
+
+
+@router.post("/{name}/sync", status_code=202)
+def sync_archive(request: Request, name: str) -> ArchiveView:
+    """Look at the repository now."""
+    caller = admit(request, Scope.OPERATE)
+    archive = _watched(caller, name)
+    archives.notify(caller.queue, [archive])
+    return views.archive(caller.queue, archive)
+
+
+@router.post("/{name}/rewind")
+def rewind_archive(request: Request, name: str, rewind: Rewind) -> ArchiveView:
+    """Go on with a repository that went back in time, or was replaced: the ledger starts anew."""
+    caller = admit(request, Scope.ADMIN)
+    archive = _watched(caller, name)
+    registration.rewind(
+        caller.queue, caller.configuration, archive, str(rewind.revision), caller.by, branch=rewind.branch
+    )
+    request.app.state.watched.forget()
+    return views.archive(caller.queue, archive)
+
+
+@router.post("/{name}/skip")
+def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
+    """Waive every failure of a task up to a revision, so that what waits for them goes on."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    branch = find.find_branch(caller.queue, archive, waiver.branch, name)
+    return Waived(waived=actions.skip_until(caller.queue, archive, branch, waiver.task, waiver.until, caller.by))
+
+
+def _watched(caller: Caller, name: str) -> ArchiveId:
+    archive = caller.archive(name)
+    if archives.one(caller.queue, archive).removed_at is not None:
+        raise NotFound(f"archive {name}", "was removed", "Its history stays readable; add it anew to go on.")
+    return archive

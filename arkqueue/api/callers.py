@@ -1,0 +1,157 @@
+"""Who calls, and what for: tokens are checked here, for each request, before anything else is looked at (design 7).
+
+What a token's archives leave out does not exist for it: lists are filtered, everything else is not found. A token that is revoked is refused within a second
+everywhere, and at once where it was revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass, field
+
+from fastapi import Request
+from fastapi.security import HTTPBearer
+
+from arkqueue.api.problems import Refused
+from arkqueue.config import Configuration
+from arkqueue.errors import Forbidden, NotFound
+from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
+from arkqueue.queue import Queue, tokens
+from arkqueue.queue.tokens import Scope, Token
+from arkqueue.views.find import find_archive
+
+bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
+"""Only tells /docs and the OpenAPI document that a token is needed; ``admit`` asks for it."""
+
+KEPT = 1.0
+"""Seconds for which a checked token is not asked for again."""
+MOST_KEPT = 1000
+RATE, BURST = 1000.0, 5000.0
+"""Notices that each token may post for each second, and at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A request's token and what it may see. ``by``: what is remembered as the doer of what it asks for."""
+
+    token: Token
+    by: str
+    queue: Queue
+    configuration: Configuration
+
+    def archive(self, name: str) -> ArchiveId:
+        """The archive of a name, if this token is for it."""
+        if not self.token.covers(name):
+            raise NotFound(f"archive {name}", "there is none of this name that this token is for")
+        return find_archive(self.queue, name)
+
+    def archives(self) -> list[ArchiveId] | None:
+        """The archives that lists are confined to; None: every one."""
+        if self.token.archives is None:
+            return None
+        found = []
+        for name in self.token.archives:
+            try:
+                found.append(find_archive(self.queue, name))
+            except NotFound:
+                continue
+        return found
+
+    def task(self, id: int) -> TaskId:
+        self._check("archive_of_task", f"task {id}", id)
+        return TaskId(id)
+
+    def run(self, id: int) -> RunId:
+        self._check("archive_of_run", f"run {id}", id)
+        return RunId(id)
+
+    def attempt(self, id: int) -> AttemptId:
+        self._check("archive_of_attempt", f"attempt {id}", id)
+        return AttemptId(id)
+
+    def _check(self, block: str, thing: str, id: int) -> None:
+        found = self.queue.rows(block, id=id) if id < 2**63 else []
+        if not found or not self.token.covers(found[0].name):
+            raise NotFound(thing, "there is none")
+
+    def require_every_archive(self, what: str) -> None:
+        if self.token.archives is not None:
+            fault = f"is for some archives only; {what} concerns every one"
+            raise Forbidden(f"token {self.token.name}", fault, "Use a token without archives.")
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float = BURST
+    at: float = field(default_factory=time.monotonic)
+
+
+class Callers:
+    """Checks tokens, remembers them for a moment, and counts their notices."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        self._queue, self._configuration = queue, configuration
+        self._kept: dict[bytes, tuple[float, Token]] = {}
+        self._buckets: dict[int, _Bucket] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, request: Request, *scopes: Scope) -> Caller:
+        """The caller, whose token allows one of the scopes (none given: any token will do)."""
+        token = self._token(request.headers.get("authorization", ""))
+        if scopes and not any(token.scope.allows(scope) for scope in scopes):
+            fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
+            raise Forbidden(f"token {token.name}", fault, "Use another token: arkqueue token create --scope …")
+        return Caller(token, _by(request, token), self._queue, self._configuration)
+
+    def forget(self) -> None:
+        """Ask for every token again."""
+        with self._lock:
+            self._kept.clear()
+
+    def count(self, token: Token) -> None:
+        """Count one notice; raises `Refused` where the token has posted too many."""
+        now = time.monotonic()
+        with self._lock:
+            bucket = self._buckets.setdefault(token.id, _Bucket())
+            bucket.left = min(BURST, bucket.left + (now - bucket.at) * RATE)
+            bucket.at = now
+            if bucket.left < 1:
+                fault = f"has posted more than {RATE:.0f} notices a second"
+                remedy = "Nothing is lost: repositories are looked at without notices too."
+                raise Refused(429, f"token {token.name}", fault, remedy, Retry_After="1")
+            bucket.left -= 1
+
+    def _token(self, header: str) -> Token:
+        kind, _, secret = header.partition(" ")
+        secret = secret.strip()
+        if kind.lower() != "bearer" or not secret:
+            fault, remedy = "carries no token", "Send it as: Authorization: Bearer TOKEN"
+            raise Refused(401, "the request", fault, remedy, WWW_Authenticate="Bearer")
+        key = hashlib.sha256(secret.encode("latin-1", "replace")).digest()
+        now = time.monotonic()
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] > now:
+            return kept[1]
+        token = tokens.check(self._queue, secret)
+        if token is None:
+            fault, remedy = "carries a token that is unknown or revoked", "Ask for another one."
+            raise Refused(401, "the request", fault, remedy, WWW_Authenticate='Bearer error="invalid_token"')
+        with self._lock:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[key] = now + KEPT, token
+        return token
+
+
+def admit(request: Request, *scopes: Scope) -> Caller:
+    """The caller of a request, whose token allows one of the scopes; raises what becomes 401 or 403."""
+    callers: Callers = request.app.state.callers
+    return callers.admit(request, *scopes)
+
+
+def _by(request: Request, token: Token) -> str:
+    """The token's name; where a command line says for whom it asks, that person's too."""
+    user = request.headers.get("arkqueue-user", "")
+    return f"{user} ({token.name})" if user and user.isprintable() and len(user) <= 100 else token.name

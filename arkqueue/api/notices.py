@@ -1,0 +1,128 @@
+"""Notices: a hook says "look at this repository", and every archive of that repository is looked at (design 2, 7).
+
+This is on a commit's way, so it costs one statement: the token and the watched repositories are remembered for a moment. Notices are an upsert of one row for
+each archive, so that a burst of them is one look.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from arkqueue.api.callers import Caller, admit
+from arkqueue.archive import Identity, notice_key, notice_keys
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId, ArchiveKind
+from arkqueue.queue import Queue, archives
+from arkqueue.queue.tokens import Scope
+
+router = APIRouter(tags=["notices"])
+
+KEPT = 1.0
+"""Seconds for which the watched repositories are not asked for again; an unknown one is asked for at once."""
+
+_HEX = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+class Notice(BaseModel):
+    """What a hook knows: ``revision`` and ``txn`` of Subversion, or ``ref``, ``old`` and ``new`` of Git. All of it is a hint."""
+
+    revision: int | None = Field(default=None, ge=0, lt=2**63)
+    txn: str | None = Field(default=None, max_length=200)
+    ref: str | None = Field(default=None, max_length=4096)
+    old: str | None = None
+    new: str | None = None
+
+    @field_validator("old", "new")
+    @classmethod
+    def _is_id(cls, value: str | None) -> str | None:
+        if value is not None and not _HEX.fullmatch(value.lower()):
+            raise ValueError("is no full commit id")
+        return value and value.lower()
+
+    @property
+    def named(self) -> str | None:
+        """The revision that is expected; a deleted ref names none."""
+        if self.revision is not None:
+            return str(self.revision)
+        return self.new if self.new and self.new.strip("0") else None
+
+
+class RepositoryNotice(Notice):
+    """A notice that says which repository: its UUID, URL or path on the server."""
+
+    repository: str = Field(min_length=1, max_length=4096)
+
+    @model_validator(mode="after")
+    def _names_a_repository(self) -> RepositoryNotice:
+        if "\0" in self.repository:
+            raise ValueError("repository: holds a NUL")
+        return self
+
+
+class Watched:
+    """Which archives a repository has; remembered for a moment, and asked for anew when it knows none."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def archives(self, repository: str) -> list[tuple[ArchiveId, str]]:
+        """Ids and names of the archives of a repository."""
+        key = notice_key(repository)
+        if time.monotonic() > self._until or key not in self._by_key:
+            self._load()
+        return self._by_key.get(key, [])
+
+    def forget(self) -> None:
+        self._until = 0.0
+
+    def _load(self) -> None:
+        with self._lock:
+            by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
+            for row in self._queue.rows("archives_watched"):
+                for key in notice_keys(Identity(ArchiveKind(row.kind), row.repository, row.uuid, row.folder)):
+                    by_key.setdefault(key, []).append((ArchiveId(row.id), row.name))
+            self._by_key = by_key
+            self._until = time.monotonic() + KEPT
+
+
+@router.post("/notices", status_code=202, response_class=JSONResponse)
+def notice(request: Request, notice: RepositoryNotice) -> Any:
+    """Look at a repository: every archive of it."""
+    caller = _admit(request)
+    watched: Watched = request.app.state.watched
+    found = [(id, name) for id, name in watched.archives(notice.repository) if caller.token.covers(name)]
+    if not found:
+        fault = "no archive of this repository is watched" + (" for this token" if caller.token.archives else "")
+        raise NotFound(f"repository {notice.repository}", fault, "Add one: arkqueue archive add NAME URL")
+    return _accept(caller, found, notice)
+
+
+@router.post("/archives/{name}/notices", status_code=202, response_class=JSONResponse)
+def notice_of_archive(request: Request, name: str, notice: Notice) -> Any:
+    """Look at one archive."""
+    caller = _admit(request)
+    archive = caller.archive(name)
+    if archives.one(caller.queue, archive).removed_at is not None:
+        raise NotFound(f"archive {name}", "was removed")
+    return _accept(caller, [(archive, name)], notice)
+
+
+def _admit(request: Request) -> Caller:
+    caller = admit(request, Scope.HOOK)
+    request.app.state.callers.count(caller.token)
+    return caller
+
+
+def _accept(caller: Caller, found: list[tuple[ArchiveId, str]], notice: Notice) -> JSONResponse:
+    archives.notify(caller.queue, [id for id, _ in found], notice.named)
+    return JSONResponse({"archives": [name for _, name in found], "revision": notice.named}, 202)

@@ -1,0 +1,124 @@
+"""Every error as an RFC 9457 problem document: what is at fault, how, and what helps. No traceback reaches a client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from arkqueue import errors
+
+log = logging.getLogger("arkqueue")
+
+TITLES: dict[int, str] = {
+    400: "The request cannot be read",
+    401: "A token is needed",
+    403: "The token does not allow it",
+    404: "There is no such thing",
+    405: "The method is not possible here",
+    409: "The state of the thing forbids it",
+    413: "The request is too long",
+    422: "The request is malformed",
+    429: "Too many requests",
+    500: "A mistake of arkqueue's own",
+    502: "The repository cannot be used",
+    503: "The database does not answer",
+}
+"""What a problem of each status is called; shown at /docs, where the type of a problem points."""
+
+_STATUS: dict[type[errors.ArkqueueError], int] = {
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Invalid: 422,
+    errors.Forbidden: 403,
+    errors.DatabaseUnavailable: 503,
+    errors.ArchiveMismatch: 409,
+    errors.ArchiveError: 502,
+}
+RETRY_AFTER = "2"
+"""Seconds, for clients, when the database is away."""
+
+
+class Refused(errors.ArkqueueError):
+    """Refused before anything was looked at: no token (401), too long (413), too often (429)."""
+
+    def __init__(self, status: int, thing: str, fault: str, remedy: str = "", **headers: str) -> None:
+        super().__init__(thing, fault, remedy)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> JSONResponse:
+    """A problem document."""
+    title = TITLES.get(status) or HTTPStatus(status).phrase
+    body = {"type": f"/docs#problem-{status}", "title": title, "status": status, "detail": detail, **more}
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+def of_error(error: errors.ArkqueueError) -> JSONResponse:
+    """The problem document of one of our own errors."""
+    headers: dict[str, str] = {}
+    if isinstance(error, Refused):
+        status, headers = error.status, error.headers
+    else:
+        status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    thing = error.thing
+    if status == 503:
+        headers["Retry-After"] = RETRY_AFTER
+        thing = "the database"  # its host and name are no business of a client's
+    detail = f"{thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
+    return problem(status, detail, headers, thing=thing, fault=error.fault, remedy=error.remedy)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an app with a problem document."""
+    app.add_exception_handler(errors.ArkqueueError, _own)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _mistake)
+
+
+async def _own(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, errors.ArkqueueError)
+    answer = of_error(error)
+    if answer.status_code == 500:
+        log.error("%s", error)
+    return answer
+
+
+async def _malformed(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    faults = [{"field": _field(fault["loc"]), "message": _said(fault["msg"])} for fault in error.errors()[:50]]
+    fault = "; ".join(f"{f['field']}: {f['message']}" if f["field"] else f["message"] for f in faults)
+    remedy = "See /docs for what is expected."
+    return problem(422, f"{fault}. {remedy}", thing="the request", fault=fault, remedy=remedy, faults=faults)
+
+
+def _field(place: tuple[int | str, ...]) -> str:
+    if place and place[0] == "body" and len(place) > 1 and isinstance(place[1], int):
+        return f"byte {place[1]}"  # of JSON that cannot be read
+    return ".".join(str(part) for part in place[1:])
+
+
+def _said(message: str) -> str:
+    return message.removeprefix("Value error, ").rstrip(".")
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    words = {
+        404: f"{request.url.path}: there is nothing here. See /docs for what there is.",
+        405: f"{request.url.path}: {request.method} is not possible here. See /docs.",
+    }
+    return problem(error.status_code, words.get(error.status_code, str(error.detail)), error.headers)
+
+
+async def _mistake(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(500, "arkqueue could not answer because of a mistake of its own; its log says more.")

@@ -1,0 +1,292 @@
+"""Runs and tasks over HTTP: lists, graphs, explanations, and what people do to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from arkqueue.api.callers import Caller, admit
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
+from arkqueue.names import Name, parse_name
+from arkqueue.queue import Queue, actions, planning
+from arkqueue.queue.tokens import Scope
+from arkqueue.states import MOVES, Event, State
+from arkqueue.views import find, runs, tasks
+from arkqueue.views.explain import Explanation, explain, explain_name
+from arkqueue.views.graph import GraphView, graph, graph_between
+from arkqueue.views.runs import RunDetail, RunPage, RunState
+from arkqueue.views.tasks import AttemptView, TaskDetail, TaskView
+
+router = APIRouter(tags=["runs"])
+
+_SHA = re.compile(r"g?([0-9a-fA-F]{4,64})")
+
+
+class NewRun(BaseModel):
+    """A run by hand. ``revision``: of the ledger, or a SHA or a prefix of one; without it the head. ``tasks``: these alone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    archive: str
+    branch: str | None = None
+    revision: int | str | None = None
+    tasks: list[str] | None = Field(default=None, min_length=1, max_length=10_000)
+    force: bool = False
+
+
+class Options(BaseModel):
+    """How an action is meant. ``assume_gone``: of cancel; ``force``: of retry; ``as_completed``: of skip."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    assume_gone: bool = False
+    force: bool = False
+    as_completed: bool = False
+
+
+class Verb(StrEnum):
+    CANCEL = "cancel"
+    RESTART = "restart"
+    RETRY = "retry"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a name means. ``task`` None: it is the name of a run."""
+
+    full_name: str
+    run: int
+    task: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAction:
+    """What an action on a run did: to which tasks, and why not to others."""
+
+    done: list[str]
+    refused: list[Refusal]
+    run: RunDetail
+
+
+# Runs
+
+
+@router.get("/runs")
+def list_runs(
+    request: Request,
+    archive: str | None = None,
+    branch: str | None = None,
+    rev: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+    state: Annotated[list[RunState] | None, Query()] = None,
+    trigger: Trigger | None = None,
+    since: Annotated[AwareDatetime | None, Query()] = None,
+    before: Annotated[int | None, Query(ge=0, lt=2**63, description="the cursor `next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    tasks: Annotated[bool, Query(description="with the tasks of each run")] = False,
+) -> RunPage:
+    """Runs, newest first."""
+    caller = admit(request, Scope.READ)
+    if archive is None and branch is not None:
+        raise Invalid("the request", "names a branch and no archive", "Give archive too.")
+    archives = caller.archives() if archive is None else [caller.archive(archive)]
+    return runs.runs(
+        caller.queue,
+        archives=archives,
+        branch=find.find_branch(caller.queue, archives[0], branch, archive or "") if branch and archives else None,
+        rev=rev,
+        states=state or (),
+        trigger=trigger,
+        since=since,
+        before=before,
+        limit=limit,
+        tasks=tasks,
+    )
+
+
+@router.post("/runs", status_code=201)
+def trigger_run(request: Request, response: Response, new: NewRun) -> RunDetail:
+    """Make a run by hand, at a revision in the ledger."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(new.archive)
+    revision = _revision(caller.queue, archive, new)
+    run = planning.trigger(caller.queue, revision, names=new.tasks, by=caller.by, force=new.force)
+    response.headers["Location"] = f"/api/v1/runs/{run}"
+    return runs.run(caller.queue, RunId(run))
+
+
+@router.get("/runs/{id}")
+def show_run(request: Request, id: int) -> RunDetail:
+    """A run with its tasks and edges."""
+    caller = admit(request, Scope.READ)
+    return runs.run(caller.queue, caller.run(id))
+
+
+@router.get("/runs/{id}/graph")
+def graph_of_run(request: Request, id: int) -> GraphView:
+    """The graph of one run."""
+    caller = admit(request, Scope.READ)
+    return graph(caller.queue, [caller.run(id)])
+
+
+@router.get("/graph")
+def graph_of_revisions(
+    request: Request,
+    archive: str,
+    first: Annotated[int, Query(ge=0, lt=2**63)],
+    last: Annotated[int, Query(ge=0, lt=2**63)],
+    branch: str | None = None,
+) -> GraphView:
+    """The graph of all runs from one revision of a branch to another."""
+    caller = admit(request, Scope.READ)
+    return graph_between(
+        caller.queue, find.find_branch(caller.queue, caller.archive(archive), branch, archive), first, last
+    )
+
+
+@router.delete("/runs/{id}")
+def delete_run(request: Request, id: int) -> RunDetail:
+    """Leave a tombstone in place of a run that has ended; its history stays readable."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id)
+    actions.delete_run(caller.queue, run, caller.by)
+    return runs.run(caller.queue, run)
+
+
+@router.post("/runs/{id}/{verb}")
+def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options()) -> RunAction:  # noqa: B008  frozen by use
+    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed, skip what failed or has not started."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id)
+    before = runs.run(caller.queue, run)
+    if verb is Verb.CANCEL:
+        done = [task.full_name for task in before.tasks if task.name != COMMIT and task.settled_at is None]
+        actions.cancel_run(caller.queue, run, caller.by)
+        return RunAction(done=done, refused=[], run=runs.run(caller.queue, run))
+    done, refused = [], []
+    for task in before.tasks:
+        now = tasks.task(caller.queue, TaskId(task.id))
+        if not _concerns(verb, now):
+            continue
+        try:
+            _act(caller, verb, TaskId(task.id), options)
+            done.append(task.full_name)
+        except Conflict as conflict:
+            refused.append(Refusal(task=task.full_name, reason=str(conflict)))
+    if not done:
+        reason = refused[0].reason if refused else f"has no task to {verb}"
+        raise Conflict(before.full_name, reason)
+    return RunAction(done=done, refused=refused, run=runs.run(caller.queue, run))
+
+
+def _concerns(verb: Verb, task: TaskView) -> bool:
+    """Whether a verb on a run is about this task of it; a retry leaves alone what was superseded or what a person skipped."""
+    if task.name in (COMMIT, REPORT):
+        return False
+    match verb:
+        case Verb.RESTART:
+            return task.state is State.RUNNING
+        case Verb.RETRY:
+            return task.state is State.FAILED or (task.state is State.CANCELED and task.superseded_by is None)
+        case Verb.SKIP:
+            failed = task.state in (State.FAILED, State.REJECTED) and not task.waived
+            return failed or task.state in MOVES[Event.SKIP].sources
+    return True
+
+
+# Tasks
+
+
+@router.get("/tasks/{id}")
+def show_task(request: Request, id: int) -> TaskDetail:
+    """A task with its definition, attempts and what people did to it."""
+    caller = admit(request, Scope.READ)
+    return tasks.task(caller.queue, caller.task(id))
+
+
+@router.get("/tasks/{id}/attempts")
+def list_attempts(request: Request, id: int) -> list[AttemptView]:
+    """The attempts of a task, the first first."""
+    caller = admit(request, Scope.READ)
+    return tasks.attempts(caller.queue, caller.task(id))
+
+
+@router.get("/tasks/{id}/explain")
+def explain_task(request: Request, id: int) -> Explanation:
+    """Why a task is where it is, and the commands that help."""
+    caller = admit(request, Scope.READ)
+    return explain(caller.queue, caller.task(id))
+
+
+@router.post("/tasks/{id}/{verb}")
+def act_on_task(request: Request, id: int, verb: Verb, options: Options = Options()) -> TaskDetail:  # noqa: B008
+    """Cancel, restart, retry or skip a task; 409 says why its state forbids it."""
+    caller = admit(request, Scope.OPERATE)
+    task = caller.task(id)
+    _act(caller, verb, task, options)
+    return tasks.task(caller.queue, task)
+
+
+def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
+    queue, by = caller.queue, caller.by
+    acts: dict[Verb, Callable[[], None]] = {
+        Verb.CANCEL: lambda: actions.cancel(queue, task, by, assume_gone=options.assume_gone),
+        Verb.RESTART: lambda: actions.restart(queue, task, by),
+        Verb.RETRY: lambda: actions.retry(queue, task, by, force=options.force),
+        Verb.SKIP: lambda: actions.skip(queue, task, by, as_completed=options.as_completed),
+    }
+    acts[verb]()
+
+
+# Names
+
+
+@router.get("/find")
+def find_name(request: Request, name: str) -> Found:
+    """The run or task that a name means: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM."""
+    caller = admit(request, Scope.READ)
+    parsed = parse_name(name)
+    caller.archive(parsed.archive)
+    if parsed.task is None:
+        run = runs.run(caller.queue, find.find_run(caller.queue, parsed))
+        return Found(full_name=run.full_name, run=run.id, task=None)
+    task = tasks.task(caller.queue, find.find_task(caller.queue, parsed))
+    return Found(full_name=task.full_name, run=task.run_id, task=task.id)
+
+
+@router.get("/explain")
+def explain_by_name(request: Request, name: str) -> Explanation:
+    """Why something is not running, by its name; it need not exist yet."""
+    caller = admit(request, Scope.READ)
+    caller.archive(parse_name(name).archive)
+    return explain_name(caller.queue, name)
+
+
+def _revision(queue: Queue, archive: ArchiveId, new: NewRun) -> int:
+    """The id of the ledger's entry that a run is wanted at."""
+    if new.revision is None:
+        branch = find.find_branch(queue, archive, new.branch, new.archive)
+        head = queue.rows("head_revision", branch=branch)
+        if not head:
+            raise Conflict(f"archive {new.archive}", "has no revision yet", f"arkqueue sync {new.archive}")
+        return int(head[0].id)
+    given = str(new.revision)
+    if not given.isdecimal():
+        match = _SHA.fullmatch(given)
+        if not match:
+            raise Invalid(f"revision {given!r}", "is neither a number nor a SHA", "Give one of them.")
+        given = "g" + match[1]
+    return find.find_revision(queue, archive, Name(new.archive, given, new.branch)).id

@@ -1,0 +1,97 @@
+"""The HTTP server in a thread: it can share a process with the other roles. Its port is bound before it starts, so that a taken one is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import uvicorn
+from fastapi import FastAPI
+
+from arkqueue.errors import ArkqueueError
+
+PATIENCE = 3
+"""Seconds that requests under way have when the server stops."""
+
+
+class ApiServer:
+    """A running server; ``url`` is where it is, ``close`` ends it."""
+
+    def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        self._socket = _bind(host, port)
+        self.host, self.port = self._socket.getsockname()[:2]
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=PATIENCE,
+        )
+        self._server = _Server(config, app, self._started)
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            raise ArkqueueError(f"the API at {self.url}", f"could not start: {self._failure}")
+
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def close(self) -> None:
+        """Take no more requests, let those under way end, and return when all is over."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        except BaseException as failure:
+            self._failure = failure
+        finally:
+            self._started.set()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens, and tells those who follow logs when it leaves."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, started: threading.Event) -> None:
+        super().__init__(config)
+        self._app, self._listens = app, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.leaving = asyncio.Event()
+        await super().startup(sockets)
+        self._listens.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.leaving.set()
+        await super().shutdown(sockets)
+
+
+def run_api(app: FastAPI, host: str, port: int) -> ApiServer:
+    """Serve the app at an address until ``close``; port 0 is any free one. Raises ArkqueueError where it cannot be had."""
+    return ApiServer(app, host, port)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(2048)
+    except OSError as error:
+        bound.close()
+        fault = f"cannot be listened at: {error.strerror}"
+        raise ArkqueueError(f"{host}:{port}", fault, "Choose another address (listen).") from error
+    return bound

@@ -1,0 +1,85 @@
+"""The real server on a free port, on a fresh database, and clients with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from arkqueue.api import ApiServer, create_app, run_api
+from arkqueue.config import Configuration
+from arkqueue.db import Database
+from arkqueue.queue import Queue, tokens
+from arkqueue.queue.tokens import Scope
+
+Client = Callable[..., httpx.Client]
+
+
+@pytest.fixture
+def queue(database: Database) -> Queue:
+    return Queue(database)
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    return Configuration(home=tmp_path / "home")
+
+
+@pytest.fixture
+def server(queue: Queue, configuration: Configuration) -> Iterator[ApiServer]:
+    server = run_api(create_app(queue, configuration), "127.0.0.1", 0)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(server: ApiServer, queue: Queue) -> Iterator[Client]:
+    """Makes clients: ``client(Scope.READ, "papers")``; without a scope, one without a token."""
+    made: list[httpx.Client] = []
+
+    def make(scope: Scope | None = None, *archives: str) -> httpx.Client:
+        headers = {}
+        if scope is not None:
+            name = f"{scope} test"
+            _, secret = tokens.create(queue, name=name, scope=scope, archives=archives or None, by="test")
+            headers["Authorization"] = f"Bearer {secret}"
+        made.append(httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False, timeout=30))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def admin(client: Client) -> httpx.Client:
+    return client(Scope.ADMIN)
+
+
+@pytest.fixture
+def operator(client: Client) -> httpx.Client:
+    return client(Scope.OPERATE)
+
+
+@pytest.fixture
+def reader(client: Client) -> httpx.Client:
+    return client(Scope.READ)
+
+
+@pytest.fixture
+def hook(client: Client) -> httpx.Client:
+    return client(Scope.HOOK)
+
+
+def problem(answer: httpx.Response, status: int, *said: str) -> dict[str, object]:
+    """The problem document of an answer, which has this status and says these things."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, object] = answer.json()
+    assert document["status"] == status
+    assert document["title"]
+    for text in said:
+        assert text in str(document["detail"]), document
+    return document

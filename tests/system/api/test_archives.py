@@ -1,0 +1,195 @@
+"""Archives over HTTP, with real repositories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from arkqueue.model import ArchiveId
+from arkqueue.queue import Queue, archives
+from arkqueue.queue.tokens import Scope
+from tests.builders import an_archive
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.api.conftest import Client, problem
+
+NIGHTLY = {"_workflows/a.yaml": "- {name: nightly, command: run, schedule: '0 3 * * *'}\n"}
+
+
+def test_subversion_archive_is_registered_at_its_head(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    repository.commit(NIGHTLY)
+    answer = admin.post("/archives", json={"name": "papers", "url": str(repository.path), "process": True})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == "/api/v1/archives/papers"
+    made = answer.json()
+    assert (made["kind"], made["uuid"], made["settings"]["process"]) == ("subversion", repository.uuid, True)
+    assert [(b["name"], b["main"], b["rev"]) for b in made["branches"]] == [("", True, 2)]
+    assert [(s["tasks"], s["cron"]) for s in made["schedules"]] == [(["nightly"], "0 3 * * *")]
+    assert made["notice"] is not None
+    assert admin.get("/archives").json() == [admin.get("/archives/papers").json()]
+    (run,) = admin.get("/runs").json()["runs"]
+    assert (run["full_name"], run["state"], run["baseline"]) == ("papers@2", "completed", True)
+
+
+def test_archive_can_start_after_an_earlier_revision(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    for text in "123":
+        repository.commit({"x": text})
+    made = admin.post("/archives", json={"name": "papers", "url": repository.url, "start": 1}).json()
+    assert made["branches"][0]["rev"] == 1
+    problem(admin.post("/archives", json={"name": "more", "url": repository.url, "start": 9}), 404, "has no revision 9")
+
+
+def test_folder_of_a_subversion_repository_is_an_archive(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"a/trunk/x": "1", "b/trunk/x": "1"})
+    made = admin.post("/archives", json={"name": "a", "url": f"{repository.url}/a/trunk"}).json()
+    assert made["folder"] == "a/trunk"
+    made = admin.post("/archives", json={"name": "b", "url": f"{repository.url}/b/trunk"}).json()
+    answer = admin.post("/notices", json={"repository": repository.uuid, "revision": 1})
+    assert answer.json()["archives"] == ["a", "b"]
+
+
+def test_git_archive_is_registered_with_its_tracked_branches(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"x": "1"})
+    repository.switch("topic")
+    second = repository.commit({"x": "2"})
+    new = {"name": "book", "url": str(repository.path), "branches": ["main", "to*"]}
+    made = admin.post("/archives", json=new).json()
+    assert [(b["name"], b["main"], b["rev"], b["revision"]) for b in made["branches"]] == [
+        ("main", True, 1, first), ("topic", False, 2, second)
+    ]  # fmt: skip
+    only = admin.post("/archives", json={"name": "only", "url": str(repository.path)}).json()
+    assert [b["name"] for b in only["branches"]] == ["main"]
+    problem(admin.post("/archives", json={**new, "name": "none", "branches": ["x*"]}), 404, "no branch", "matches x*")
+
+
+def test_empty_git_repository_is_an_archive_without_revisions(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    made = admin.post("/archives", json={"name": "book", "url": str(repository.path)}).json()
+    assert [(b["name"], b["main"], b["rev"]) for b in made["branches"]] == [("main", True, None)]
+    problem(admin.post("/runs", json={"archive": "book"}), 409, "has no revision yet")
+
+
+def test_registering_tells_what_is_wrong(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    url = repository.url
+    problem(admin.post("/archives", json={"name": "../x", "url": url}), 422, "is no name for an archive")
+    problem(admin.post("/archives", json={"name": "a", "url": str(tmp_path)}), 422, "neither a Subversion nor a Git")
+    problem(admin.post("/archives", json={"name": "a", "url": "svn://127.0.0.1:1/x"}), 502, "connection refused")
+    problem(admin.post("/archives", json={"name": "a", "url": url, "colour": 1}), 422, "colour")
+    assert admin.post("/archives", json={"name": "a", "url": url}).status_code == 201
+    problem(admin.post("/archives", json={"name": "a", "url": url}), 409, "exists already")
+
+
+def test_registering_is_an_administrators_business(client: Client, tmp_path: Path) -> None:
+    url = a_subversion_repository(tmp_path).url
+    for scope in (Scope.HOOK, Scope.READ, Scope.OPERATE):
+        problem(client(scope).post("/archives", json={"name": "a", "url": url}), 403, f"has the scope {scope}")
+    confined = client(Scope.ADMIN, "papers")
+    problem(confined.post("/archives", json={"name": "a", "url": url}), 403, "is not for archive a")
+    assert confined.post("/archives", json={"name": "papers", "url": url}).status_code == 201
+
+
+def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Client, queue: Queue) -> None:
+    an_archive(queue)
+    problem(operator.patch("/archives/papers", json={"process": False}), 403)
+    changed = admin.patch("/archives/papers", json={"author": "Bot <bot@example.org>"}).json()
+    assert changed["settings"]["process"] is True
+    assert changed["settings"]["author"] == "Bot <bot@example.org>"
+    changed = admin.patch("/archives/papers", json={"process": False, "branches": ["a*"]}).json()
+    assert (changed["settings"]["process"], changed["settings"]["branches"]) == (False, ["a*"])
+    assert changed["settings"]["author"] == "Bot <bot@example.org>"
+    problem(admin.patch("/archives/papers", json={"proces": True}), 422, "proces")
+    problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
+
+
+def test_removed_archive_keeps_its_history(admin: httpx.Client, operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    problem(operator.delete("/archives/papers"), 403)
+    assert admin.delete("/archives/papers").status_code == 204
+    assert admin.get("/archives").json() == []
+    assert admin.get("/archives/papers").json()["removed_at"] is not None
+    assert admin.get("/find", params={"name": "papers@2/a"}).json()["task"] == archive.task("a@2")
+    assert archive.state("a@2") == "canceled"
+    problem(admin.delete("/archives/papers"), 404, "was removed")
+    problem(operator.post("/archives/papers/sync"), 404, "was removed")
+    problem(operator.post("/archives/papers/notices", json={}), 404, "was removed")
+
+
+def test_sync_asks_for_a_look(operator: httpx.Client, reader: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    problem(reader.post("/archives/papers/sync"), 403)
+    answer = operator.post("/archives/papers/sync")
+    assert answer.status_code == 202
+    assert answer.json()["notice"]["revision"] is None
+    assert [row["archive_id"] for row in archive.sql("select archive_id from look")] == [archive.id]
+
+
+def test_rewind_takes_up_a_stopped_archive(
+    admin: httpx.Client, operator: httpx.Client, queue: Queue, tmp_path: Path
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    for text in "123":
+        repository.commit({"x": text})
+    made = admin.post("/archives", json={"name": "papers", "url": repository.url}).json()
+    archives.stop(queue, ArchiveId(made["id"]), "it went back in time")
+    assert admin.get("/archives/papers").json()["remedy"] == "arkqueue archive rewind papers REV"
+    problem(operator.post("/archives/papers/rewind", json={"revision": 2}), 403)
+    problem(admin.post("/archives/papers/rewind", json={"revision": 9}), 404, "has no revision 9")
+    problem(admin.post("/archives/papers/rewind", json={"revision": 2, "branch": "x"}), 404, "has no branch 'x'")
+    rewound = admin.post("/archives/papers/rewind", json={"revision": 2}).json()
+    assert rewound["stopped"] is None
+    assert [(b["name"], b["main"], b["deleted"], b["rev"]) for b in rewound["branches"]] == [
+        ("", True, False, 2), ("rewound-1", False, True, 3)
+    ]  # fmt: skip
+
+
+def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.commit({"a": ""})
+    archive.fail("a@2", "a@3")
+    problem(reader.post("/archives/papers/skip", json={"task": "a", "until": 2}), 403)
+    assert operator.post("/archives/papers/skip", json={"task": "a", "until": 2}).json() == {"waived": 1}
+    assert operator.post("/archives/papers/skip", json={"task": "a", "until": 9}).json() == {"waived": 1}
+
+
+@pytest.mark.parametrize("path", ["/archives", "/archives/papers"])
+def test_archives_are_shown_to_readers_only(hook: httpx.Client, queue: Queue, path: str) -> None:
+    an_archive(queue)
+    problem(hook.get(path), 403, "has the scope hook; this needs read")
+
+
+def test_unknown_archive_is_answered_with_the_nearest(reader: httpx.Client, queue: Queue) -> None:
+    an_archive(queue)
+    document = problem(reader.get("/archives/paper"), 404, "Did you mean papers?")
+    assert (document["thing"], document["fault"]) == ("archive paper", "there is none of this name")
+
+
+def test_token_for_one_archive_sees_that_one_only(client: Client, queue: Queue) -> None:
+    papers, books = an_archive(queue), an_archive(queue, "books")
+    books.commit({"a": ""})
+    papers.commit({"a": ""})
+    own = client(Scope.OPERATE, "papers")
+    assert [a["name"] for a in own.get("/archives").json()] == ["papers"]
+    assert {r["archive"] for r in own.get("/runs").json()["runs"]} == {"papers"}
+    run, task = books.run_id(2), books.task("a@2")
+    attempt = books.attempt("a@2")
+    for path in (
+        "/archives/books", "/runs?archive=books", f"/runs/{run}", f"/runs/{run}/graph", "/graph?archive=books&first=1&last=2",
+        f"/tasks/{task}", f"/tasks/{task}/attempts", f"/tasks/{task}/explain", "/find?name=books@2", "/explain?name=books@2/a",
+        f"/attempts/{attempt}", f"/attempts/{attempt}/log",
+    ):  # fmt: skip
+        problem(own.get(path), 404)
+    for path in (f"/tasks/{task}/cancel", f"/runs/{run}/cancel", "/archives/books/sync", "/archives/books/notices"):
+        problem(own.post(path, json={}), 404)
+    problem(own.delete(f"/runs/{run}"), 404)
+    problem(own.post("/runs", json={"archive": "books"}), 404)
+    problem(own.get("/metrics"), 403, "some archives only")
+    assert own.get(f"/runs/{papers.run_id(2)}").status_code == 200
