@@ -147,9 +147,8 @@ def checker(tmp_path: Path) -> Checker:
         "import sys\n"
         f"sys.path.insert(0, {str(Path(arkqueue.__file__).parents[1])!r})\n"
         f"open({str(log)!r}, 'a').write('started\\n')\n"
-        "import click\n"
-        "from arkqueue.cli.hook import hook\n"
-        "click.Group(commands={'hook': hook})()\n"
+        "from arkqueue.cli import main\n"
+        "main()\n"
     )
     program.chmod(0o755)
     return Checker(str(program), log)
