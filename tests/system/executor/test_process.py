@@ -383,6 +383,18 @@ class TestStop:
         end = ended(running)
         assert (end.exit_code, end.stopped) == (5, False)
 
+    def test_what_had_ended_before_the_signal_keeps_its_outcome(self, bench: Bench) -> None:
+        os.mkfifo(bench.folder / "go")
+        running, recorder = bench.start("echo $$; read line < go; exit 5")
+        recorder.wait_for(b"\n")
+        (guard,) = children(bench.server.pid)
+        os.kill(guard, signal.SIGSTOP)
+        (bench.folder / "go").write_text("\n")
+        until(lambda: b"\nState:\tZ" in Path(f"/proc/{int(recorder.out)}/status").read_bytes())
+        running.stop(PATIENCE)
+        os.kill(guard, signal.SIGCONT)
+        assert ended(running) == Ended(5, stopped=False)
+
     def test_a_stop_that_races_the_end_tells_one_story(self, bench: Bench) -> None:
         seen: Counter[bool] = Counter()
         for turn in range(60):
