@@ -136,14 +136,14 @@ class Task:
     stop_by: Task | None = None
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
+    key: Key = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = Key(*self.run.key, self.definition.name)
 
     @property
     def name(self) -> str:
         return self.definition.name
-
-    @property
-    def key(self) -> Key:
-        return Key(*self.run.key, self.name)
 
     @property
     def settled(self) -> bool:
@@ -702,8 +702,12 @@ class Model:
         self, before: Mapping[Key, tuple[State, Key | None, int]] | None = None, judged_again: Key | None = None
     ) -> None:
         """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the task that the step retried or waived."""
+        waits_for: dict[Task, list[Edge]] = {}
+        for edge in self.edges:
+            if not edge.met:
+                waits_for.setdefault(edge.target, []).append(edge)
         for task in self.tasks():
-            unmet = self.unmet(task)
+            unmet = waits_for.get(task, [])
             live = [attempt for attempt in task.attempts if attempt.live]
             assert len(live) <= 1, f"{task.key} has two live attempts"
             assert bool(live) == (task.state is State.RUNNING), (

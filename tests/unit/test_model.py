@@ -283,6 +283,12 @@ def test_what_enters_together_fires_across_runs_all_together_then_inside_in_the_
     assert archive.task(k("2:v")).stop == "cancel", "b fired before a canceled it"
 
 
+def test_skipping_goes_down_one_level_a_round(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b", "a"), task("c", "b"), task("t", settled("a"), stops=["b", "c"]))
+    archive.do("2:a", 1)
+    assert archive.at("2:b", "2:c") == [SKIPPED, CANCELED], "t entered in the round in which b was skipped"
+
+
 # -------------------------------------------------------------------------------------------------------------------- 4. firing
 
 
@@ -532,6 +538,26 @@ def test_skip_until_waives_the_failed_and_rejected_and_nothing_else(archive: Arc
     assert [number for number in range(2, 7) if archive.task(k(f"{number}:a")).waived] == [2, 3]
     archive.skip_until("a", "", 6)
     assert archive.at("6:a") is READY
+
+
+def test_skip_until_leaves_what_was_skipped_to_its_root(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b", "a"))
+    archive.revision(3, task("b", "PREV"))
+    archive.do("2:a", 1)
+    archive.skip_until("b", "", 3)
+    assert archive.at("3:b") is WAITING
+    archive.skip_until("a", "", 3)
+    assert archive.at("3:b") is READY
+
+
+def test_a_retry_takes_back_that_the_task_counted_as_completed(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b", "a"))
+    archive.do("2:a", 1)
+    archive.waive("2:a", as_completed=True)
+    archive.again("2:a")
+    assert archive.at("2:b") is WAITING
+    archive.do("2:a", 1)
+    assert archive.at("2:b") is SKIPPED
 
 
 # ------------------------------------------------------------------------------------------------------ 7. cancel, 8. restart, 9.
