@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from arkqueue.errors import Conflict
+from arkqueue.db.connections import Connection
+from arkqueue.errors import Conflict, DatabaseUnavailable
 from arkqueue.logs import LogWriter
-from arkqueue.queue import Queue, finish
+from arkqueue.queue import Queue, claim, finish
 from arkqueue.queue.claim import Claim
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.home import host_id
@@ -144,12 +146,56 @@ def test_host_id_is_made_once_even_by_many_at_once(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["host-id"]
 
 
-def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(archive: AnArchive, managers: Managers) -> None:
+def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(
+    archive: AnArchive, managers: Managers, bells: MakeBells, second_connection: Callable[[], Connection]
+) -> None:
     """The database refuses one outcome of a batch: the others are recorded, and that one without its outputs."""
     archive.sql("alter table attempt add check (outputs is null or not outputs ? 'poison')")
+    begun, first, go = bells("begun"), bells("first"), bells("go")
+    manager = managers(slots=5)
+    names = [f"t{number}" for number in range(3)]
+    waits = f"echo > {begun.path}; read line < {go.path}; echo $ARKQUEUE_TASK=1 > $ARKQUEUE_OUTPUT"
+    archive.commit(
+        {
+            "first": command(f"echo > {begun.path}; read line < {first.path}"),
+            **dict.fromkeys([*names, "poison"], command(waits)),
+        }
+    )
+    for _ in range(5):
+        begun.hear()
+    # While someone else has the archive's row, the recorder waits with the first end, and the others become one batch.
+    other = second_connection()
+    other.execute("begin")
+    other.execute("select from archive for update")
+    first.ring()
+    eventually(lambda: manager._busy == 4)
+    for _ in range(4):
+        go.ring()
+    eventually(lambda: len(manager._recorder._ended) == 4)
+    other.execute("rollback")
+    for name in [*names, "poison"]:
+        settled(archive, f"{name}@2", "completed")
+    assert [ended(archive, f"{name}@2")["outputs"] for name in names] == [{name: "1"} for name in names]
+    poisoned = ended(archive, "poison@2")
+    assert poisoned["outputs"] is None
+    assert "could not record" in poisoned["message"]
+
+
+def test_claim_whose_answer_was_lost_is_handed_back(
+    archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks after the claim was stored: the task manager finds out what it was given."""
+    real, lost = claim.claim, []
+
+    def claim_and_lose(*arguments: Any) -> list[Claim]:
+        claimed = real(*arguments)
+        if claimed and not lost:
+            lost.extend(claimed)
+            raise DatabaseUnavailable("the database", "the answer was lost")
+        return claimed
+
+    monkeypatch.setattr(claim, "claim", claim_and_lose)
+    archive.commit({"task": NONE})
     managers()
-    archive.commit({"bad": command("echo poison=1 > $ARKQUEUE_OUTPUT"), **{f"t{n}": NONE for n in range(8)}})
-    for number in range(8):
-        settled(archive, f"t{number}@2", "completed")
-    settled(archive, "bad@2", "completed")
-    assert "could not record" in ended(archive, "bad@2")["message"]
+    settled(archive, "task@2", "completed")
+    assert [a["end"] for a in attempts(archive, "task@2")] == ["stopped", "exited"]
