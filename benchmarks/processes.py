@@ -1,6 +1,6 @@
 """How many short process tasks per second the process executor runs, beside bare ``subprocess``; and how fast output flows.
 
-    python benchmarks/processes.py [seconds]
+python benchmarks/processes.py [seconds]
 """
 
 from __future__ import annotations
