@@ -262,3 +262,8 @@ def _fault(detail: Any, sources: dict[str, str]) -> str:
         return f"{head}is unknown" + (f" (did you mean {near}?)" if near else "")
     message = str(detail["msg"])
     return head + (message if message.startswith(("is ", "give ")) or not head else message[0].lower() + message[1:])
+
+
+def no_color(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether people asked programs not to print colours (https://no-color.org)."""
+    return bool((os.environ if environ is None else environ).get("NO_COLOR"))

@@ -1,0 +1,294 @@
+"""``arkqueue archive …``, ``notify`` and ``sync``: which repositories are watched, and being looked at."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import ago, at, bold, dim, one_line, print_json, say, table, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+LOOK = 0.1
+"""Seconds between two looks at whether a repository was read."""
+
+
+@click.group(no_args_is_help=True)
+def archive() -> None:
+    """Register archives and look after them."""
+
+
+def _settings(command: Any) -> Any:
+    """The options that ``add`` and ``set`` share."""
+    for option in reversed(
+        [
+            click.option("--branch", "branches", multiple=True, metavar="GLOB", help="Git: a branch to track, or a glob of them; again for more."),
+            click.option("--executor", type=click.Choice(["process", "none"]), help="process: its tasks run as processes of a task manager's host."),
+            click.option("--process-user", metavar="USER", help="The operating system's user that its processes run as."),
+            click.option("--author", metavar="NAME", help="Who commits for its tasks."),
+            click.option("--task-url", metavar="URL", help="Where its tasks' working copies commit to."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@archive.command(
+    epilog="Example: arkqueue archive add papers file:///srv/svn/papers --executor process. "
+    "With --executor process, whoever may commit to the archive can do on the task manager's host whatever its user may do."
+)
+@click.argument("name")
+@click.argument("url")
+@click.option("--from", "start", metavar="REV", help="Start after this revision instead of at the head.")
+@click.option("--kind", type=click.Choice(["git", "subversion"]), help="Where the URL leaves it open.")
+@_settings
+@as_json
+@calls_server
+def add(
+    client: Client, name: str, url: str, start: str | None, kind: str | None, as_json: bool, **options: Any
+) -> None:
+    """Watch the repository at URL, a path on the server or any address that Git or Subversion takes, under NAME."""
+    body = {"name": name, "url": _address(url), "kind": kind, "start": start, **_given(options)}
+    added = client.post("/archives", body)
+    if as_json:
+        print_json(added)
+        return
+    where = ", ".join(f"{_branch_name(b)}{b['rev']}" for b in added["branches"] if b["rev"] is not None)
+    start_at = f"its ledger starts at revision {where}" if where else "it has no revision yet"
+    say(f"{bold(name)}: {added['kind']} archive {visible(added['url'])} is watched; {start_at}")
+    if not added["settings"]["process"]:
+        say(f"note: its tasks may not run as processes; to allow it: arkqueue archive set {name} --executor process")
+    if added["repository"].startswith(("/", "file://")):
+        path = added["repository"].removeprefix("file://")
+        say(f"next: let its commits be told at once: arkqueue hook install {visible(path)}")
+
+
+@archive.command("list")
+@as_json
+@calls_server
+def list_(client: Client, as_json: bool) -> None:
+    """List the watched archives."""
+    found = client.get("/archives")
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no archives; add one: arkqueue archive add NAME URL", err=True)
+    else:
+        rows = [(a["name"], a["kind"], _head(a), _health(a), visible(a["url"])) for a in found]
+        table(rows, ("ARCHIVE", "KIND", "HEAD", "STATE", "URL"))
+
+
+@archive.command()
+@click.argument("name")
+@as_json
+@calls_server
+def show(client: Client, name: str, as_json: bool) -> None:
+    """Show an archive: its branches, its schedules, and what is the matter with it."""
+    found = _get(client, name)
+    if as_json:
+        print_json(found)
+        return
+    settings = found["settings"]
+    user = settings["process_user"] or "the task manager's own user"
+    facts = [
+        ("kind", found["kind"]),
+        ("url", visible(found["url"])),
+        ("folder", visible(found["folder"])),
+        ("tasks run", f"as processes of {visible(user)}" if settings["process"] else "not as processes"),
+        ("tracks", ", ".join(map(visible, settings["branches"]))),
+        ("author", visible(settings["author"] or "")),
+        ("task url", visible(settings["task_url"] or "")),
+        ("added", at(found["created_at"])),
+        ("removed", at(found["removed_at"]) if found["removed_at"] else ""),
+        ("read", at(found["read_at"])),
+        ("next reading", at(found["next_read_at"]) if not found["stopped"] and not found["removed_at"] else ""),
+        ("notice", _notice(found["notice"])),
+    ]
+    say(f"{bold(found['name'])}  {_health(found)}")
+    table([("  " + dim(key), value) for key, value in facts if value])
+    if found["stopped"] or found["trouble"]:
+        since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
+        say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
+        say(f"  {visible(found['remedy'])}")
+    rows = [
+        (visible(b["name"]) or "-", str(b["rev"] if b["rev"] is not None else "-"), _marks(b), ago(b["date"]), visible(b["author"] or ""), one_line(b["message"] or ""))
+        for b in found["branches"]
+    ]  # fmt: skip
+    say()
+    table(rows, ("BRANCH", "HEAD", "", "WHEN", "AUTHOR", "MESSAGE"))
+    if found["schedules"]:
+        say()
+        schedules = [
+            (s["cron"], s["timezone"], visible(s["branch"]) or "-", ago(s["next_at"]), ago(s["fired_at"]), ", ".join(s["tasks"]), visible(s["trouble"] or ""))
+            for s in found["schedules"]
+        ]  # fmt: skip
+        table(schedules, ("SCHEDULE", "ZONE", "BRANCH", "NEXT", "LAST", "TASKS", "TROUBLE"))
+
+
+@archive.command("set", epilog="Example: arkqueue archive set papers --executor process")
+@click.argument("name")
+@_settings
+@as_json
+@calls_server
+def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
+    """Change how an archive is looked after; what is not given stays, and an empty text unsets."""
+    from arkqueue.cli.client import part
+
+    body = _given(options)
+    if not body:
+        raise click.UsageError("Give at least one option of what to change.")
+    changed = client.send("PATCH", f"/archives/{part(name)}", body)
+    if as_json:
+        print_json(changed)
+    else:
+        settings = changed["settings"]
+        say(f"{bold(name)}: {', '.join(f'{key} {_shown(settings[key])}' for key in body)}")
+
+
+@archive.command(
+    epilog="An archive whose repository was restored from a backup, or replaced, is stopped until this says where to go on. What the ledger held so far stays readable."
+)
+@click.argument("name")
+@click.argument("revision")
+@click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@as_json
+@calls_server
+def rewind(client: Client, name: str, revision: str, branch: str | None, as_json: bool) -> None:
+    """Start an archive's ledger anew at REVISION."""
+    from arkqueue.cli.client import part
+
+    found = client.post(f"/archives/{part(name)}/rewind", {"revision": revision, "branch": branch})
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{bold(name)}: its ledger starts anew at revision {_head(found)}")
+
+
+@archive.command()
+@click.argument("name")
+@calls_server
+def remove(client: Client, name: str) -> None:
+    """Stop watching an archive: what has not started is canceled, history stays readable."""
+    from arkqueue.cli.client import part
+
+    client.send("DELETE", f"/archives/{part(name)}")
+    say(f"{bold(name)}: is watched no longer")
+
+
+@click.command()
+@click.argument("archive")
+@click.argument("revision", required=False)
+@calls_server
+def notify(client: Client, archive: str, revision: str | None) -> None:
+    """Say that an archive's repository has a new revision, as a hook does."""
+    from arkqueue.cli.client import part
+
+    body: dict[str, Any] = {}
+    if revision is not None:
+        if re.fullmatch(r"g?[0-9a-fA-F]{40}([0-9a-fA-F]{24})?", revision):
+            body = {"new": revision.removeprefix("g").lower()}
+        elif re.fullmatch(r"r?\d+", revision):
+            body = {"revision": int(revision.removeprefix("r"))}
+        else:
+            raise click.BadParameter(
+                f"{revision!r} is neither a revision number nor a full SHA.", param_hint="REVISION"
+            )
+    client.post(f"/archives/{part(archive)}/notices", body)
+    say(f"{bold(archive)}: will be looked at" + (f" for {visible(revision)}" if revision else ""))
+
+
+@click.command()
+@click.argument("archive")
+@click.option("--wait", is_flag=True, help="Wait until it was read; exit with 1 if it cannot be.")
+@as_json
+@calls_server
+def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
+    """Look at an archive's repository now."""
+    from arkqueue.cli.client import part
+
+    before = _get(client, archive)
+    found = client.post(f"/archives/{part(archive)}/sync")
+    while wait and not found["stopped"] and found["read_at"] == before["read_at"] and not _failed_since(found, before):
+        time.sleep(LOOK)
+        found = _get(client, archive)
+    if as_json:
+        print_json(found)
+    elif not wait:
+        say(f"{bold(archive)}: will be looked at")
+    elif found["stopped"] or found["trouble"]:
+        say(f"{archive}: {visible(found['stopped'] or found['trouble'])}. {visible(found['remedy'])}", err=True)
+    else:
+        say(f"{bold(archive)}: is read; its head is {_head(found)}")
+    if wait and (found["stopped"] or found["trouble"]):
+        sys.exit(1)
+
+
+def _failed_since(now: Any, before: Any) -> bool:
+    """Whether a reading has failed since: it has put the next one off."""
+    return bool(now["trouble"]) and (
+        now["trouble_since"] != before["trouble_since"] or now["next_read_at"] > before["next_read_at"]
+    )
+
+
+def _get(client: Client, name: str) -> Any:
+    from arkqueue.cli.client import part
+
+    return client.get(f"/archives/{part(name)}")
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given; an empty text unsets one."""
+    body = {key: options[key] or None for key in ("process_user", "author", "task_url") if options[key] is not None}
+    if options["executor"] is not None:
+        body["process"] = options["executor"] == "process"
+    if options["branches"]:
+        body["branches"] = [glob for glob in options["branches"] if glob]
+    return body
+
+
+def _address(url: str) -> str:
+    """A path that is here is meant from here; the server stands elsewhere."""
+    path = Path(url)
+    return str(path.resolve()) if "://" not in url and not path.is_absolute() and path.is_dir() else url
+
+
+def _head(archive: Any) -> str:
+    main = next((b for b in archive["branches"] if b["main"]), None)
+    return "-" if main is None or main["rev"] is None else f"{_branch_name(main)}{main['rev']}"
+
+
+def _branch_name(branch: Any) -> str:
+    return f"{visible(branch['name'])} " if branch["name"] else ""
+
+
+def _marks(branch: Any) -> str:
+    return ", ".join(word for word in ("main", "deleted") if branch[word])
+
+
+def _health(archive: Any) -> str:
+    if archive["removed_at"]:
+        return click.style("removed", fg="bright_black")
+    if archive["stopped"]:
+        return click.style("stopped", fg="red")
+    return click.style("in trouble", fg="red") if archive["trouble"] else click.style("watched", fg="green")
+
+
+def _notice(notice: Any) -> str:
+    if not notice:
+        return ""
+    named = f" of {visible(notice['revision'])}" if notice["revision"] else ""
+    return f"{ago(notice['at'])}{named}" + (", which is not there yet" if notice["expected"] else "")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return visible(", ".join(map(str, value))) or "none"
+    return {True: "yes", False: "no", None: "none"}.get(value) or visible(str(value))

@@ -1,0 +1,115 @@
+"""``arkqueue check``: the faults of workflow files, where they lie on this computer, or of a revision on the server.
+
+Local files are read here and never sent anywhere; no server is needed for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, client
+from arkqueue.cli.output import print_json, say, visible
+from arkqueue.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from arkqueue.model import SourceFile
+
+
+@click.command(
+    epilog="Without PATH, the folder _workflows here or in a folder above is checked. A single file is checked by itself, so that what it names must be in it."
+)
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--revision", metavar="ARCHIVE@REV", help="Check a revision that the server knows, instead of files here."
+)
+@click.option("--server", metavar="URL", help="With --revision: where the server is.")
+@as_json
+@click.pass_context
+def check(ctx: click.Context, path: Path | None, revision: str | None, server: str | None, as_json: bool) -> None:
+    """Find the faults of workflow files; exit with 1 if there are any."""
+    if revision is not None and path is not None:
+        raise click.UsageError("Give PATH or --revision, not both.", ctx)
+    found = _of_revision(ctx, revision, server) if revision is not None else _of_files(_place(path))
+    if as_json:
+        print_json(found)
+    else:
+        for fault in found["faults"]:
+            say(_line(fault))
+        if not found["faults"]:
+            tasks = found["tasks"]
+            say(f"no faults: {len(tasks)} task{'s' if len(tasks) != 1 else ''} in {visible(found['place'])}")
+    if found["faults"]:
+        sys.exit(1)
+
+
+def _line(fault: dict[str, Any]) -> str:
+    from arkqueue.model import Fault
+
+    return visible(str(Fault(**fault)))
+
+
+def _place(path: Path | None) -> Path:
+    """What to check where nothing is named: the nearest ``_workflows``, from here upwards."""
+    from arkqueue.archive import WORKFLOWS
+
+    if path is not None:
+        return path
+    here = Path.cwd()
+    found = next((folder / WORKFLOWS for folder in (here, *here.parents) if (folder / WORKFLOWS).is_dir()), None)
+    if found is None:
+        raise NotFound(str(here), f"no folder {WORKFLOWS} here or above", "Name one: arkqueue check PATH")
+    return Path(WORKFLOWS) if found.parent == here else found
+
+
+def _of_files(place: Path) -> dict[str, Any]:
+    from arkqueue.workflow import parse
+
+    workflow = parse(_sources(place))
+    return {
+        "place": str(place),
+        "tasks": [task.name for task in workflow.tasks],
+        "faults": [asdict(fault) for fault in workflow.faults],
+    }
+
+
+def _sources(place: Path) -> list[SourceFile]:
+    """The workflow files at a place: an archive's root, a folder of them, or one file."""
+    from arkqueue.archive import WORKFLOWS, is_workflow_file
+
+    if not place.exists():
+        raise NotFound(
+            str(place), "does not exist", "Name a folder with _workflows, a folder of workflow files, or a file."
+        )
+    if not place.is_dir():
+        return [_source(place)]
+    folder = place / WORKFLOWS if (place / WORKFLOWS).is_dir() else place
+    files = sorted(f for f in folder.iterdir() if is_workflow_file(f.name) and f.is_file() and not f.is_symlink())
+    if not files and folder is place and place.name != WORKFLOWS:
+        fault = f"holds no folder {WORKFLOWS} and no workflow file (*.yaml, *.yml, *.json)"
+        raise NotFound(str(place), fault, "Name another folder, or a file.")
+    return [_source(file) for file in files]
+
+
+def _source(file: Path) -> SourceFile:
+    from arkqueue.archive import TOO_LONG
+    from arkqueue.model import SourceFile
+
+    try:
+        with file.open("rb") as opened:
+            # As many bytes as tell the parser that it is too long; nobody reads 2 GiB.
+            return SourceFile(str(file), opened.read(len(TOO_LONG)))
+    except OSError as error:
+        raise Invalid(str(file), f"cannot be read ({error.strerror})", "Correct its permissions.") from error
+
+
+def _of_revision(ctx: click.Context, revision: str, server: str | None) -> dict[str, Any]:
+    from arkqueue.cli.find import find_run
+
+    run = find_run(client(ctx, server), revision)
+    tasks = [task["name"] for task in run["tasks"] if task["name"] != "COMMIT"]
+    return {"place": run["full_name"], "tasks": tasks, "faults": run["faults"]}

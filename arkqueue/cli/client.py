@@ -1,0 +1,193 @@
+"""The HTTP API as the commands call it: where the server is, with which token, and what its errors mean for a person.
+
+Knows no command and prints nothing. It stands on the standard library's ``http.client``, because a command has ended before a richer client is imported.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from arkqueue.config import Configuration
+from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden
+
+URL_FILE = "url"
+"""Where ``serve`` writes the address that it is bound to, in the home folder."""
+TOKEN_FILE = "token"
+PATIENCE = 120.0
+"""Seconds for an answer: a repository may have to be read for it."""
+
+
+class Unreachable(ArkqueueError):
+    """Nothing answers at the server's address, or nothing that is arkqueue with a database."""
+
+    exit_code = 3
+
+
+class Refused(ArkqueueError):
+    """The server's answer is no; ``status`` is HTTP's."""
+
+    exit_code = 1
+
+    def __init__(self, status: int, thing: str, fault: str, remedy: str) -> None:
+        super().__init__(thing, fault, remedy)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event: ``id`` is where to go on from, ``data`` what its JSON says."""
+
+    kind: str
+    id: str
+    data: Any
+
+
+def connect(home: str | None, config: str | None, server: str | None) -> Client:
+    """The client for what the command line's options and the configuration say."""
+    configuration = Configuration.load(file=Path(config) if config else None, home=home, server=server)
+    url = configuration.server or _line(configuration.home / URL_FILE) or configuration.url
+    return Client(url.rstrip("/"), configuration.token or _line(configuration.home / TOKEN_FILE))
+
+
+def part(text: str | int) -> str:
+    """A part of a path, whatever it holds."""
+    return quote(str(text), safe="")
+
+
+class Client:
+    """Asks the server. Every call raises `Refused` for a no, and `Unreachable` where nobody is there to say it."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url, self._token = url, token
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if parts.scheme not in ("http", "https") or not host:
+            raise ConfigurationError(f"server {url!r}", "is no address", "Write it like http://127.0.0.1:8417.")
+        self._host, self._port, self._tls, self._base = host, port, parts.scheme == "https", parts.path.rstrip("/")
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What a path shows; a query's None is left out, its lists are repeated."""
+        return self.send("GET", path, **query)
+
+    def post(self, path: str, body: Any = None, **query: Any) -> Any:
+        return self.send("POST", path, body, **query)
+
+    def send(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """The JSON of an answer; None where it has none."""
+        with self._answer(method, path, body, query, "application/json") as answer:
+            return _json(self.url, answer)
+
+    def events(self, path: str, **query: Any) -> Iterator[Event]:
+        """Server-sent events until the server ends them."""
+        with self._answer("GET", path, None, query, "text/event-stream") as answer:
+            kind, id, data = "message", "", list[str]()
+            while line := answer.readline():
+                field, _, value = line.decode().rstrip("\r\n").partition(":")
+                value = value.removeprefix(" ")
+                match field:
+                    case "event":
+                        kind = value
+                    case "id":
+                        id = value
+                    case "data":
+                        data.append(value)
+                if not line.strip():
+                    if data:
+                        yield Event(kind, id, json.loads("\n".join(data)))
+                    kind, data = "message", []
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: Any, query: dict[str, Any], accept: str
+    ) -> Iterator[http.client.HTTPResponse]:
+        headers = {"Accept": accept, "Connection": "close"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if user := _user():
+            headers["Arkqueue-User"] = user
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        given = {name: value for name, value in query.items() if value is not None and value != ()}
+        target = f"{self._base}/api/v1{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+        kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=PATIENCE)
+        try:
+            connection.request(method, target, data, headers)
+            answer = connection.getresponse()
+            if answer.status >= 300:
+                raise self._refusal(answer)
+            yield answer
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(_said(error)) from error
+        finally:
+            connection.close()
+
+    def _refusal(self, answer: http.client.HTTPResponse) -> ArkqueueError:
+        """What an answer of 300 or more means."""
+        try:
+            problem = json.loads(answer.read())
+            status, detail = answer.status, str(problem["detail"])
+        except (ValueError, KeyError, TypeError):
+            return self._unreachable(f"something answers there (HTTP {answer.status}), but it is not arkqueue")
+        thing, fault, remedy = (str(problem.get(key, "")) for key in ("thing", "fault", "remedy"))
+        if status == 401:
+            fault = "needs a token" if self._token is None else "does not know this token, or it is revoked"
+            return Forbidden(self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`.")
+        if status == 503:
+            return Unreachable(self.url, f"answers, but has no database: {detail}")
+        return Refused(status, thing or self.url, fault or detail, remedy)
+
+    def _unreachable(self, why: str) -> Unreachable:
+        return Unreachable(
+            self.url, f"the server cannot be reached ({why})", "Start it with `arkqueue serve`, or name another with --server."
+        )  # fmt: skip
+
+
+def _json(url: str, answer: http.client.HTTPResponse) -> Any:
+    text = answer.read()
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        fault = "the server cannot be reached (something answers there, but it is not arkqueue)"
+        raise Unreachable(url, fault, "Name the right one with --server.") from error
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__
+
+
+def _line(path: Path) -> str | None:
+    """What a small file of the home folder says; None where there is none, or where it is another person's."""
+    try:
+        return path.read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _user() -> str:
+    """For whom the command line asks; told beside the token's name in what is remembered."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
+    return name if name.isascii() and name.isprintable() else ""

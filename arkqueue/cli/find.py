@@ -1,0 +1,32 @@
+"""From a name that a person typed to the run or task it means, by the server's word. Called by every command that takes a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arkqueue.cli.client import Client
+from arkqueue.errors import Invalid
+
+
+def find(client: Client, name: str) -> Any:
+    """What a name means: ``full_name``, the id of the run, and of the task (None: it is the name of a run)."""
+    return client.get("/find", name=name)
+
+
+def find_run(client: Client, name: str) -> Any:
+    """A run with its tasks, by its name."""
+    found = find(client, name)
+    if found["task"] is not None:
+        run = found["full_name"].partition("/")[0]
+        raise Invalid(found["full_name"], "is the name of a task, not of a run", f"Its run is {run}.")
+    return client.get(f"/runs/{found['run']}")
+
+
+def find_task(client: Client, name: str) -> Any:
+    """A task with its attempts, by its name."""
+    found = find(client, name)
+    if found["task"] is None:
+        tasks = client.get(f"/runs/{found['run']}")["tasks"]
+        has = ", ".join(task["full_name"] for task in tasks)
+        raise Invalid(found["full_name"], "is the name of a run, not of a task", f"Its tasks: {has}.")
+    return client.get(f"/tasks/{found['task']}")

@@ -1,0 +1,211 @@
+"""``arkqueue logs``: what a task's attempts wrote, as it was kept, or as it comes.
+
+A log is bytes of three streams: the task's output, its errors, and arkqueue's own notes. On a terminal the errors are red; elsewhere their lines begin with
+``[stderr]``, so that a log in a file tells them apart too. ``--raw`` gives each stream back as it was written.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import has_colours, print_json, say, state, visible
+from arkqueue.errors import NotFound
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+LOOK = 0.2
+"""Seconds between two looks at whether a task has another attempt."""
+PATIENCE = 60.0
+"""Seconds for which a follower bears that the server is away."""
+SETTLED = ("completed", "failed", "rejected", "canceled", "skipped")
+
+
+@click.command(
+    epilog="Examples: arkqueue logs papers@12/index -f; arkqueue logs papers@12/index --attempt 1 --raw > index.log"
+)
+@click.argument("name", metavar="TASK")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the task is settled, through all its attempts.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Its Nth attempt (default: the newest).")
+@click.option("--raw", is_flag=True, help="The very bytes: output to standard output, all else to standard error.")
+@as_json
+@calls_server
+def logs(client: Client, name: str, follow: bool, attempt: int | None, raw: bool, as_json: bool) -> None:
+    """Print the log of a task."""
+    from arkqueue.cli.find import find_task
+
+    if as_json and follow:
+        raise click.UsageError("--json and --follow do not go together.")
+    task = find_task(client, name)
+    printer = _Raw() if raw else _Printer()
+    if follow:
+        _follow(client, task, attempt, printer)
+        return
+    chosen = _choose(task, attempt)
+    chunks = list(_kept(client, chosen)) if as_json else _kept(client, chosen)
+    if as_json:
+        print_json({"attempt": chosen, "chunks": chunks})
+        return
+    for chunk in chunks:
+        printer.chunk(chunk)
+    printer.end()
+
+
+def _choose(task: Any, number: int | None) -> Any:
+    """The attempt that is wanted."""
+    name, history = task["full_name"], task["history"]
+    if not history:
+        fault = "passed without a command" if task["gate"] else f"is {task['state']} and has not been started"
+        raise NotFound(name, f"{fault}: there is no log", f"arkqueue explain {name}")
+    if number is None:
+        return history[-1]
+    if number > len(history):
+        raise NotFound(name, f"has no attempt {number}", f"It has {len(history)}.")
+    return history[number - 1]
+
+
+def _kept(client: Client, attempt: Any) -> Iterator[Any]:
+    """What is kept of a log by now."""
+    if attempt["log_bytes"] == 0:
+        return
+    for event in client.events(f"/attempts/{attempt['id']}/log"):
+        if event.kind == "log":
+            yield event.data
+        if event.kind == "end" or int(event.id) >= attempt["log_bytes"]:
+            return
+
+
+def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _Raw) -> None:
+    name = task["full_name"]
+    shown = (number or max(len(task["history"]), 1)) - 1
+    is_told = False
+    while True:
+        following = next((a for a in task["history"] if a["number"] > shown), None)
+        if following is not None and number in (None, following["number"]):
+            if following["number"] > 1 and number is None:
+                say(f"attempt {following['number']}", err=True)
+            for chunk in _coming(client, following["id"]):
+                printer.chunk(chunk)
+            printer.end()
+            shown = following["number"]
+            if number is not None:
+                return
+        elif task["state"] in SETTLED:
+            why = f" ({visible(task['why'])})" if task["why"] else ""
+            say(f"{name}: {state(task['state'])}{why}", err=True)
+            return
+        else:
+            if not is_told and following is None and task["state"] in ("waiting", "ready", "held"):
+                say(f"{name} is {task['state']}; why: arkqueue explain {name}", err=True)
+                is_told = True
+            time.sleep(LOOK)
+        task = _bearing(client, f"/tasks/{task['id']}")
+
+
+def _coming(client: Client, attempt: int) -> Iterator[Any]:
+    """A log as it comes, also across a restart of the server."""
+    from arkqueue.cli.client import Unreachable
+
+    offset, away_since = 0, None
+    while True:
+        try:
+            for event in client.events(f"/attempts/{attempt}/log", offset=offset):
+                away_since = None
+                if event.kind == "end":
+                    return
+                if event.kind == "log":
+                    yield event.data
+                    offset = int(event.id)
+        except Unreachable:
+            away_since = away_since or time.monotonic()
+            if time.monotonic() - away_since > PATIENCE:
+                raise
+        time.sleep(LOOK)
+
+
+def _bearing(client: Client, path: str) -> Any:
+    """An answer of a server that may be away for a moment."""
+    from arkqueue.cli.client import Unreachable
+
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return client.get(path)
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+        time.sleep(LOOK)
+
+
+class _Printer:
+    """Prints a log for people: control characters visible, errors and notes told from output, line breaks where streams meet."""
+
+    def __init__(self) -> None:
+        self._has_colours = has_colours()
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
+        self._stream = "stdout"
+        self._at_start = True
+        self._return = ""
+
+    def chunk(self, chunk: Any) -> None:
+        if chunk["cut"]:
+            self._text("note", f"{chunk['cut']} bytes are missing here: the log was too long\n")
+        stream = chunk["stream"]
+        decoder = self._decoders.setdefault(stream, codecs.getincrementaldecoder("utf-8")("backslashreplace"))
+        self._text(stream, decoder.decode(base64.b64decode(chunk["data"])))
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        for stream, decoder in self._decoders.items():
+            self._text(stream, decoder.decode(b"", final=True))
+        self._decoders.clear()
+        self._text(self._stream, self._return and "\n")
+        self._new_line()
+
+    def _text(self, stream: str, text: str) -> None:
+        if not text:
+            return
+        if stream != self._stream:
+            self._new_line()
+        self._stream = stream
+        # A line may end in two chunks, between its carriage return and its line feed.
+        text, self._return = self._return + text, ""
+        if text.endswith("\r"):
+            text, self._return = text[:-1], "\r"
+        lines = visible(text).splitlines(keepends=True)
+        click.echo("".join(self._line(stream, line) for line in lines), nl=False, color=self._has_colours)
+
+    def _line(self, stream: str, line: str) -> str:
+        mark = "" if not self._at_start else {"stdout": "", "stderr": "[stderr] ", "note": "[arkqueue] "}[stream]
+        self._at_start = line.endswith("\n")
+        if stream == "stderr" and self._has_colours:
+            return click.style(line, fg="red")
+        return click.style(mark + line, fg="cyan") if stream == "note" and self._has_colours else mark + line
+
+    def _new_line(self) -> None:
+        self._return = ""
+        if not self._at_start:
+            click.echo()
+            self._at_start = True
+
+
+class _Raw:
+    """Gives the streams back as they were written."""
+
+    def chunk(self, chunk: Any) -> None:
+        if chunk["cut"]:
+            say(f"arkqueue: {chunk['cut']} bytes are missing here: the log was too long", err=True)
+        out = (sys.stdout if chunk["stream"] == "stdout" else sys.stderr).buffer
+        out.write(base64.b64decode(chunk["data"]))
+        out.flush()
+
+    def end(self) -> None:
+        """Nothing is held back."""

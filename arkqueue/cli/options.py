@@ -1,0 +1,37 @@
+"""The options that many commands share, and what they stand for: which server, and whether people or programs read the answer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def calls_server(command: F) -> F:
+    """Give a command ``--server``, and the client of it as its first argument."""
+
+    @click.option("--server", metavar="URL", help="Where the server is (default: this host's).")
+    @click.pass_context
+    @functools.wraps(command)
+    def with_client(ctx: click.Context, /, *args: Any, server: str | None, **options: Any) -> Any:
+        return command(client(ctx, server), *args, **options)
+
+    return with_client  # type: ignore[return-value]
+
+
+def client(ctx: click.Context, server: str | None = None) -> Client:
+    """The client for what the options of the whole command line say."""
+    from arkqueue.cli.client import connect
+
+    given = ctx.find_root().obj or {}
+    return connect(given.get("home"), given.get("config"), server)
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer, one JSON document.")

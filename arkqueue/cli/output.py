@@ -1,0 +1,130 @@
+"""How things are said: visible control characters, aligned columns, states in their colours, times. Called by every command that prints.
+
+Colours are seen on a terminal only, and not where NO_COLOR is set. What others wrote (logs, commit messages, URLs) passes through ``visible`` before it
+is printed, so that no terminal obeys it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+COLOURS = {
+    "running": "blue", "processing": "blue", "reporting": "blue", "completed": "green", "failed": "red", "rejected": "red",
+    "held": "magenta", "deferred": "yellow", "ready": "cyan", "canceled": "yellow", "skipped": "yellow",
+    "waiting": "bright_black", "pending": "bright_black", "deleted": "bright_black",
+}  # fmt: skip
+
+# C0 but tab and line feed, DEL, C1, what turns the direction of writing, lone surrogates, and line breaks that only Unicode knows.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """A text in which control characters are seen instead of obeyed: an escape is ``\\x1b``. Line breaks and tabs stay."""
+    return _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, width: int | None = None) -> str:
+    """The first line of a text, visible and cut to a width."""
+    line = visible(text.strip().partition("\n")[0].rstrip("\r").replace("\t", " "))
+    return line if width is None or len(line) <= width else line[: max(width - 1, 0)] + "…"
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def print_json(answer: Any) -> None:
+    """One document; ASCII, so that no control character is left to be obeyed."""
+    click.echo(json.dumps(answer, indent=2))
+
+
+def has_colours() -> bool:
+    """Whether standard output shows colours (https://no-color.org)."""
+    from arkqueue.config import no_color
+
+    return sys.stdout.isatty() and not no_color()
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print a line, without its colours where they are not seen."""
+    click.echo(text, err=err, color=has_colours())
+
+
+def state(name: str) -> str:
+    """A state in its colour."""
+    return click.style(name, fg=COLOURS.get(name))
+
+
+def dim(text: str) -> str:
+    return click.style(text, dim=True)
+
+
+def bold(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> None:
+    """Aligned columns; the last one is cut at the edge of a terminal."""
+    body = [[str(cell) for cell in row] for row in rows]
+    everything = [[dim(cell) for cell in header], *body] if header else body
+    if not body:
+        return
+    widths = [max(_width(row[column]) for row in everything) for column in range(len(everything[0]))]
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in everything:
+        *cells, last = row
+        line = "".join(cell + " " * (width - _width(cell) + 2) for cell, width in zip(cells, widths, strict=False))
+        if edge and last and click.unstyle(last) == last:
+            last = one_line(last, max(edge - _width(line), 10))
+        say((line + last).rstrip())
+
+
+def _width(text: str) -> int:
+    return len(click.unstyle(text))
+
+
+def moment(text: str | None) -> datetime | None:
+    """The API's time."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def ago(text: str | None) -> str:
+    """How long since then, or until then, in one unit: ``5m ago``, ``in 2h``."""
+    at = moment(text)
+    if at is None:
+        return "-"
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{lasting(seconds)} ago" if seconds > 0 else f"in {lasting(-seconds)}"
+
+
+def lasting(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s" if seconds >= 10 else f"{seconds:.1f}s"
+
+
+def took(started: str | None, ended: str | None) -> str:
+    """How long something took, or has been going on."""
+    start, end = moment(started), moment(ended) or datetime.now(UTC)
+    return "-" if start is None else lasting(max(0.0, (end - start).total_seconds()))
+
+
+def at(text: str | None) -> str:
+    """A time, absolute in the reader's zone and relative."""
+    then = moment(text)
+    return "-" if then is None else f"{then.astimezone().strftime('%Y-%m-%d %H:%M:%S %z')} ({ago(text)})"

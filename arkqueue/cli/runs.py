@@ -1,0 +1,243 @@
+"""Runs and tasks: made by hand, listed, shown, drawn, explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import ago, at, bold, dim, one_line, print_json, say, state, table, took, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "deleted")
+FORMATS = ("text", "mermaid", "dot", "json")
+
+
+@click.command(
+    epilog='Examples: arkqueue trigger papers; arkqueue trigger papers --revision 12 index; arkqueue watch "$(arkqueue trigger papers index)"'
+)
+@click.argument("archive", metavar="ARCHIVE")
+@click.argument("tasks", metavar="[TASK]…", nargs=-1)
+@click.option("--revision", metavar="REV", help="A number, or a SHA or a prefix of one (default: the head).")
+@click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@click.option("--force", is_flag=True, help="Although a later revision supersedes it.")
+@as_json
+@calls_server
+def trigger(
+    client: Client, archive: str, tasks: Sequence[str], revision: str | None, branch: str | None, force: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Make a run by hand, of all tasks that run so or of the named ones, and print its name."""
+    body = {"archive": archive, "branch": branch, "revision": revision, "tasks": list(tasks) or None, "force": force}
+    run = client.post("/runs", body)
+    if as_json:
+        print_json(run)
+    else:
+        say(run["full_name"])
+
+
+@click.command()
+@click.argument("archive", required=False)
+@click.option("--branch", metavar="BRANCH", help="Of this branch of the archive only.")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="In this state only; again for more.")
+@click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
+@click.option("--before", type=click.IntRange(min=0), metavar="CURSOR", help="Go on where a list has ended.")
+@as_json
+@calls_server
+def runs(
+    client: Client, archive: str | None, branch: str | None, states: Sequence[str], limit: int, before: int | None, as_json: bool
+) -> None:  # fmt: skip
+    """List runs, the newest first."""
+    if branch is not None and archive is None:
+        raise click.UsageError("--branch needs an ARCHIVE.")
+    page = client.get("/runs", archive=archive, branch=branch, state=states, limit=limit, before=before)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (bold(run["full_name"]), state(run["state"]), tally(run), ago(run["created_at"]), whence(run), one_line(run["message"]))
+        for run in page["runs"]
+    ]  # fmt: skip
+    table(rows, ("RUN", "STATE", "TASKS", "MADE", "BY", "MESSAGE"))
+    if not rows:
+        say("no runs" + (" of this kind" if states or branch else " yet"), err=True)
+    if page["next"] is not None:
+        say(f"there are older ones: --before {page['next']}", err=True)
+
+
+@click.command()
+@click.argument("name", metavar="RUN|TASK")
+@as_json
+@calls_server
+def show(client: Client, name: str, as_json: bool) -> None:
+    """Show a run with its tasks, or a task with its attempts."""
+    from arkqueue.cli.find import find
+
+    found = find(client, name)
+    is_run = found["task"] is None
+    thing = client.get(f"/runs/{found['run']}" if is_run else f"/tasks/{found['task']}")
+    if as_json:
+        print_json(thing)
+    elif is_run:
+        _show_run(thing)
+    else:
+        _show_task(thing)
+
+
+@click.command(epilog="Example: arkqueue graph papers@2 papers@3 --format dot | dot -Tsvg > papers.svg")
+@click.argument("names", metavar="RUN…", nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@calls_server
+def graph(client: Client, names: Sequence[str], form: str, as_json: bool) -> None:
+    """Draw the graph of runs: what waits for what, and what supersedes what."""
+    from arkqueue.cli import drawing
+    from arkqueue.cli.find import find
+
+    ids = dict.fromkeys(find(client, name)["run"] for name in names)
+    whole = _together([client.get(f"/runs/{id}/graph") for id in ids])
+    if as_json or form == "json":
+        print_json(whole)
+    elif form == "text":
+        say(drawing.as_text(whole))
+    else:
+        say(drawing.as_mermaid(whole) if form == "mermaid" else drawing.as_dot(whole))
+
+
+@click.command()
+@click.argument("name", metavar="TASK")
+@as_json
+@calls_server
+def explain(client: Client, name: str, as_json: bool) -> None:
+    """Say why a task is not running, or how it came to its state, and which commands help."""
+    found = client.get("/explain", name=name)
+    if as_json:
+        print_json(found)
+        return
+    say(bold(visible(found["full_name"])) + (f": {state(found['state'])}" if found["state"] else ""))
+    for reason in found["reasons"]:
+        say(visible(reason["text"]))
+        for command in reason["commands"]:
+            say(f"  {visible(command)}")
+
+
+def tally(run: Any) -> str:
+    """What became of a run's tasks, in a few words."""
+    if run["faults"]:
+        return f"{len(run['faults'])} fault{'s' if len(run['faults']) != 1 else ''}"
+    counts = run["counts"]
+    if run["baseline"]:
+        return "baseline"
+    words = [f"{counts['completed']}/{counts['tasks']}"]
+    superseded = counts["superseded"]
+    numbers = {**counts, "canceled": counts["canceled"] - superseded}
+    words += [f"{numbers[word]} {word}" for word in ("running", "failed", "rejected", "canceled", "superseded", "skipped") if numbers[word]]  # fmt: skip
+    return ", ".join(words) if counts["tasks"] else "-"
+
+
+def whence(run: Any) -> str:
+    """Who or what made a run."""
+    if run["trigger"] == "commit":
+        return one_line(run["author"].partition("<")[0].strip(), 24)
+    return one_line(f"{run['trigger']}: {run['by']}" if run["by"] else run["trigger"], 40)
+
+
+def task_rows(tasks: Sequence[Any]) -> list[tuple[str, str, str, str]]:
+    """Name, state, duration and reason of each task."""
+    return [
+        (task["full_name"], state(task["state"]), took(task["started_at"], task["ended_at"]), one_line(task["why"]))
+        for task in tasks
+    ]
+
+
+def _show_run(run: Any) -> None:
+    facts = [
+        ("revision", f"{visible(run['revision'])} by {visible(run['author'])}, {at(run['date'])}"),
+        ("branch", visible(run["branch"])),
+        ("message", "\n            ".join(visible(run["message"].strip()).splitlines())),
+        ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
+        ("made", f"{at(run['created_at'])}, {run['trigger']}" + (f" by {visible(run['by'])}" if run["by"] else "")),
+        ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
+        ("tasks", tally(run)),
+        ("report", state(run["report"]) if run["report"] else ""),
+        ("canceled", f"by {visible(run['canceled_by'])}" if run["canceled_by"] else ""),
+        ("deleted", f"by {visible(run['deleted_by'])}" if run["deleted_by"] else ""),
+        ("", "its revision was dropped by a rewrite of the branch" if run["dropped"] else ""),
+    ]
+    _head(run, facts)
+    if run["faults"]:
+        from arkqueue.model import Fault
+
+        say()
+        for fault in run["faults"]:
+            say(click.style(visible(str(Fault(**fault))), fg="red"))
+    if run["tasks"]:
+        say()
+        table(task_rows(run["tasks"]), ("TASK", "STATE", "TOOK", "WHY"))
+    _show_deeds(run["deeds"])
+
+
+def _show_task(task: Any) -> None:
+    definition = task["definition"] or {}
+    what = definition.get("command") or definition.get("script") or ""
+    facts = [
+        ("why", visible(task["why"])),
+        ("run", task["full_name"].partition("/")[0]),
+        ("ready", at(task["ready_at"]) if task["ready_at"] else ""),
+        ("due", at(task["due_at"]) if task["due_at"] and task["state"] == "deferred" else ""),
+        ("settled", at(task["settled_at"]) if task["settled_at"] else ""),
+        ("waived", "what waits for it was let go on" if task["waived"] else ""),
+        ("exclusive", "yes" if task["exclusive"] else ""),
+        ("defined in", f"{visible(definition['path'])}:{definition['line']}" if definition.get("path") else ""),
+        ("command", "\n            ".join(visible(what if isinstance(what, str) else " ".join(what)).splitlines())),
+    ]
+    _head(task, facts)
+    if task["history"]:
+        say()
+        rows = [
+            (str(a["number"]), _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
+             visible(a["hostname"] or a["host"]), one_line(a["message"]))
+            for a in task["history"]
+        ]  # fmt: skip
+        table(rows, ("ATTEMPT", "END", "STARTED", "TOOK", "HOST", "MESSAGE"))
+        for attempt in task["history"]:
+            for key, value in (attempt["outputs"] or {}).items():
+                say(f"  output of attempt {attempt['number']}: {visible(key)} = {visible(str(value))}")
+    _show_deeds(task["deeds"])
+    if task["state"] not in ("completed", "running"):
+        say(f"\nwhy: arkqueue explain {task['full_name']}")
+    if task["history"]:
+        say(f"{'' if task['state'] not in ('completed', 'running') else chr(10)}log: arkqueue logs {task['full_name']}")
+
+
+def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
+    say(f"{bold(thing['full_name'])}  {state(thing['state'])}")
+    for key, value in facts:
+        if value:
+            say(f"  {dim(key)}{' ' * (10 - len(key))}{value}")
+
+
+def _end(attempt: Any) -> str:
+    if attempt["end"] is None:
+        return state("running")
+    return f"exit code {attempt['exit_code']}" if attempt["end"] == "exited" else str(attempt["end"])
+
+
+def _show_deeds(deeds: Sequence[Any]) -> None:
+    if deeds:
+        say()
+        table([(at(d["at"]), visible(d["by"]), visible(f"{d['verb']} {d['note']}".strip())) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip
+
+
+def _together(graphs: Sequence[Any]) -> Any:
+    """One graph of several runs: a task that is outside of one may be inside another."""
+    nodes: dict[int, Any] = {}
+    for part in graphs:
+        for node in part["nodes"]:
+            if node["id"] not in nodes or not node["outside"]:
+                nodes[node["id"]] = node
+    ordered = sorted(nodes.values(), key=lambda node: (node["rev"], node["run"]))
+    return {"nodes": ordered, "edges": [edge for part in graphs for edge in part["edges"]]}

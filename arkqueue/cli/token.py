@@ -1,0 +1,64 @@
+"""``arkqueue token …``: who may call the API, and for what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import ago, print_json, say, table, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+SCOPES = ("hook", "read", "operate", "admin")
+
+
+@click.group(no_args_is_help=True)
+def token() -> None:
+    """Make and revoke tokens."""
+
+
+@token.command(epilog="Example: arkqueue token create --scope read --archive papers > papers.token")
+@click.option("--scope", type=click.Choice(SCOPES), required=True, help="hook: may only say that there is a commit; read; operate: also act on runs and tasks; admin: also archives and tokens.")  # fmt: skip
+@click.option("--archive", "archives", multiple=True, metavar="NAME", help="For this archive only; again for more (default: every one).")  # fmt: skip
+@click.option("--name", help="What it is called in lists and in what is remembered (default: its scope and archives).")
+@as_json
+@calls_server
+def create(client: Client, scope: str, archives: tuple[str, ...], name: str | None, as_json: bool) -> None:
+    """Make a token and print it, this once: it is stored nowhere."""
+    called = name if name is not None else f"{scope} {' '.join(archives)}".strip()[:100]
+    made = client.post("/tokens", {"name": called, "scope": scope, "archives": list(archives) or None})
+    if as_json:
+        print_json(made)
+    else:
+        say(f"token {made['id']} ({visible(made['name'])}):", err=True)
+        say(made["token"])
+
+
+@token.command("list")
+@click.option("--all", "everything", is_flag=True, help="The revoked ones too.")
+@as_json
+@calls_server
+def list_(client: Client, everything: bool, as_json: bool) -> None:
+    """List the tokens; their secrets are not kept."""
+    found = [t for t in client.get("/tokens") if everything or t["revoked_at"] is None]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (str(t["id"]), t["scope"], ", ".join(t["archives"] or ["every archive"]), ago(t["created_at"]), "revoked" if t["revoked_at"] else "", visible(t["name"]))
+        for t in found
+    ]  # fmt: skip
+    table(rows, ("TOKEN", "SCOPE", "FOR", "MADE", "", "NAME"))
+
+
+@token.command()
+@click.argument("tokens", metavar="TOKEN…", type=int, nargs=-1, required=True)
+@calls_server
+def revoke(client: Client, tokens: tuple[int, ...]) -> None:
+    """Make tokens worthless, by their numbers in the list."""
+    for number in tokens:
+        client.send("DELETE", f"/tokens/{number}")
+        say(f"token {number}: is revoked")

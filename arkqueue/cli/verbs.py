@@ -1,0 +1,148 @@
+"""What people do to tasks and runs: cancel, restart, retry, skip, delete. Several may be named; one that is refused does not keep the others from it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import bold, print_json, say, state, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+_names = click.argument("names", metavar="TASK-OR-RUN…", nargs=-1, required=True)
+
+
+@click.command(
+    epilog="A running task is asked to stop, and killed after its grace; it is canceled when it is proved gone."
+)
+@_names
+@click.option("--assume-gone", is_flag=True, help="You know that the task's process is gone although its task manager is silent.")  # fmt: skip
+@as_json
+@calls_server
+def cancel(client: Client, names: Sequence[str], assume_gone: bool, as_json: bool) -> None:
+    """Cancel a task, or all of a run that is not settled."""
+    _act(client, "cancel", names, {"assume_gone": assume_gone}, as_json)
+
+
+@click.command()
+@_names
+@as_json
+@calls_server
+def restart(client: Client, names: Sequence[str], as_json: bool) -> None:
+    """Stop a running task and start it again, without settling it."""
+    _act(client, "restart", names, {}, as_json)
+
+
+@click.command()
+@_names
+@click.option("--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it.")
+@as_json
+@calls_server
+def retry(client: Client, names: Sequence[str], force: bool, as_json: bool) -> None:
+    """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back."""
+    _act(client, "retry", names, {"force": force}, as_json)
+
+
+@click.command(
+    epilog="Examples: arkqueue skip papers@12/index lets later revisions go on without it; arkqueue skip papers/index --until 12 waives every failure of the task up to revision 12."
+)
+@_names
+@click.option("--as-completed", is_flag=True, help="What waits for it in its own run may go on too, as if it had completed.")  # fmt: skip
+@click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
+@as_json
+@calls_server
+def skip(client: Client, names: Sequence[str], as_completed: bool, until: int | None, as_json: bool) -> None:
+    """Decide that a task will not run, or that what waits for a failed one may go on."""
+    if until is None:
+        _act(client, "skip", names, {"as_completed": as_completed}, as_json)
+        return
+    if as_completed:
+        raise click.UsageError("--until and --as-completed do not go together.")
+    waivers = {name: _waiver(name) for name in names}
+    _each(names, lambda name: _waive(client, *waivers[name], until), as_json)
+
+
+@click.command()
+@_names
+@as_json
+@calls_server
+def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
+    """Leave a tombstone in place of a run that has ended; its history stays readable."""
+    from arkqueue.cli.find import find_run
+
+    def one(name: str) -> tuple[Any, list[str]]:
+        run = find_run(client, name)
+        deleted = client.send("DELETE", f"/runs/{run['id']}")
+        return deleted, [f"{bold(deleted['full_name'])}: {state(deleted['state'])}"]
+
+    _each(names, one, as_json)
+
+
+def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, bool], as_json: bool) -> None:
+    from arkqueue.cli.find import find
+
+    def one(name: str) -> tuple[Any, list[str]]:
+        found = find(client, name)
+        if found["task"] is not None:
+            task = client.post(f"/tasks/{found['task']}/{verb}", options)
+            return task, [_task_line(task)]
+        answer = client.post(f"/runs/{found['run']}/{verb}", options)
+        now = {task["full_name"]: task for task in answer["run"]["tasks"]}
+        lines = [_task_line(now[done]) for done in answer["done"] if done in now]
+        return answer, lines + [click.style(visible(r["reason"]), fg="yellow") for r in answer["refused"]]
+
+    _each(names, one, as_json)
+
+
+def _each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool) -> None:
+    """Act on each name; what is refused is told, and makes the exit code 1."""
+    from arkqueue.cli.client import Unreachable
+    from arkqueue.errors import ArkqueueError
+
+    answers, is_refused = [], False
+    for name in names:
+        try:
+            answer, lines = act(name)
+        except Unreachable:
+            raise
+        except ArkqueueError as error:
+            is_refused = True
+            say(f"arkqueue: {visible(str(error))}", err=True)
+            continue
+        answers.append(answer)
+        if not as_json:
+            for line in lines:
+                say(line)
+    if as_json and answers:
+        print_json(answers[0] if len(names) == 1 else answers)
+    if is_refused:
+        sys.exit(1)
+
+
+def _task_line(task: Any) -> str:
+    why = f" ({visible(task['why'])})" if task["why"] else ""
+    return f"{bold(task['full_name'])}: {state(task['state'])}{why}"
+
+
+def _waiver(name: str) -> tuple[str, str | None, str]:
+    """The archive, the branch and the task of ``ARCHIVE/TASK`` or ``ARCHIVE:BRANCH/TASK``."""
+    from urllib.parse import unquote
+
+    place, slash, task = name.partition("/")
+    archive, colon, branch = place.partition(":")
+    if not slash or not archive or not task or "@" in place or "/" in task:
+        raise click.UsageError(f"With --until, write ARCHIVE/TASK, for example papers/index, not {name}.")
+    return unquote(archive), unquote(branch) if colon else None, unquote(task)
+
+
+def _waive(client: Client, archive: str, branch: str | None, task: str, until: int) -> tuple[Any, list[str]]:
+    from arkqueue.cli.client import part
+
+    answer = client.post(f"/archives/{part(archive)}/skip", {"task": task, "until": until, "branch": branch})
+    count = answer["waived"]
+    return answer, [f"{bold(f'{archive}/{task}')}: {count} failure{'s' if count != 1 else ''} up to {until} waived"]
