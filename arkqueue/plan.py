@@ -78,7 +78,7 @@ def plan(
 ) -> Plan:
     """The nodes and edges of a run.
 
-    ``changed``: paths of the tree difference. ``names``: for a run that is no commit run, the tasks asked for (None: all that ``on`` allows).
+    ``changed``: paths of the tree difference. ``names``: for a run that is no commit run, the tasks asked for (None: all), of those that ``on`` and ``branches`` allow.
     ``completed``: names that completed at this revision in other runs.
     """
     defined = {d.name: d for d in workflow.tasks}
@@ -156,15 +156,11 @@ class _Edges:
 def _wanted(
     definition: TaskDefinition, trigger: Trigger, branch: str, changed: Collection[str], names: Collection[str] | None
 ) -> bool:
-    if names is not None:
-        return definition.name in names
+    if names is not None and definition.name not in names:
+        return False
     if trigger not in definition.on or not matches_branch(definition.branches, branch):
         return False
-    return (
-        trigger is not Trigger.COMMIT
-        or not definition.paths
-        or any(matches(definition.paths, path) for path in changed)
-    )
+    return trigger is not Trigger.COMMIT or not definition.paths or any(matches(definition.paths, p) for p in changed)
 
 
 def matches_branch(globs: tuple[str, ...], branch: str) -> bool:

@@ -42,6 +42,8 @@ def cancel_run(queue: Queue, run: RunId, by: str) -> None:
     """Cancel what is not settled of a run; its COMMIT and REPORT go on."""
 
     def work(graph: Graph, row: Any) -> None:
+        if row.deleted_at is not None:
+            raise Conflict(_run_name(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
         locked = graph.rows("lock_tasks", tasks=tasks)
         if not tasks:
@@ -86,9 +88,12 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
         if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
             root = _task_name(graph.rows("place_of_task", task=needed[0].root)[0])
             raise Conflict(here, f"needs {root}, which is not completed", f"arkqueue retry {root}")
+        if not force and graph.rows("place_of_task", task=row.id)[0].gone:
+            raise Conflict(here, "belongs to a revision or branch that is gone", "force it")
         reopened = _judge_again(graph, row.id)
         if not force:
-            refuse_superseded(graph, here, row.branch_id, row.number, row.run, [row.name])
+            again = graph.rows("lock_tasks", tasks=[row.id, *reopened])
+            refuse_superseded(graph, here, row.branch_id, row.number, row.run, {t.name: t.attempts for t in again})
             _refuse_after(graph, here, [row.id, *reopened])
         graph.ids("retry", task=row.id)
         _reopen(graph, row, [row.id, *reopened], reopened)
@@ -164,6 +169,7 @@ def _judge_again(graph: Graph, root: int) -> list[int]:
         if not staying:
             break
         graph.do("change_root", tasks=list(staying), roots=list(staying.values()))
+        graph.follow(waived=list(staying))
         candidates = [c for c in candidates if c not in staying]
     return candidates
 
@@ -217,6 +223,8 @@ def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph,
 
     def on_graph(graph: Graph) -> None:
         (row,) = graph.rows("lock_tasks", tasks=[task])
+        if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
+            raise Conflict(_name(graph, row), "belongs to a run that was deleted")
         work(graph, row)
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note="")
 

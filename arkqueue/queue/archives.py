@@ -99,6 +99,11 @@ def one(queue: Queue, archive: ArchiveId) -> Any:
     return found[0]
 
 
+def watched(queue: Queue) -> list[Any]:
+    """The rows of all archives that are not removed."""
+    return queue.rows("archives_watched")
+
+
 def to_read(queue: Queue) -> list[Any]:
     """Archives that a notice names or whose time has come: rows of id, name, asked, revision."""
     return queue.rows("to_read")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -160,15 +160,15 @@ def trigger(
             raise Conflict(
                 here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
             )
-        if planned.missing and not force:
+        if planned.missing:
             lacking = ", ".join(sorted({f"{source} (needed by {task})" for task, source in planned.missing}))
             raise Conflict(here, f"not completed at this revision: {lacking}", "add them to the run")
         if not force:
-            refuse_superseded(graph, here, row.branch_id, row.number, run, chosen)
+            refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
         new = storage.add_run(planned, row.id, row.number, run, cause, by, ())
         entering = storage.store()
         exclusive = storage.exclusive
-        if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number, run=run)):
+        if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
             graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
         graph.follow(entering=entering)
         return new
@@ -181,16 +181,15 @@ def trigger(
     return change(queue, [archive[0].archive_id], work)
 
 
-def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, names: Collection[str]) -> None:
-    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11)."""
-    later = graph.rows("superseders", branch=branch, number=number, run=run, names=list(names))
+def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:
+    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by name."""
+    later = graph.rows(
+        "superseders", branch=branch, number=number, run=run, names=list(attempts), attempts=list(attempts.values())
+    )
     if later:
         row = later[0]
-        raise Conflict(
-            here,
-            f"{row.name} is superseded by {row.by} of revision {row.number}",
-            "force it, or start it at the newest revision",
-        )
+        fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
+        raise Conflict(here, fault, "force it, or start it at the newest revision")
 
 
 def _check_names(here: str, workflow: Workflow, names: Collection[str] | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import Any
 
 from arkqueue.archive.registered import open_registered
@@ -117,7 +118,8 @@ class Reader(threading.Thread):
         try:
             again = self._read(row)
         except ArchiveMismatch as error:
-            archives.stop(self._queue, self._id, str(error))
+            # The repository's reader knows the fault; which archive is to be rewound is known here.
+            archives.stop(self._queue, self._id, str(error).replace("rewind NAME", f"rewind {row.name}"))
             self._entries = None
         except DatabaseUnavailable:
             raise
@@ -142,54 +144,62 @@ class Reader(threading.Thread):
         if self._entries is None:
             opened = open_registered(self._configuration, registered.url, ArchiveKind(registered.kind), registered.uuid)
             self._entries = EntryReader(opened)
+        while not self._catch_up(settings):
+            pass
+        return self._expected(row)
+
+    def _catch_up(self, settings: ArchiveSettings) -> bool:
+        """Bring the ledger to the repository's heads; False where another queue manager was at it, and all is to be looked at again."""
+        assert self._entries is not None
         archive = self._entries.archive
-        if registered.uuid and archive.identity().uuid != registered.uuid:
-            raise ArchiveMismatch(
-                f"archive {registered.name}",
-                f"its repository has another UUID ({archive.identity().uuid}) than when it was registered ({registered.uuid})",
-                f"If it is meant to be this one now: arkqueue archive rewind {registered.name} REV",
-            )
-        heads = archive.heads(settings.branches)
+        # The ledger before the repository: what is known must be there, while what is there need not be known.
         known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
+        heads = archive.heads(settings.branches)
         for branch in known.values():
             if branch.head_id is not None and branch.name in heads:
                 archive.check_known(_revision(branch))
-        for name, head in sorted(heads.items(), key=lambda item: not (item[0] in known and known[item[0]].main)):
-            self._follow(name, head, heads, settings)
+        # The main branch first: what is new elsewhere is told by what is not on it.
+        for name in sorted(heads, key=lambda name: not (name in known and known[name].main)):
+            # Only branches that are in the ledger: two new ones would hide their common commits from each other.
+            siblings = {other: head for other, head in heads.items() if other != name and other in known}
+            if not self._follow(name, known.get(name), heads[name], siblings, settings):
+                return False
+            if name not in known:
+                return False
         for name, branch in known.items():
             if name not in heads and not branch.deleted and branch.head_id is not None:
                 archives.untrack(self._queue, self._id, BranchId(branch.id))
-        return self._expected(row)
+        return True
 
-    def _follow(self, name: str, head: str, heads: dict[str, str], settings: ArchiveSettings) -> None:
-        """Bring the ledger of one branch to its head."""
+    def _follow(self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings) -> bool:
+        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
         assert self._entries is not None
-        archive = self._entries.archive
+        if known is not None and known.revision == head and not known.deleted:
+            return True
+        if known is None or known.deleted:
+            branch = archives.track(self._queue, self._id, name)
+            if branch.head != (known.head_id if known else None):
+                return False
+        else:
+            branch = planning.Branch(known.id, self._id, name, known.main, known.head_id)
+        before = _revision(known) if known is not None and known.head_id is not None else None
+        # A tracked branch without a revision is an archive that began empty: all of its commits are new.
+        siblings = siblings if known is None else {}
         while True:
-            ledger = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
-            known = ledger.get(name)
-            if known is not None and known.revision == head and not known.deleted:
-                return
-            # Only branches that are in the ledger: two new ones would hide their common commits from each other.
-            siblings = {other: id for other, id in heads.items() if other != name and other in ledger}
-            before = _revision(known) if known is not None and known.head_id is not None else None
-            # A tracked branch without a revision is an archive that began empty: all of its commits are new.
-            advance = archive.advance(name, before, head, limit=CHUNK, siblings=siblings if known is None else {})
+            advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=siblings)
             if not advance.revisions and not advance.dropped and advance.baseline is None:
-                return
-            if known is None or known.deleted:
-                branch = archives.track(self._queue, self._id, name)
-            else:
-                branch = planning.Branch(known.id, self._id, name, known.main, known.head_id)
+                return True
             baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
             start = advance.baseline or before
-            previous = start.id if start else None
-            entries = self._entries.entries(previous, advance.revisions)
+            entries = self._entries.entries(start.id if start else None, advance.revisions)
             appended = planning.append(
                 self._queue, branch, entries, baseline=baseline, dropped=advance.dropped, author=settings.author
             )
-            if appended is not None and advance.complete:
-                return
+            if appended is None:
+                return False
+            if advance.complete:
+                return True
+            branch, before = replace(branch, head=appended), advance.revisions[-1]
 
     def _expected(self, row: Any) -> float | None:
         """Whether a notice named a revision that the repository does not have yet; then when to look for it."""

@@ -14,7 +14,8 @@ returning t.id;
 
 -- name: ask_to_stop
 -- Ask running tasks to stop; a cancel overrules a restart.
-update task t set stop = case when t.stop = 'cancel' then t.stop else %(stop)s end, by = %(by)s
+update task t set stop = case when t.stop = 'cancel' then t.stop else %(stop)s end,
+    by = case when t.stop = 'cancel' then t.by else %(by)s end
 where t.id = any(%(tasks)s) and {from stop}
 returning t.id, t.attempt_id, t.stop;
 
@@ -32,7 +33,7 @@ returning t.id;
 
 -- name: skipped_because_of
 -- The tasks that were skipped because of some roots.
-select id from task where root_id = any(%(roots)s) and state = 'skipped' order by id;
+select id, name, attempts from task where root_id = any(%(roots)s) and state = 'skipped' order by id;
 
 -- name: to_waive
 -- Failed and rejected tasks of one name up to a revision.
@@ -67,18 +68,18 @@ where t.id = %(task)s and {from retry}
 returning t.id;
 
 -- name: unmeet
--- Edges inside the run from reopened tasks to what has not started are unmet again; a ready task waits again (design 5.8).
+-- Edges inside the run from reopened tasks are unmet again, but those to what has started; a ready task waits again (design 5.8).
 with reopened as (
     update edge e set met = false
     from task t
     where e.source = any(%(sources)s) and e.met and not e.crossing and e.kind in ('depends', 'exclusive')
-      and t.id = e.target and t.state in ('waiting', 'ready', 'held')
+      and t.id = e.target and t.state not in ('running', 'deferred')
     returning e.target
 ), counted as (
     select target, count(*)::int as n from reopened group by target
 )
 update task t set unmet = t.unmet + c.n,
-    state = case when t.state = 'ready' then {to unmeet} else t.state end, ready_at = null
+    state = case when {from unmeet t} then {to unmeet} else t.state end
 from counted c where t.id = c.target
 returning t.id;
 
@@ -98,11 +99,11 @@ order by t.number, t.run, t.name limit 20;
 -- name: superseders
 -- Later tasks whose `cancels` have fired and that cancel tasks of these names at this place (design 5.11).
 select n.name, f.number, f.run, f.name as by
-from unnest(%(names)s::text[]) n(name)
+from unnest(%(names)s::text[], %(attempts)s::int[]) n(name, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
 join definition d on d.id = f.definition_id
 cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-where not c.here and c.name = n.name
+where not c.here and c.name = n.name and not (c.unstarted and n.attempts > 0)
 order by f.number, f.run limit 20;
 
 -- name: cancelable
@@ -151,9 +152,11 @@ where t.id in (select e.target from edge e where e.source = any(%(sources)s) and
 order by t.id for no key update;
 
 -- name: place_of_task
--- Where a task is and what it is called.
-select t.id, t.archive_id, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main
-from task t join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
+-- Where a task is, what it is called, and whether its run or revision is gone.
+select t.id, t.archive_id, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
+       run.deleted_at as run_deleted_at, r.dropped_at is not null or b.deleted_at is not null as gone
+from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
+join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;
 
 -- name: place_of_run

@@ -101,7 +101,9 @@ with pair as (
         and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0 and not c.unstarted
 ), asked as (
-    update task t set stop = 'cancel', superseded_by = l.canceler, by = null
+    update task t set stop = 'cancel',
+        superseded_by = case when t.stop = 'cancel' then t.superseded_by else l.canceler end,
+        by = case when t.stop = 'cancel' then t.by end
     from (select distinct on (victim) victim, canceler from pair order by victim, number desc, run desc, canceler desc) l
     where t.id = l.victim
     returning t.id

@@ -170,9 +170,9 @@ where t.branch_id = %(branch)s and t.exclusive and t.state in ('waiting', 'held'
 order by t.id;
 
 -- name: next_gate
--- The COMMIT of the first revision after a place that is not passed yet.
+-- The COMMIT of the first revision after this one that is not passed yet.
 select t.id from task t
-where t.branch_id = %(branch)s and t.name = 'COMMIT' and t.state = 'waiting' and (t.number, t.run) > (%(number)s, %(run)s)
+where t.branch_id = %(branch)s and t.name = 'COMMIT' and t.run = 1 and t.state = 'waiting' and t.number > %(number)s
 order by t.number, t.run limit 1 for no key update;
 
 -- name: add_exclusive_edges
@@ -186,7 +186,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 
 -- name: revision_at
 -- A revision of a branch by its number.
-select r.id, r.number, r.name, r.workflow_id, r.baseline, r.previous, w.tasks, w.faults, b.name as branch, b.main, b.archive_id, b.id as branch_id
+select r.id, r.number, r.name, r.dropped_at, b.deleted_at, w.tasks, w.faults, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id
 where r.id = %(revision)s;
 

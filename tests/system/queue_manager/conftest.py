@@ -1,0 +1,103 @@
+"""A queue manager's readers on real repositories; each look is taken by the test, or by the running loops."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue import registration
+from arkqueue.config import Configuration
+from arkqueue.db import Database, Wakeups
+from arkqueue.model import ArchiveId, ArchiveSettings
+from arkqueue.queue import Queue, archives
+from arkqueue.queue_manager import QueueManager
+
+WORKFLOW = "- {name: index, command: index, depends: [PREV]}\n"
+PATIENCE = 60.0
+"""Seconds after which what is waited for will never come. No test depends on it."""
+
+
+@dataclass
+class Watched:
+    """A registered archive and what the ledger says of it."""
+
+    queue: Queue
+    id: ArchiveId
+
+    def notify(self, revision: str | None = None) -> None:
+        archives.notify(self.queue, [self.id], revision)
+
+    def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
+        with self.queue.database.transaction() as connection:
+            return connection.execute(text.encode(), values).fetchall()
+
+    def ledger(self, branch: str = "") -> list[tuple[int, str]]:
+        """(number, id) of each revision, in order."""
+        rows = self.sql(
+            "select r.number, r.name from revision r join branch b on b.id = r.branch_id"
+            " where b.archive_id = %s and b.name = %s order by r.number",
+            self.id,
+            branch,
+        )
+        return [(row["number"], row["name"]) for row in rows]
+
+    def tasks(self, branch: str = "") -> dict[str, str]:
+        """The states of own tasks by ``name@number``."""
+        rows = self.sql(
+            "select t.name, t.number, t.state from task t join branch b on b.id = t.branch_id where t.archive_id = %s"
+            " and b.name = %s and t.name not in ('COMMIT', 'REPORT') order by t.number, t.position",
+            self.id,
+            branch,
+        )
+        return {f"{row['name']}@{row['number']}": row["state"] for row in rows}
+
+    def row(self) -> dict[str, Any]:
+        return self.sql("select * from archive where id = %s", self.id)[0]
+
+    def wait_for(self, condition: Callable[[], Any]) -> None:
+        """Until something has happened: each look at the database is a fresh one."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"it never came: {self.row()}"
+
+    def wait_for_ledger(self, length: int, branch: str = "") -> list[tuple[int, str]]:
+        self.wait_for(lambda: len(self.ledger(branch)) >= length)
+        return self.ledger(branch)
+
+
+@pytest.fixture
+def queue(database: Database) -> Iterator[Queue]:
+    wakeups = Wakeups(database)
+    yield Queue(database, wakeups)
+    wakeups.close()
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    return Configuration.load({}, home=tmp_path / "home", poll="200ms")
+
+
+@pytest.fixture
+def watch(queue: Queue, configuration: Configuration) -> Callable[..., Watched]:
+    """Registers an archive as a person would."""
+
+    def watch(url: str | Path, name: str = "papers", start: str | None = None, **settings: Any) -> Watched:
+        chosen = ArchiveSettings(**settings)
+        return Watched(
+            queue, registration.add(queue, configuration, name=name, url=str(url), start=start, settings=chosen)
+        )
+
+    return watch
+
+
+@pytest.fixture
+def manager(queue: Queue, configuration: Configuration) -> Iterator[QueueManager]:
+    manager = QueueManager(queue, configuration)
+    manager.start()
+    yield manager
+    manager.close()

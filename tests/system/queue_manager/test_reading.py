@@ -1,0 +1,342 @@
+"""The hook is a hint, the repository is the truth: ledgers are filled from real repositories (design 2, 5.16)."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from arkqueue import registration
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue
+from arkqueue.queue_manager import QueueManager
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.queue_manager.conftest import WORKFLOW, Watched
+
+Watch = Callable[..., Watched]
+pytestmark = pytest.mark.usefixtures("manager")
+
+
+def test_revisions_are_planned_in_order_however_notices_come(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    papers = watch(repository.path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.commit({"readme": "3"})
+    papers.notify("3")
+    papers.notify("2")
+    papers.notify("2")
+    assert papers.wait_for_ledger(3) == [(1, "1"), (2, "2"), (3, "3")]
+    assert papers.tasks() == {"index@2": "ready", "index@3": "waiting"}
+
+
+def test_commits_whose_notices_were_lost_are_found_by_the_next(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    for n in range(5):
+        repository.commit({"readme": str(n)})
+    papers.notify("5")
+    assert papers.wait_for_ledger(6) == [(n, str(n)) for n in range(6)]
+
+
+def test_a_sweep_finds_commits_without_any_notice(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    repository.commit({"readme": "1"})
+    papers.sql("update archive set next_read_at = now() returning id")
+    assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+
+
+def test_the_ledger_starts_after_the_revision_that_from_names(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    for n in range(3):
+        repository.commit({"readme": str(n)})
+    papers = watch(repository.path, start="2")
+    assert papers.wait_for_ledger(3) == [(2, "2"), (3, "3"), (4, "4")]
+    assert papers.tasks() == {"index@3": "ready", "index@4": "waiting"}
+
+
+def test_a_watched_folder_has_only_the_revisions_that_touch_it(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"trunk/a": "1", "other/b": "1"})
+    papers = watch(f"{repository.url}/trunk")
+    repository.commit({"other/b": "2"})
+    repository.commit({"trunk/a": "3"})
+    repository.empty()
+    repository.move("trunk/a", "trunk/c")
+    papers.notify()
+    assert papers.wait_for_ledger(3) == [(1, "1"), (3, "3"), (5, "5")]
+    (previous,) = papers.sql("select previous from revision where number = 5")
+    assert previous == {"previous": "3"}
+
+
+def test_empty_revisions_count_at_the_root(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    repository.empty()
+    papers.notify()
+    assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+
+
+def test_definitions_are_those_of_each_revision(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.commit({"_workflows/w.yaml": "- {name: index, comand: x}\n"})
+    repository.commit({"_workflows/w.yaml": WORKFLOW.replace("index,", "other,")})
+    papers.notify()
+    papers.wait_for_ledger(4)
+    assert papers.tasks() == {"index@1": "ready", "other@3": "ready"}
+    (run,) = papers.sql("select faults from run where number = 2")
+    assert "comand" in run["faults"][0]["message"]
+    assert run["faults"][0]["line"] == 1
+
+
+def test_a_moved_folder_counts_as_changed_paths(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"drafts/a.tex": "x", "_workflows/w.yaml": "- {name: pdf, command: x, paths: ['papers/**']}\n"})
+    papers = watch(repository.path)
+    repository.move("drafts", "papers")
+    repository.commit({"readme": "x"})
+    papers.notify()
+    papers.wait_for_ledger(3)
+    assert papers.tasks() == {"pdf@2": "ready"}
+
+
+def test_a_repository_that_vanishes_is_told_and_taken_up_again_when_it_is_back(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    repository.commit({"readme": "1"})
+    away = repository.path.rename(repository.path.with_name("away"))
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"])
+    assert str(repository.path) in papers.row()["trouble"]
+    away.rename(repository.path)
+    papers.wait_for_ledger(2)
+    papers.wait_for(lambda: papers.row()["trouble"] is None)
+
+
+def test_a_repository_that_hangs_holds_up_only_itself(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    with repository.served() as server:
+        slow = watch(server.url, "slow")
+        slow.wait_for(lambda: slow.row()["read_at"])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"svn://127.0.0.1:{silent.getsockname()[1]}/"
+        slow.sql("update archive set url = %s where id = %s returning id", url, slow.id)
+        other = a_subversion_repository(tmp_path, "other")
+        papers = watch(other.path)
+        slow.notify()
+        connection, _ = silent.accept()
+        with connection:
+            other.commit({"readme": "1"})
+            papers.notify()
+            assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+
+
+def test_another_repository_in_the_same_place_stops_the_archive(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    shutil.rmtree(repository.path)
+    other = a_subversion_repository(tmp_path)
+    other.commit({"readme": "1"})
+    other.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["stopped"])
+    assert "UUID" in papers.row()["stopped"]
+    assert "arkqueue archive rewind papers" in papers.row()["stopped"]
+    assert papers.ledger() == [(1, "1")]
+
+
+def restored(tmp_path: Path, watch: Watch) -> tuple[Watched, Path]:
+    """An archive whose repository went back from revision 3 to a backup of revision 2."""
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    repository.commit({"readme": "2"})
+    backup = tmp_path / "backup"
+    shutil.copytree(repository.path, backup)
+    repository.commit({"readme": "3"})
+    papers.notify()
+    papers.wait_for_ledger(3)
+    shutil.rmtree(repository.path)
+    backup.rename(repository.path)
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["stopped"])
+    return papers, repository.path
+
+
+def test_a_restored_backup_stops_the_archive_and_mixes_nothing(watch: Watch, tmp_path: Path) -> None:
+    papers, _ = restored(tmp_path, watch)
+    assert papers.ledger() == [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_rewind_takes_a_restored_repository_up_again(
+    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+) -> None:
+    papers, path = restored(tmp_path, watch)
+    registration.rewind(queue, configuration, papers.id, "2", "ann")
+    again = a_subversion_repository_at(path)
+    again.commit({"readme": "another 3"})
+    papers.notify()
+    assert papers.wait_for_ledger(2) == [(2, "2"), (3, "3")]
+    assert papers.tasks() == {"index@3": "ready"}
+    assert papers.tasks("rewound-1") == {"index@2": "canceled", "index@3": "canceled"}
+
+
+def a_subversion_repository_at(path: Path):  # type: ignore[no-untyped-def]
+    from tests.repositories import SubversionRepository
+
+    return SubversionRepository(path)
+
+
+def test_a_revision_that_does_not_exist_yet_is_looked_for_again_and_shown(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    papers.notify("1")
+    papers.wait_for(lambda: papers.sql("select from look where looked = asked and revision = '1'") or looked(papers))
+    repository.commit({"readme": "1"})
+    assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+    papers.wait_for(lambda: not papers.sql("select archive_id from look"))
+
+
+def looked(papers: Watched) -> bool:
+    return bool(papers.sql("select archive_id from look where looked = asked and revision = '1'"))
+
+
+# -- Git -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_push_of_many_commits_is_planned_commit_by_commit(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    ids = [repository.commit({"readme": str(n)}, push=False) for n in range(3)]
+    repository.push("main")
+    papers.notify(ids[-1])
+    assert papers.wait_for_ledger(4, "main") == [(1, first), (2, ids[0]), (3, ids[1]), (4, ids[2])]
+    assert papers.tasks("main") == {"index@2": "ready", "index@3": "waiting", "index@4": "waiting"}
+
+
+def test_a_first_push_into_an_empty_repository_plans_all_of_it(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    papers = watch(repository.path)
+    ids = [repository.commit({"_workflows/w.yaml": WORKFLOW, "readme": str(n)}, push=False) for n in range(2)]
+    repository.push("main")
+    papers.notify()
+    assert papers.wait_for_ledger(2, "main") == [(1, ids[0]), (2, ids[1])]
+    assert papers.tasks("main") == {"index@1": "ready", "index@2": "waiting"}
+
+
+def test_a_force_push_cancels_what_it_dropped_and_goes_on_in_number(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    dropped = repository.commit({"readme": "bad"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    repository.reset(first)
+    kept = repository.commit({"readme": "good"}, push=False)
+    repository.push("main", force=True)
+    papers.notify()
+    assert papers.wait_for_ledger(3, "main") == [(1, first), (2, dropped), (3, kept)]
+    assert papers.tasks("main") == {"index@2": "canceled", "index@3": "ready"}
+
+
+def test_a_reset_to_an_ancestor_appends_it_again(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    second = repository.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    repository.reset(first)
+    repository.push("main", force=True)
+    papers.notify()
+    assert papers.wait_for_ledger(3, "main") == [(1, first), (2, second), (3, first)]
+    assert papers.tasks("main") == {"index@2": "canceled", "index@3": "ready"}
+
+
+def test_a_new_branch_starts_at_its_merge_base(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("main", "release/*"))
+    papers.wait_for_ledger(1, "main")
+    repository.switch("release/1", "main")
+    own = repository.commit({"readme": "release"})
+    repository.switch("release/2", "main")
+    repository.push("release/2")
+    repository.switch("other", "main")
+    repository.commit({"readme": "untracked"})
+    papers.notify()
+    assert papers.wait_for_ledger(2, "release/1") == [(1, first), (2, own)]
+    assert papers.wait_for_ledger(1, "release/2") == [(1, first)]
+    assert papers.tasks("release/1") == {"index@2": "ready"}
+    assert papers.tasks("release/2") == {"index@1": "ready"}
+    assert papers.ledger("other") == []
+
+
+def test_two_new_branches_in_one_push_do_not_hide_each_others_commits(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+    papers.wait_for_ledger(1, "main")
+    repository.switch("a", "main")
+    common = repository.commit({"readme": "common"}, push=False)
+    repository.switch("b", "a")
+    repository.push("a", "b")
+    papers.notify()
+    assert [id for _, id in papers.wait_for_ledger(2, "a")][1:] == [common]
+    assert papers.wait_for_ledger(1, "b")[-1] == (2, common)
+
+
+def test_a_deleted_branch_cancels_what_has_not_started(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+    repository.switch("draft", "main")
+    repository.commit({"readme": "x"})
+    papers.notify()
+    papers.wait_for_ledger(2, "draft")
+    repository.switch("main")
+    repository.delete_branch("draft")
+    papers.notify()
+    papers.wait_for(lambda: papers.tasks("draft") == {"index@2": "canceled"})
+
+
+def test_a_remote_is_mirrored_and_read(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    with repository.served() as server:
+        papers = watch(server.url)
+        second = repository.commit({"readme": "2"})
+        papers.notify()
+        assert papers.wait_for_ledger(2, "main") == [(1, first), (2, second)]
+
+
+def test_several_queue_managers_plan_each_revision_once(
+    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    others = [QueueManager(queue, configuration) for _ in range(2)]
+    for other in others:
+        other.start()
+    for n in range(6):
+        repository.commit({"_workflows/w.yaml": WORKFLOW + f"# {n}\n"})
+        papers.notify()
+    papers.wait_for_ledger(7)
+    for other in others:
+        other.close()
+    (runs,) = papers.sql("select count(*) as n, count(distinct revision_id) as distinct from run")
+    assert runs == {"n": 7, "distinct": 7}
