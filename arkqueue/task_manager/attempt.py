@@ -33,6 +33,9 @@ log = logging.getLogger("arkqueue")
 AUTHOR = "arkqueue <arkqueue@localhost>"
 """Who commits for a task where the archive's settings name nobody."""
 
+LONGEST = 1e9
+"""Seconds; no thread can wait much longer."""
+
 
 class Why(StrEnum):
     """Why an attempt was asked to stop, in the words of its log."""
@@ -185,7 +188,7 @@ def _working_copy(claim: Claim, archive: Registration, opened: Archive, tree: Pa
 
 def _run(attempt: Attempt, definition: TaskDefinition, program: Program, means: Means) -> Ended | None:
     """Run it to its end; None where it was asked to stop before it began."""
-    until = time.monotonic() + definition.timeout
+    until = time.monotonic() + min(definition.timeout, LONGEST)
     running = attempt.begin(lambda: means.executor.start(program, attempt.log))
     if running is None:
         return None

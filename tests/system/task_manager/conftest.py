@@ -16,6 +16,7 @@ from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue
+from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
 from tests.builders import AnArchive, an_archive
 
@@ -70,8 +71,14 @@ def eventually(check: Callable[[], T]) -> T:
 
 
 def settled(archive: AnArchive, key: str, state: str) -> None:
-    """Wait until a task has a state."""
-    eventually(lambda: archive.state(key) == state)
+    """Wait until a task has a state; another final one is the end of waiting."""
+
+    def has() -> bool:
+        found = archive.state(key)
+        assert found == state or found not in SETTLED, f"it is {found}: {log_of(archive, key)}"
+        return found == state
+
+    eventually(has)
 
 
 def attempts(archive: AnArchive, key: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -337,3 +338,18 @@ def test_state_never_shows_before_the_log(archive: AnArchive, managers: Managers
     done.set()
     watcher.join()
     assert faults == []
+
+
+def test_task_runs_as_the_user_of_its_archive(archive: AnArchive, managers: Managers, home: Path) -> None:
+    archive.sql('update archive set settings = settings || \'{"process_user": "nobody"}\'')
+    home.chmod(0o711)
+    managers(home=home)
+    archive.commit(
+        {"task": command("id -un; echo $USER; echo mine > file; echo a=1 > $ARKQUEUE_OUTPUT; touch $TMPDIR/x")}
+    )
+    settled(archive, "task@2", "completed" if os.geteuid() == 0 else "failed")
+    if os.geteuid() == 0:
+        assert log_of(archive, "task@2") == "nobody\nnobody\n"
+        assert attempts(archive, "task@2")[0]["outputs"] == {"a": "1"}
+    else:
+        assert "cannot use another user" in log_of(archive, "task@2")
