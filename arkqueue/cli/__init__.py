@@ -88,7 +88,7 @@ def arkqueue(ctx: click.Context, home: str | None, config: str | None) -> None:
 def main() -> None:
     """Run the command line and exit."""
     try:
-        code = arkqueue.main(standalone_mode=False)
+        code = arkqueue.main(prog_name="arkqueue", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)

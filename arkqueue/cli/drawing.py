@@ -60,9 +60,11 @@ def as_text(graph: Graph) -> str:
     kinds = dict.fromkeys(edge["kind"] for edge in graph["edges"])
     if kinds:
         lines += ["", *(dim(f"// {ARROWS[kind]} {MEANINGS[kind]}") for kind in kinds)]
+    states = {node["id"]: node["state"] for node in graph["nodes"]}
     width = max((len(names[edge["source"]]) for edge in graph["edges"]), default=0)
     for edge in graph["edges"]:
-        lines.append(f"{names[edge['source']]:{width}} {ARROWS[edge['kind']]} {names[edge['target']]}{_remark(edge)}")
+        line = f"{names[edge['source']]:{width}} {ARROWS[edge['kind']]} {names[edge['target']]}"
+        lines.append(line + _remark(edge, states[edge["target"]]))
     return "\n".join(lines)
 
 
@@ -105,12 +107,12 @@ def as_dot(graph: Graph) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _remark(edge: Mapping[str, Any]) -> str:
+def _remark(edge: Mapping[str, Any], target: str) -> str:
+    """What is still to come of an edge."""
     if edge["active"]:
-        return "  " + dim("// it is being stopped")
-    if edge["met"] or edge["kind"] == "cancels":
-        return ""
-    return "  " + dim("// not yet")
+        return "  " + dim("// is being stopped")
+    is_awaited = target == "waiting" and not edge["met"] and edge["kind"] != "cancels"
+    return "  " + dim("// not yet") if is_awaited else ""
 
 
 def _short_names(graph: Graph) -> dict[int, str]:

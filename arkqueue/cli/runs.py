@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "deleted")
 FORMATS = ("text", "mermaid", "dot", "json")
+_INDENT = "\n" + " " * 14
+"""Before the further lines of a fact."""
 
 
 @click.command(
@@ -157,7 +159,7 @@ def _show_run(run: Any) -> None:
     facts = [
         ("revision", f"{visible(run['revision'])} by {visible(run['author'])}, {at(run['date'])}"),
         ("branch", visible(run["branch"])),
-        ("message", "\n            ".join(visible(run["message"].strip()).splitlines())),
+        ("message", _INDENT.join(visible(run["message"].strip()).splitlines())),
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
         ("made", f"{at(run['created_at'])}, {run['trigger']}" + (f" by {visible(run['by'])}" if run["by"] else "")),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
@@ -192,7 +194,7 @@ def _show_task(task: Any) -> None:
         ("waived", "what waits for it was let go on" if task["waived"] else ""),
         ("exclusive", "yes" if task["exclusive"] else ""),
         ("defined in", f"{visible(definition['path'])}:{definition['line']}" if definition.get("path") else ""),
-        ("command", "\n            ".join(visible(what if isinstance(what, str) else " ".join(what)).splitlines())),
+        ("command", _INDENT.join(visible(what if isinstance(what, str) else " ".join(what)).splitlines())),
     ]
     _head(task, facts)
     if task["history"]:
@@ -207,17 +209,19 @@ def _show_task(task: Any) -> None:
             for key, value in (attempt["outputs"] or {}).items():
                 say(f"  output of attempt {attempt['number']}: {visible(key)} = {visible(str(value))}")
     _show_deeds(task["deeds"])
-    if task["state"] not in ("completed", "running"):
-        say(f"\nwhy: arkqueue explain {task['full_name']}")
-    if task["history"]:
-        say(f"{'' if task['state'] not in ('completed', 'running') else chr(10)}log: arkqueue logs {task['full_name']}")
+    commands = ["logs"] if task["history"] else []
+    commands += ["explain"] if task["state"] not in ("completed", "running") else []
+    if commands:
+        say()
+    for command in commands:
+        say(dim(f"arkqueue {command} {task['full_name']}"))
 
 
 def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
     say(f"{bold(thing['full_name'])}  {state(thing['state'])}")
     for key, value in facts:
         if value:
-            say(f"  {dim(key)}{' ' * (10 - len(key))}{value}")
+            say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
 
 
 def _end(attempt: Any) -> str:
