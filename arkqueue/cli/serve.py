@@ -1,0 +1,246 @@
+"""The roles: all in one process (``serve``) or one at a time, and what all of them stand on — the one place where everything is put together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import click
+
+from arkqueue import __version__
+from arkqueue.cli.client import URL_FILE
+from arkqueue.config import Configuration
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.queue import Queue, archives
+
+log = logging.getLogger("arkqueue")
+
+RETRY = 1.0
+"""Seconds between two attempts to reach a database that is away at the start."""
+
+
+@contextmanager
+def opened(configuration: Configuration, role: str) -> Iterator[Queue]:
+    """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups."""
+    from arkqueue.db import Database, Wakeups
+
+    configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        uri = configuration.database
+        if uri is None:
+            from arkqueue.db.embedded import Embedded
+
+            server = Embedded.open(configuration.home)
+            stack.callback(server.close)
+            stack.callback(_keep_alive(server).set)
+            uri = server.uri
+        database = stack.enter_context(
+            Database.open(
+                uri,
+                application_name=f"arkqueue {role}",
+                pooler=configuration.database_pooler,
+                direct=configuration.database_direct,
+                size=configuration.slots + 12,
+            )
+        )
+        _migrate(database)
+        wakeups = Wakeups(database)
+        stack.callback(wakeups.close)
+        yield Queue(database, wakeups)
+
+
+def _keep_alive(server: Any) -> threading.Event:
+    """Start the embedded server again when it has died; nobody else would."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(2.0):
+            if server.pid is None and not done.is_set():
+                log.warning("the embedded PostgreSQL has died; starting it again")
+                try:
+                    server.start()
+                except Exception as error:
+                    log.error("%s", error)
+
+    threading.Thread(target=watch, name="embedded PostgreSQL", daemon=True).start()
+    return done
+
+
+def _migrate(database: Any) -> None:
+    """Bring the database to this version; one that is away is waited for."""
+    from arkqueue.db.migrations import migrate
+
+    told = False
+    while True:
+        try:
+            with database.connect() as connection:
+                migrate(connection)
+            return
+        except DatabaseUnavailable as error:
+            if not told:
+                log.warning("%s", error)
+            told = True
+            time.sleep(RETRY)
+
+
+def load(ctx: click.Context, **overrides: Any) -> Configuration:
+    """The configuration with the options of the command line."""
+    from pathlib import Path
+
+    given = ctx.find_root().obj or {}
+    file = Path(given["config"]) if given.get("config") else None
+    return Configuration.load(file=file, home=given.get("home"), **overrides)
+
+
+def run_roles(configuration: Configuration, role: str, *, manager: bool, worker: bool, web: bool, drain: bool) -> None:
+    """Run roles until SIGTERM or SIGINT; a second signal no longer waits for running tasks."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    stop = threading.Event()
+    signals = _count_signals(stop)
+    with opened(configuration, role) as queue, ExitStack() as stack:
+        if web:
+            url = stack.enter_context(_served(queue, configuration))
+            click.echo(f"arkqueue {__version__} serves at {url} (home: {configuration.home})")
+        else:
+            click.echo(f"arkqueue {__version__} {role} (home: {configuration.home})")
+        if manager:
+            from arkqueue.queue_manager import QueueManager
+
+            queue_manager = QueueManager(queue, configuration)
+            queue_manager.start()
+            stack.callback(queue_manager.close)
+        if worker:
+            from arkqueue.task_manager import TaskManager
+
+            task_manager = TaskManager(queue, configuration)
+            task_manager.start()
+            stack.callback(_stopper(task_manager, drain, signals))
+            _tell_about_processes(queue)
+        stop.wait()
+        click.echo("arkqueue stops" + (" when its running tasks have ended" if drain and worker else ""))
+
+
+@contextmanager
+def _served(queue: Queue, configuration: Configuration) -> Iterator[str]:
+    """The API; its address and the administrator's token are left in the home folder for the command line."""
+    from arkqueue.api import create_app, run_api
+    from arkqueue.queue import tokens
+
+    tokens.first_token(queue, configuration.home)
+    server = run_api(create_app(queue, configuration), configuration.host, configuration.port)
+    address = configuration.home / URL_FILE
+    address.write_text(server.url + "\n", "ascii")
+    try:
+        yield server.url
+    finally:
+        address.unlink(missing_ok=True)
+        server.close()
+
+
+def _count_signals(stop: threading.Event) -> Callable[[], int]:
+    count = 0
+
+    def on_signal(*_: object) -> None:
+        nonlocal count
+        count += 1
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    return lambda: count
+
+
+def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Callable[[], None]:
+    """Stops the task manager; while it drains, a further signal makes it hand its tasks back."""
+
+    def stop() -> None:
+        before = signals()
+        ending = threading.Thread(target=task_manager.stop, kwargs={"drain": drain})
+        ending.start()
+        while ending.is_alive():
+            ending.join(0.2)
+            if drain and signals() > before:
+                task_manager.stop(drain=False)
+                break
+        ending.join()
+
+    return stop
+
+
+def _tell_about_processes(queue: Queue) -> None:
+    """Say plainly what an archive's right to run processes means."""
+    for archive in archives.watched(queue):
+        if archive.settings.get("process"):
+            user = archive.settings.get("process_user") or pwd.getpwuid(os.geteuid()).pw_name
+            click.echo(
+                f"archive {archive.name}: its tasks run as processes of this host, as the user {user}. "
+                f"Whoever may commit to {archive.url} can do here whatever {user} may do."
+            )
+
+
+_slots = click.option(
+    "--slots", type=int, metavar="N", help="How many tasks run at once (default: the number of processors)."
+)
+_listen = click.option("--listen", metavar="HOST:PORT", help="Where the API listens (default: 127.0.0.1:8417).")
+_database = click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
+_drain = click.option(
+    "--drain", is_flag=True, help="When stopped, let running tasks finish instead of handing them back."
+)
+
+
+@click.command()
+@_slots
+@_listen
+@_database
+@_drain
+@click.pass_context
+def serve(ctx: click.Context, /, drain: bool, **options: Any) -> None:
+    """Run every role in one process: queue manager, task manager, API.
+
+    Without --database it keeps a PostgreSQL of its own in the home folder.
+    """
+    run_roles(load(ctx, **options), "serve", manager=True, worker=True, web=True, drain=drain)
+
+
+@click.command()
+@_database
+@click.pass_context
+def manager(ctx: click.Context, /, **options: Any) -> None:
+    """Run a queue manager: read repositories, plan, fire schedules, lapse leases. Any number may run."""
+    run_roles(load(ctx, **options), "manager", manager=True, worker=False, web=False, drain=False)
+
+
+@click.command()
+@_slots
+@_database
+@_drain
+@click.pass_context
+def worker(ctx: click.Context, /, drain: bool, **options: Any) -> None:
+    """Run a task manager: claim tasks and run them. One for each home folder; any number of hosts."""
+    run_roles(load(ctx, **options), "worker", manager=False, worker=True, web=False, drain=drain)
+
+
+@click.command()
+@_listen
+@_database
+@click.pass_context
+def web(ctx: click.Context, /, **options: Any) -> None:
+    """Run the API."""
+    run_roles(load(ctx, **options), "web", manager=False, worker=False, web=True, drain=False)
+
+
+@click.command()
+@_database
+@click.pass_context
+def migrate(ctx: click.Context, /, **options: Any) -> None:
+    """Bring the database to this version of arkqueue. The roles do it by themselves when they start."""
+    with opened(load(ctx, **options), "migrate"):
+        click.echo("the database is at this version")
