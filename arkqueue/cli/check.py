@@ -5,8 +5,9 @@ Local files are read here and never sent anywhere; no server is needed for them.
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,8 @@ def check(ctx: click.Context, path: Path | None, revision: str | None, server: s
         for fault in found["faults"]:
             say(_line(fault))
         if not found["faults"]:
-            tasks = found["tasks"]
-            say(f"no faults: {len(tasks)} task{'s' if len(tasks) != 1 else ''} in {visible(found['place'])}")
+            count = len(found["tasks"])
+            say(f"no faults: {visible(found['place'])} ({count} task{'s' if count != 1 else ''})")
     if found["faults"]:
         sys.exit(1)
 
@@ -63,7 +64,7 @@ def _place(path: Path | None) -> Path:
     found = next((folder / WORKFLOWS for folder in (here, *here.parents) if (folder / WORKFLOWS).is_dir()), None)
     if found is None:
         raise NotFound(str(here), f"no folder {WORKFLOWS} here or above", "Name one: arkqueue check PATH")
-    return Path(WORKFLOWS) if found.parent == here else found
+    return Path(os.path.relpath(found))
 
 
 def _of_files(place: Path) -> dict[str, Any]:
@@ -109,7 +110,9 @@ def _source(file: Path) -> SourceFile:
 
 def _of_revision(ctx: click.Context, revision: str, server: str | None) -> dict[str, Any]:
     from arkqueue.cli.find import find_run
+    from arkqueue.names import parse_name
 
-    run = find_run(client(ctx, server), revision)
+    # A run by hand may have a part of the tasks only; the commit's has them all, or all faults.
+    run = find_run(client(ctx, server), str(replace(parse_name(revision), run=1)))
     tasks = [task["name"] for task in run["tasks"] if task["name"] != "COMMIT"]
     return {"place": run["full_name"], "tasks": tasks, "faults": run["faults"]}

@@ -144,7 +144,7 @@ def whence(run: Any) -> str:
     """Who or what made a run."""
     if run["trigger"] == "commit":
         return one_line(run["author"].partition("<")[0].strip(), 24)
-    return one_line(f"{run['trigger']}: {run['by']}" if run["by"] else run["trigger"], 40)
+    return one_line(f"{run['trigger']}: {run['by']}" if run["by"] else run["trigger"], 24)
 
 
 def task_rows(tasks: Sequence[Any]) -> list[tuple[str, str, str, str]]:

@@ -131,26 +131,28 @@ def _live(look: Look) -> str:
         shown: Sequence[Any] = ()
         for runs in _looks(look):
             shown = shown if runs is None else runs
-            live.update(_table(shown, console.height - 3, is_away=runs is None), refresh=True)
+            # A terminal shows ^C at the end of the last line; there is room for it, or all would move down by one.
+            table = _table(shown, console.width - 3, console.height - 3, is_away=runs is None)
+            live.update(table, refresh=True)
             if end := _end(shown):
                 return end
     raise AssertionError("looks never end")
 
 
-def _table(runs: Sequence[Any], height: int, *, is_away: bool) -> RenderableType:
+def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> RenderableType:
     """The newest runs with their tasks, as many as there is room for; the newest at the bottom, where the eye is."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, expand=False)
-    for heading in ("RUN, TASK", "STATE", "TOOK", ""):
-        table.add_column(Text(heading, style="dim"), no_wrap=True, overflow="ellipsis")
+    table = Table(box=None, pad_edge=False, width=width)
+    for heading, ratio in (("RUN, TASK", None), ("STATE", None), ("TOOK", None), ("", 1)):
+        table.add_column(Text(heading, style="dim"), no_wrap=True, overflow="ellipsis", ratio=ratio)
     blocks: list[list[tuple[Text, Text, str, Text]]] = []
     for run in runs:
         made = Text(f"{tally(run)}  {ago(run['created_at'])}  {whence(run)}  {one_line(run['message'])}", style="dim")
         block = [(Text(run["full_name"], style="bold"), _state(run["state"]), "", made)]
         for task in run["tasks"]:
-            if task["name"] != "COMMIT":
+            if task["name"] != "COMMIT" and run["state"] != "deleted":
                 name = Text("  " + task["full_name"])
                 lasted = took(task["started_at"], task["ended_at"]) if task["started_at"] else ""
                 block.append((name, _state(task["state"]), lasted, Text(one_line(task["why"]))))
