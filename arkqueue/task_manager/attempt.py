@@ -66,17 +66,14 @@ class Attempt:
 
     @property
     def why(self) -> Why | None:
-        """Why it was asked to stop, if it was. The first reason stays, but for the loss of the attempt."""
+        """Why it was asked to stop, if it was; the first reason stays."""
         return self._why
 
     def stop(self, why: Why, grace: float | None = None) -> None:
         """End it, with its own grace or a shorter one; returns at once."""
         with self._lock:
-            if self._why is None or why is Why.LOST:
-                self._why = why
+            self._why = self._why or why
             running = self._running
-        if why is Why.LOST:
-            self.log.discard()
         if running is not None:
             running.stop(self.grace if grace is None else min(grace, self.grace))
 

@@ -1,7 +1,7 @@
 """What a task manager holds, and how it keeps it: leases, requests to stop, and what to do when the database is not heard.
 
 A lease is renewed for all attempts by one statement; its answer names what is still ours, and what was asked to stop. What it does not name was given
-to another: it is stopped, and nothing is reported.
+to another: it is stopped, and the fence refuses its report and its log.
 
 Others may take an attempt when its lease is over by the database's clock, so it has to be gone by then. The clock here is CLOCK_BOOTTIME, which goes on
 while the machine sleeps, and it is read before a renewal is sent, so that our idea of a lease ends earlier than the database's. What could not

@@ -17,7 +17,7 @@ from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, Outcome
 from arkqueue.queue import Queue, claim, finish
 from arkqueue.queue.finish import Receipt
-from arkqueue.task_manager.attempt import Attempt, Why
+from arkqueue.task_manager.attempt import Attempt
 
 log = logging.getLogger("arkqueue")
 
@@ -97,25 +97,19 @@ class Recorder:
             log.exception("the start of attempts could not be recorded")
         return []
 
-    def _tried(self, ended: Sequence[Ending]) -> list[Ending]:
-        """Record some ends in one transaction; returns what is to be tried again."""
-        ours = []
-        for attempt, outcome in ended:
-            if attempt.why is Why.LOST:
-                self._settle(attempt)
-            else:
-                ours.append((attempt, outcome))
+    def _tried(self, ended: list[Ending]) -> list[Ending]:
+        """Record some ends in one transaction; returns what is to be tried again. What is not ours any more, the fence refuses."""
         try:
-            self._logs.flush([attempt.log for attempt, _ in ours])
-            receipts = finish.finish(self._queue, self._process, [outcome for _, outcome in ours])
+            self._logs.flush([attempt.log for attempt, _ in ended])
+            receipts = finish.finish(self._queue, self._process, [outcome for _, outcome in ended])
         except DatabaseUnavailable:
-            return ours
+            return ended
         except Exception:
-            if len(ours) == 1:
-                return self._recorded_plainly(*ours[0])
-            log.exception("%d ends could not be recorded together; each is recorded by itself", len(ours))
-            return [again for ending in ours for again in self._tried([ending])]
-        for attempt, _ in ours:
+            if len(ended) == 1:
+                return self._recorded_plainly(*ended[0])
+            log.exception("%d ends could not be recorded together; each is recorded by itself", len(ended))
+            return [again for ending in ended for again in self._tried([ending])]
+        for attempt, _ in ended:
             if receipts[attempt.id] is Receipt.NOT_YOURS:
                 log.warning("attempt %d ended here, but it had been taken away before", attempt.id)
             self._settle(attempt)
