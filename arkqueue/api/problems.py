@@ -68,12 +68,12 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
         status, headers = error.status, error.headers
     else:
         status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    thing = error.thing
     if status == 503:
+        # Where the database is, and what it said, is no business of a client's.
         headers["Retry-After"] = RETRY_AFTER
-        thing = "the database"  # its host and name are no business of a client's
-    detail = f"{thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
-    return problem(status, detail, headers, thing=thing, fault=error.fault, remedy=error.remedy)
+        error = errors.DatabaseUnavailable("the database", "does not answer", "Try again; the server's log says more.")
+    detail = f"{error.thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
+    return problem(status, detail, headers, thing=error.thing, fault=error.fault, remedy=error.remedy)
 
 
 def install(app: FastAPI) -> None:
@@ -87,7 +87,7 @@ def install(app: FastAPI) -> None:
 async def _own(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.ArkqueueError)
     answer = of_error(error)
-    if answer.status_code == 500:
+    if answer.status_code in (500, 503):
         log.error("%s", error)
     return answer
 

@@ -1,0 +1,250 @@
+"""Tokens, health, numbers, limits, and errors that tell nothing but what helps."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from arkqueue.api import ApiServer, create_app, run_api
+from arkqueue.api.app import LONGEST_BODY
+from arkqueue.config import Configuration
+from arkqueue.db import Database
+from arkqueue.db.migrations import migrate
+from arkqueue.errors import ArkqueueError
+from arkqueue.queue import Queue, claim, finish, tokens
+from arkqueue.queue.tokens import Scope
+from tests.builders import an_archive
+from tests.conftest import OwnPostgres
+from tests.system.api.conftest import Client, problem
+
+# Tokens
+
+
+def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer) -> None:
+    made = admin.post("/tokens", json={"name": "hooks", "scope": "hook", "archives": ["papers"]})
+    assert made.status_code == 201, made.text
+    token = made.json()
+    headers = {"Authorization": f"Bearer {token['token']}"}
+    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False) as client:
+        me = client.get("/whoami").json()
+        assert (me["name"], me["scope"], me["archives"]) == ("hooks", "hook", ["papers"])
+        assert "token" not in me
+        assert admin.delete(f"/tokens/{token['id']}").status_code == 204
+        problem(client.get("/whoami"), 401, "unknown or revoked")
+    problem(admin.delete(f"/tokens/{token['id']}"), 409, "is revoked already")
+    problem(admin.delete("/tokens/999"), 404)
+    (listed,) = [t for t in admin.get("/tokens").json() if t["name"] == "hooks"]
+    assert listed["revoked_at"] is not None
+    assert "token" not in listed
+
+
+def test_database_does_not_hold_the_secret(admin: httpx.Client, queue: Queue) -> None:
+    secret = admin.post("/tokens", json={"name": "x", "scope": "read"}).json()["token"]
+    with queue.database.transaction() as connection:
+        rows = connection.execute("select token::text as t from token").fetchall()
+    assert rows
+    assert not any(secret in row["t"] or secret.encode().hex() in row["t"] for row in rows)
+
+
+def test_tokens_are_an_administrators_business(client: Client) -> None:
+    for scope in (Scope.HOOK, Scope.READ, Scope.OPERATE):
+        low = client(scope)
+        problem(low.get("/tokens"), 403)
+        problem(low.post("/tokens", json={"name": "x", "scope": "admin"}), 403)
+        problem(low.delete("/tokens/1"), 403)
+
+
+def test_administrator_of_some_archives_gives_no_more_than_he_has(client: Client, admin: httpx.Client) -> None:
+    confined = client(Scope.ADMIN, "papers")
+    problem(confined.post("/tokens", json={"name": "x", "scope": "read"}), 403, "is for papers only")
+    problem(confined.post("/tokens", json={"name": "x", "scope": "read", "archives": ["papers", "b"]}), 403)
+    made = confined.post("/tokens", json={"name": "x", "scope": "read", "archives": ["papers"]})
+    assert made.status_code == 201
+    everyones = admin.post("/tokens", json={"name": "y", "scope": "read"}).json()
+    problem(confined.delete(f"/tokens/{everyones['id']}"), 404)
+    assert {token["name"] for token in confined.get("/tokens").json()} == {"x", "admin test"}
+
+
+@pytest.mark.parametrize(
+    "new",
+    [{"name": "", "scope": "read"}, {"name": "x", "scope": "root"}, {"name": "x", "scope": "read", "archives": []},
+     {"name": "x", "scope": "read", "archives": ["a b"]}, {"name": "x\ny", "scope": "read"}],
+)  # fmt: skip
+def test_malformed_tokens_are_not_made(admin: httpx.Client, new: dict[str, Any]) -> None:
+    problem(admin.post("/tokens", json=new), 422)
+
+
+def test_every_call_but_healthz_needs_a_token(client: Client, server: ApiServer) -> None:
+    nobody = client()
+    paths = nobody.get(f"{server.url}/openapi.json").json()["paths"]
+    assert len(paths) > 25
+    for path, calls in paths.items():
+        for method in calls:
+            if path.endswith("/healthz"):
+                continue
+            filled = path.replace("{id}", "1").replace("{name}", "x").replace("{verb}", "cancel")
+            body = {"repository": "x", "revision": 1} if path.endswith("/notices") else None
+            body = body or {"/archives": {"name": "a", "url": "b"}, "/runs": {"archive": "a"}}.get(path[7:])
+            body = (
+                body or {"name": "x", "scope": "read", "revision": 1, "task": "a", "until": 1}
+                if "/tokens" not in path
+                else body
+            )
+            body = body or {"name": "x", "scope": "read"}
+            query = {"name": "x@1", "archive": "x", "first": 1, "last": 1}
+            answer = nobody.request(
+                method, f"{server.url}{filled}", json=body if method in ("post", "patch") else None, params=query
+            )
+            if answer.status_code == 422 and "/archives/{name}" in path and method == "patch":
+                answer = nobody.patch(f"{server.url}{filled}", json={})
+            if answer.status_code == 422:
+                answer = nobody.request(method, f"{server.url}{filled}")
+            problem(answer, 401)
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Basic eA==", "Bearer nonsense", "Bearer \xff\xfe"])
+def test_faulty_tokens_are_refused(client: Client, header: str) -> None:
+    problem(client().get("/whoami", headers={b"Authorization": header.encode("latin-1")}), 401)
+
+
+def test_first_token_is_a_file_for_its_owner_alone(queue: Queue, tmp_path: Path) -> None:
+    secret = tokens.first_token(queue, tmp_path)
+    file = tmp_path / "token"
+    assert file.read_text().strip() == secret
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    known = tokens.check(queue, secret)
+    assert known is not None
+    assert (known.scope, known.archives) == (Scope.ADMIN, None)
+    assert tokens.first_token(queue, tmp_path) == secret
+    tokens.revoke(queue, known.id, "ann")
+    assert tokens.first_token(queue, tmp_path) != secret
+    assert os.listdir(tmp_path) == ["token"]
+
+
+# Health and numbers
+
+
+def test_health_is_told_to_everybody(client: Client, server: ApiServer, queue: Queue) -> None:
+    nobody = client()
+    finish.lapse(queue)
+    answer = nobody.get("/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+    assert "no task manager is running" in answer.json()["faults"][0]
+    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    answer = nobody.get(f"{server.url}/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "faults": []})
+
+
+def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.claim(slots=1)
+    answer = reader.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert 'arkqueue_tasks{state="ready"} 1' in lines
+    assert 'arkqueue_tasks{state="running"} 1' in lines
+    assert "arkqueue_attempts_live 1" in lines
+    assert "# TYPE arkqueue_attempts_total counter" in lines
+    problem(hook.get("/metrics"), 403)
+
+
+def test_task_managers_are_listed(reader: httpx.Client, queue: Queue) -> None:
+    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    (manager,) = reader.get("/task-managers").json()
+    assert (manager["hostname"], manager["slots"], manager["running"], manager["alive"]) == ("machine", 4, 0, True)
+
+
+# Errors and limits
+
+
+def test_unknown_paths_and_methods_are_problems(reader: httpx.Client) -> None:
+    problem(reader.get("/nothing"), 404, "/api/v1/nothing: there is nothing here")
+    answer = reader.put("/archives")
+    problem(answer, 405, "PUT is not possible here")
+    assert "GET" in answer.headers["allow"]
+
+
+def test_long_bodies_are_refused(operator: httpx.Client) -> None:
+    problem(operator.post("/runs", content=b"x" * (LONGEST_BODY + 1)), 413, "is longer than")
+    parts = (b" " * 65536 for _ in range(40))  # without a length beforehand
+    answer = operator.post("/runs", content=parts, headers={"Content-Type": "application/json"})
+    problem(answer, 413, "is longer than")
+    assert operator.get("/whoami").status_code == 200
+
+
+def test_mistake_of_ours_shows_no_traceback(
+    reader: httpx.Client, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    with queue.database.transaction() as connection:
+        connection.execute("alter table deed rename to deeds")
+    archive = an_archive(queue)
+    answer = reader.get(f"/runs/{archive.run_id(1)}")
+    problem(answer, 500, "a mistake of its own")
+    assert "Traceback" not in answer.text
+    assert "deed" not in answer.text
+    assert "UndefinedTable" in caplog.text
+
+
+def test_docs_load_nothing_from_elsewhere(client: Client, server: ApiServer) -> None:
+    page = client().get(f"{server.url}/docs")
+    assert page.status_code == 200
+    assert "/api/v1/notices" in page.text
+    assert "://" not in page.text
+    assert 'id="problem-409"' in page.text
+
+
+def test_database_that_is_away_is_told_and_waited_for(
+    own_postgres: Callable[[], OwnPostgres], configuration: Configuration
+) -> None:
+    postgres = own_postgres()
+    with Database.open(postgres.uri) as database:
+        with database.connect() as connection:
+            migrate(connection)
+        queue = Queue(database)
+        _, secret = tokens.create(queue, name="x", scope=Scope.READ, by="test")
+        server = run_api(create_app(queue, configuration), "127.0.0.1", 0)
+        try:
+            headers = {"Authorization": f"Bearer {secret}"}
+            with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False, timeout=60) as client:
+                assert client.get("/runs").status_code == 200
+                postgres.stop()
+                answer = client.get("/runs")
+                problem(answer, 503, "the database: does not answer")
+                assert answer.headers["retry-after"] == "2"
+                assert postgres.home.name not in answer.text
+                health = client.get("/healthz")
+                assert (health.status_code, health.json()["status"]) == (503, "failing")
+                postgres.start()
+                assert client.get("/runs").status_code == 200
+        finally:
+            server.close()
+
+
+# The server
+
+
+def test_taken_port_is_told_at_once(server: ApiServer, queue: Queue, configuration: Configuration) -> None:
+    with pytest.raises(ArkqueueError, match="cannot be listened at"):
+        run_api(create_app(queue, configuration), "127.0.0.1", server.port)
+
+
+def test_closed_server_lets_followers_go_and_its_port_free(queue: Queue, configuration: Configuration) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    _, secret = tokens.create(queue, name="x", scope=Scope.READ, by="test")
+    server = run_api(create_app(queue, configuration), "127.0.0.1", 0)
+    headers = {"Authorization": f"Bearer {secret}", "Accept": "text/event-stream"}
+    with httpx.stream("GET", f"{server.url}/api/v1/attempts/{attempt}/log", headers=headers, trust_env=False) as answer:
+        assert answer.status_code == 200
+        server.close()
+        assert list(answer.iter_lines()) == []
+    run_api(create_app(queue, configuration), "127.0.0.1", server.port).close()

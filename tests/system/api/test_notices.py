@@ -1,0 +1,176 @@
+"""Notices: what hooks post, as fast as they like."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from arkqueue.api import callers
+from arkqueue.model import ArchiveId, ArchiveSettings
+from arkqueue.queue import Queue, archives
+from arkqueue.queue.tokens import Scope
+from tests.builders import an_archive
+from tests.system.api.conftest import Client, problem
+
+UUID = "0f0e0d0c-1111-2222-3333-444455556666"
+OLD, NEW = "a" * 40, "b" * 40
+
+
+def registered(
+    queue: Queue, name: str, *, kind: str = "subversion", repository: str, uuid: str = "", folder: str = ""
+) -> int:
+    start = archives.Start("" if kind == "subversion" else "main", True, None)
+    return archives.register(
+        queue, name=name, kind=kind, url=repository, repository=repository, uuid=uuid, folder=folder, settings=ArchiveSettings(), starts=[start]
+    )  # fmt: skip
+
+
+def looks(queue: Queue) -> dict[int, str | None]:
+    with queue.database.transaction() as connection:
+        return {row["archive_id"]: row["revision"] for row in connection.execute("select * from look").fetchall()}
+
+
+def test_one_notice_reaches_every_archive_of_the_repository(hook: httpx.Client, queue: Queue, tmp_path: Path) -> None:
+    a = registered(queue, "a", repository=f"file://{tmp_path}/svn", uuid=UUID, folder="a")
+    b = registered(queue, "b", repository=f"file://{tmp_path}/svn", uuid=UUID, folder="b")
+    registered(queue, "c", repository=f"file://{tmp_path}/other")
+    answer = hook.post("/notices", json={"repository": UUID, "revision": 12, "txn": "11-a"})
+    assert (answer.status_code, answer.json()) == (202, {"archives": ["a", "b"], "revision": "12"})
+    assert looks(queue) == {a: "12", b: "12"}
+
+
+@pytest.mark.parametrize("given", [UUID.upper(), "file://{}/svn/", "{}/svn", "file://localhost{}/svn"])
+def test_repository_is_known_by_uuid_url_and_path(hook: httpx.Client, queue: Queue, tmp_path: Path, given: str) -> None:
+    registered(queue, "a", repository=f"file://{tmp_path}/svn", uuid=UUID)
+    answer = hook.post("/notices", json={"repository": given.format(tmp_path), "revision": 1})
+    assert answer.status_code == 202, answer.text
+
+
+def test_git_notice_names_the_new_commit(hook: httpx.Client, queue: Queue) -> None:
+    a = registered(queue, "a", kind="git", repository="/srv/book.git")
+    notice = {"repository": "/srv/book.git", "ref": "refs/heads/main", "old": OLD, "new": NEW}
+    assert hook.post("/notices", json=notice).json() == {"archives": ["a"], "revision": NEW}
+    assert looks(queue) == {a: NEW}
+
+
+def test_deleted_branch_names_no_commit(hook: httpx.Client, queue: Queue) -> None:
+    a = registered(queue, "a", kind="git", repository="/srv/book.git")
+    notice = {"repository": "/srv/book.git", "ref": "refs/heads/topic", "old": OLD, "new": "0" * 40}
+    assert hook.post("/notices", json=notice).status_code == 202
+    assert looks(queue) == {a: None}
+
+
+def test_notice_may_name_the_repository_alone(hook: httpx.Client, queue: Queue) -> None:
+    """So says the hook of Git after a push of many refs."""
+    a = registered(queue, "a", kind="git", repository="/srv/book.git")
+    assert hook.post("/notices", json={"repository": "/srv/book.git"}).status_code == 202
+    assert looks(queue) == {a: None}
+
+
+def test_notice_of_one_archive_needs_no_repository(hook: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    answer = hook.post("/archives/papers/notices", json={"revision": 7})
+    assert (answer.status_code, answer.json()) == (202, {"archives": ["papers"], "revision": "7"})
+    assert hook.post("/archives/papers/notices", json={}).status_code == 202
+    assert looks(queue) == {archive.id: "7"}
+
+
+def test_revision_that_does_not_exist_yet_is_shown_on_the_archive(
+    hook: httpx.Client, reader: httpx.Client, queue: Queue
+) -> None:
+    archive = an_archive(queue)
+    hook.post("/archives/papers/notices", json={"revision": 700})
+    archives.expect(queue, ArchiveId(archive.id), 1, 60.0)
+    notice = reader.get("/archives/papers").json()["notice"]
+    assert (notice["revision"], notice["expected"]) == ("700", True)
+
+
+def test_unknown_repository_and_archive_are_not_found(hook: httpx.Client) -> None:
+    notice = {"repository": "/srv/nowhere", "revision": 1}
+    problem(hook.post("/notices", json=notice), 404, "no archive of this repository is watched")
+    problem(hook.post("/archives/nothing/notices", json={}), 404, "archive nothing")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"revision": 1}, "repository"),
+        ({}, "repository"),
+        ({"repository": "", "revision": 1}, "repository"),
+        ({"repository": "/srv/x", "revision": -1}, "revision"),
+        ({"repository": "/srv/x", "revision": "HEAD"}, "revision"),
+        ({"repository": "/srv/x", "ref": "r", "old": OLD, "new": "--upload-pack"}, "is no full commit id"),
+        ({"repository": "/srv/\0", "revision": 1}, "NUL"),
+        (["not", "an", "object"], ""),
+    ],
+)
+def test_malformed_notice_is_told_what_is_wrong(hook: httpx.Client, body: object, said: str) -> None:
+    problem(hook.post("/notices", json=body), 422, said)
+
+
+def test_body_that_is_no_json_is_malformed(hook: httpx.Client) -> None:
+    answer = hook.post("/notices", content=b"{repository", headers={"Content-Type": "application/json"})
+    problem(answer, 422, "byte")
+
+
+def test_archive_that_is_added_or_removed_is_known_at_once(
+    hook: httpx.Client, admin: httpx.Client, queue: Queue
+) -> None:
+    notice = {"repository": "/srv/papers", "revision": 1}
+    problem(hook.post("/notices", json=notice), 404)
+    archive = an_archive(queue)
+    assert hook.post("/notices", json=notice).json()["archives"] == ["papers"]
+    assert archive.id in looks(queue)
+    admin.delete("/archives/papers")
+    problem(hook.post("/notices", json=notice), 404)
+
+
+def test_reader_cannot_post_notices_and_operator_can(
+    reader: httpx.Client, operator: httpx.Client, queue: Queue
+) -> None:
+    an_archive(queue)
+    notice = {"repository": "/srv/papers", "revision": 1}
+    problem(reader.post("/notices", json=notice), 403, "needs hook")
+    assert operator.post("/notices", json=notice).status_code == 202
+
+
+def test_token_of_another_archive_does_not_reach_this_one(client: Client, queue: Queue) -> None:
+    an_archive(queue)
+    other = client(Scope.HOOK, "books")
+    problem(other.post("/notices", json={"repository": "/srv/papers", "revision": 1}), 404)
+    assert looks(queue) == {}
+
+
+def test_burst_of_commits_is_accepted_and_is_one_look(hook: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+
+    def post(number: int) -> int:
+        return hook.post("/notices", json={"repository": "/srv/papers", "revision": number}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = set(pool.map(post, range(300)))
+    assert answers == {202}
+    (row,) = archive.sql("select asked from look")
+    assert row["asked"] == 300
+
+
+def test_flood_is_refused_and_told_when_to_come_again(
+    hook: httpx.Client, operator: httpx.Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "RATE", 0.0)
+    monkeypatch.setattr(callers, "BURST", 3.0)
+    monkeypatch.setattr(callers._Bucket, "__init__", lambda self: _fill(self))
+    an_archive(queue)
+    notice = {"repository": "/srv/papers", "revision": 1}
+    assert [hook.post("/notices", json=notice).status_code for _ in range(3)] == [202, 202, 202]
+    refused = hook.post("/notices", json=notice)
+    problem(refused, 429, "Nothing is lost")
+    assert refused.headers["retry-after"] == "1"
+    assert operator.post("/notices", json=notice).status_code == 202
+
+
+def _fill(bucket: callers._Bucket) -> None:
+    bucket.left, bucket.at = 3.0, 0.0

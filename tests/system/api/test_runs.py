@@ -1,0 +1,287 @@
+"""Runs and tasks over HTTP: read, triggered by hand, and acted on."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from arkqueue.queue import Queue
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, an_archive, faulty
+from tests.db.test_example import example
+from tests.system.api.conftest import Client, problem
+
+CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    archive = an_archive(queue)
+    archive.commit(CHAIN)
+    return archive
+
+
+def names(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [run["full_name"] for run in answer.json()["runs"]]
+
+
+# Reading
+
+
+def test_runs_are_listed_in_pages_with_filters(reader: httpx.Client, archive: AnArchive) -> None:
+    for _ in range(3):
+        archive.commit({})
+    first = reader.get("/runs", params={"limit": 2})
+    assert names(first) == ["papers@5", "papers@4"]
+    assert names(reader.get("/runs", params={"limit": 2, "before": first.json()["next"]})) == ["papers@3", "papers@2"]
+    assert names(reader.get("/runs", params={"state": ["pending", "failed"]})) == ["papers@2"]
+    assert names(reader.get("/runs", params={"archive": "papers", "rev": 3})) == ["papers@3"]
+    assert names(reader.get("/runs", params={"since": "2999-01-01T00:00:00Z"})) == []
+    (run,) = reader.get("/runs", params={"rev": 2, "tasks": True}).json()["runs"]
+    assert [task["name"] for task in run["tasks"]] == ["COMMIT", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("state=sleeping", 422, "state"),
+        ("limit=0", 422, "limit"),
+        ("since=yesterday", 422, "since"),
+        ("archive=paper", 404, "Did you mean papers?"),
+        ("archive=papers&branch=x", 404, "has no branch 'x'"),
+        ("branch=x", 422, "Give archive too"),
+    ],
+)
+@pytest.mark.usefixtures("archive")
+def test_faulty_filters_are_told(reader: httpx.Client, query: str, status: int, said: str) -> None:
+    problem(reader.get(f"/runs?{query}"), status, said)
+
+
+def test_run_has_its_tasks_and_edges(reader: httpx.Client, queue: Queue) -> None:
+    archive = example(queue)
+    run = reader.get(f"/runs/{archive.run_id(3)}").json()
+    assert (run["full_name"], run["state"], run["trigger"], run["author"]) == ("papers@3", "pending", "commit", "ann")
+    assert [(t["name"], t["state"]) for t in run["tasks"]] == [
+        ("COMMIT", "completed"), ("indexing", "waiting"), ("build-PDF", "waiting")
+    ]  # fmt: skip
+    assert ("papers@2/build-PDF", "papers@3/build-PDF", "cancels") in {
+        (e["source_name"], e["target_name"], e["kind"]) for e in run["edges"]
+    }
+    problem(reader.get("/runs/999"), 404, "run 999")
+    problem(reader.get("/runs/x"), 422)
+    problem(reader.get(f"/runs/{10**30}"), 404)
+
+
+def test_graph_of_two_revisions_has_the_eight_edges(reader: httpx.Client, queue: Queue) -> None:
+    archive = example(queue)
+    graph = reader.get("/graph", params={"archive": "papers", "first": 2, "last": 3}).json()
+    assert len(graph["edges"]) == 8
+    assert len(reader.get(f"/runs/{archive.run_id(2)}/graph").json()["edges"]) == 3
+    problem(reader.get("/graph", params={"archive": "papers"}), 422, "first")
+
+
+def test_run_with_faults_tells_them(reader: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit(faulty())
+    run = reader.get(f"/runs/{archive.run_id(2)}").json()
+    assert run["state"] == "failed"
+    assert run["faults"] == [
+        {"path": "_workflows/test.yaml", "line": 1, "column": 1, "message": "a fault", "word": "", "suggestion": ""}
+    ]
+
+
+def test_task_has_its_definition_and_attempts(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("a@2")
+    task = reader.get(f"/tasks/{archive.task('a@2')}").json()
+    assert (task["full_name"], task["state"], task["why"], task["exit_code"]) == (
+        "papers@2/a",
+        "failed",
+        "exit code 1",
+        1,
+    )
+    assert task["definition"]["command"] == "true"
+    assert task["history"] == reader.get(f"/tasks/{task['id']}/attempts").json()
+    assert reader.get(f"/attempts/{task['attempt']}").json() == task["history"][0]
+    problem(reader.get("/tasks/999"), 404)
+    problem(reader.get("/attempts/999"), 404)
+
+
+def test_names_are_found(reader: httpx.Client, archive: AnArchive) -> None:
+    found = reader.get("/find", params={"name": "papers@2/b"}).json()
+    assert found == {"full_name": "papers@2/b", "run": archive.run_id(2), "task": archive.task("b@2")}
+    found = reader.get("/find", params={"name": "papers@2"}).json()
+    assert found == {"full_name": "papers@2", "run": archive.run_id(2), "task": None}
+    problem(reader.get("/find", params={"name": "papers@2/x"}), 404, "papers@2 has no task 'x'")
+    problem(reader.get("/find", params={"name": "nonsense"}), 422, "papers@12/index")
+
+
+def test_explanation_has_text_reasons_and_commands(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"c": "depends: [PREV]"})
+    archive.run("a@2")
+    archive.fail("b@2")
+    told = reader.get(f"/tasks/{archive.task('c@3')}/explain").json()
+    assert told == reader.get("/explain", params={"name": "papers@3/c"}).json()
+    assert told["reasons"][0]["kind"] == "blocked"
+    assert told["commands"] == ["arkqueue retry papers@2/b", "arkqueue skip papers@2/b"]
+    assert "papers@2/b failed" in told["text"]
+    problem(reader.get("/explain", params={"name": "paper@3/c"}), 404, "Did you mean papers?")
+    assert reader.get("/explain", params={"name": "papers@77"}).json()["reasons"][0]["kind"] == "not-in-ledger"
+
+
+# By hand
+
+
+def test_run_is_triggered_at_the_head_or_at_a_revision(operator: httpx.Client, archive: AnArchive) -> None:
+    made = operator.post("/runs", json={"archive": "papers"}, headers={"Arkqueue-User": "ann"})
+    assert made.status_code == 201, made.text
+    run = made.json()
+    assert made.headers["location"] == f"/api/v1/runs/{run['id']}"
+    assert (run["full_name"], run["trigger"], run["by"]) == ("papers@2.2", "manual", "ann (operate test)")
+    archive.commit(CHAIN)
+    run = operator.post("/runs", json={"archive": "papers", "revision": 2, "tasks": ["a"]}).json()
+    assert [task["full_name"] for task in run["tasks"]] == ["papers@2.3/COMMIT", "papers@2.3/a"]
+
+
+def test_run_is_triggered_at_a_sha(operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue, "books", branches=("main", "topic"))
+    archive.commit({"a": ""}, branch="topic")
+    sha = "abcdef" + "0" * 34
+    archive.sql("update revision set name = %s where branch_id = %s and number = 2", sha, archive.branches["topic"].id)
+    for given in (sha, "abcdef", "gabcdef"):
+        run = operator.post("/runs", json={"archive": "books", "revision": given})
+        assert (run.status_code, run.json()["branch"]) == (201, "topic"), run.text
+    problem(operator.post("/runs", json={"archive": "books", "revision": "HEAD~1"}), 422, "neither a number nor a SHA")
+
+
+def test_trigger_is_refused_with_the_reason(operator: httpx.Client, reader: httpx.Client, archive: AnArchive) -> None:
+    new = {"archive": "papers", "revision": 2}
+    problem(reader.post("/runs", json=new), 403, "needs operate")
+    problem(operator.post("/runs", json={**new, "tasks": ["x"]}), 422, "has no task 'x'")
+    problem(operator.post("/runs", json={**new, "revision": 9}), 404, "the newest is 2")
+    problem(operator.post("/runs", json={**new, "archive": "paper"}), 404, "Did you mean papers?")
+    problem(operator.post("/runs", json={**new, "branch": "x"}), 404)
+    problem(operator.post("/runs", json={**new, "tasks": []}), 422)
+    problem(
+        operator.post("/runs", json={**new, "tasks": ["b"]}), 409, "not completed at this revision: a (needed by b)"
+    )
+    archive.commit({"a": "cancels: [PREV]"})
+    problem(operator.post("/runs", json={**new, "tasks": ["a"]}), 409, "superseded by a of revision 3")
+    assert operator.post("/runs", json={**new, "tasks": ["a"], "force": True}).status_code == 201
+
+
+# Acting on tasks
+
+
+def test_task_is_canceled_retried_and_skipped(operator: httpx.Client, archive: AnArchive) -> None:
+    task = f"/tasks/{archive.task('a@2')}"
+    answer = operator.post(f"{task}/cancel")
+    assert (answer.status_code, answer.json()["state"], answer.json()["by"]) == (200, "canceled", "operate test")
+    problem(operator.post(f"{task}/cancel"), 409, "papers@2/a: is canceled already")
+    assert operator.post(f"{task}/retry").json()["state"] == "ready"
+    problem(operator.post(f"{task}/retry"), 409, "is ready")
+    assert operator.post(f"{task}/skip").json()["state"] == "skipped"
+    assert archive.states() == {"a@2": "skipped", "b@2": "skipped", "c@2": "skipped"}
+
+
+def test_failure_is_skipped_as_completed(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("a@2")
+    task = operator.post(f"/tasks/{archive.task('a@2')}/skip", json={"as_completed": True}).json()
+    assert (task["state"], task["waived"]) == ("failed", True)
+    assert archive.state("b@2") == "ready"
+
+
+def test_running_task_is_restarted_or_presumed_gone(operator: httpx.Client, archive: AnArchive) -> None:
+    task = f"/tasks/{archive.task('a@2')}"
+    problem(operator.post(f"{task}/restart"), 409, "only a running task is restarted")
+    archive.claim("a@2")
+    assert operator.post(f"{task}/restart").json()["stop"] == "restart"
+    assert operator.post(f"{task}/cancel").json()["stop"] == "cancel"
+    assert operator.post(f"{task}/cancel", json={"assume_gone": True}).json()["state"] == "canceled"
+
+
+def test_retry_that_later_revisions_forbid_can_be_forced(operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
+    archive.fail("a@2")
+    archive.run("a@3")
+    task = f"/tasks/{archive.task('a@2')}"
+    problem(operator.post(f"{task}/retry"), 409, "tasks of later revisions have started after it: papers@3/a")
+    assert operator.post(f"{task}/retry", json={"force": True}).json()["state"] == "ready"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "restart", "retry", "skip"])
+def test_verbs_on_tasks_need_the_right_and_the_task(
+    reader: httpx.Client, operator: httpx.Client, archive: AnArchive, verb: str
+) -> None:
+    problem(reader.post(f"/tasks/{archive.task('a@2')}/{verb}"), 403, "needs operate")
+    problem(operator.post(f"/tasks/999/{verb}"), 404, "task 999")
+    problem(operator.post(f"/tasks/{archive.task('COMMIT@2')}/{verb}"), 409)
+    problem(operator.post(f"/tasks/{archive.task('a@2')}/{verb}", json={"forse": True}), 422, "forse")
+
+
+def test_unknown_verb_is_malformed(operator: httpx.Client, archive: AnArchive) -> None:
+    problem(operator.post(f"/tasks/{archive.task('a@2')}/explode"), 422, "verb")
+
+
+# Acting on runs
+
+
+def test_run_is_canceled_and_deleted(operator: httpx.Client, archive: AnArchive) -> None:
+    run = f"/runs/{archive.run_id(2)}"
+    problem(operator.delete(run), 409, "has not ended")
+    done = operator.post(f"{run}/cancel").json()
+    assert (done["done"], done["run"]["state"]) == (["papers@2/a", "papers@2/b", "papers@2/c"], "canceled")
+    problem(operator.post(f"{run}/cancel"), 409, "has nothing left to cancel")
+    assert operator.delete(run).json()["state"] == "deleted"
+    problem(operator.delete(run), 409, "is deleted already")
+
+
+def test_run_is_retried_where_it_failed(operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]", "other": "", "good": ""})
+    archive.fail("a@2", "other@2")
+    archive.run("good@2")
+    run = f"/runs/{archive.run_id(2)}"
+    done = operator.post(f"{run}/retry").json()
+    assert (done["done"], done["refused"]) == (["papers@2/a", "papers@2/other"], [])
+    assert archive.states() == {"a@2": "ready", "b@2": "waiting", "other@2": "ready", "good@2": "completed"}
+    problem(operator.post(f"{run}/retry"), 409, "has no task to retry")
+
+
+def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
+    archive.fail("a@2", "b@2")
+    archive.run("a@3")
+    run = f"/runs/{archive.run_id(2)}"
+    done = operator.post(f"{run}/retry").json()
+    assert done["done"] == ["papers@2/b"]
+    assert "papers@3/a" in done["refused"][0]["reason"]
+    problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
+    assert operator.post(f"{run}/retry", json={"force": True}).json()["done"] == ["papers@2/a"]
+
+
+def test_run_is_restarted_and_skipped(operator: httpx.Client, archive: AnArchive) -> None:
+    run = f"/runs/{archive.run_id(2)}"
+    problem(operator.post(f"{run}/restart"), 409, "has no task to restart")
+    archive.claim("a@2")
+    assert operator.post(f"{run}/restart").json()["done"] == ["papers@2/a"]
+    done = operator.post(f"{run}/skip").json()
+    assert (done["done"], done["refused"]) == (["papers@2/b"], [])
+    assert archive.states() == {"a@2": "running", "b@2": "skipped", "c@2": "skipped"}
+
+
+@pytest.mark.parametrize("verb", ["cancel", "restart", "retry", "skip"])
+def test_verbs_on_runs_need_the_right_and_the_run(
+    reader: httpx.Client, operator: httpx.Client, archive: AnArchive, verb: str
+) -> None:
+    problem(reader.post(f"/runs/{archive.run_id(2)}/{verb}"), 403, "needs operate")
+    problem(operator.post(f"/runs/999/{verb}"), 404, "run 999")
+
+
+def test_deleting_needs_the_right(reader: httpx.Client, client: Client, archive: AnArchive) -> None:
+    problem(reader.delete(f"/runs/{archive.run_id(2)}"), 403)
+    problem(client(Scope.OPERATE).delete("/runs/999"), 404)
