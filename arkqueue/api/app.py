@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
 from arkqueue.api import administration, archives, attempts, notices, problems, runs
-from arkqueue.api.callers import Callers, bearer
+from arkqueue.api.callers import Callers, authenticated, bearer
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue
 
@@ -31,7 +31,7 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     app.state.queue, app.state.configuration = queue, configuration
     app.state.callers = Callers(queue, configuration)
     app.state.watched = notices.Watched(queue)
-    api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer)])
+    api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
     for part in (notices, archives, runs, attempts, administration):
         api.include_router(part.router)
     app.include_router(api)

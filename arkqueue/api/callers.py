@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
 from arkqueue.api.problems import Refused
@@ -23,7 +24,7 @@ from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive
 
 bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
-"""Only tells /docs and the OpenAPI document that a token is needed; ``admit`` asks for it."""
+"""Only tells the OpenAPI document that a token is needed; ``authenticated`` asks for it."""
 
 KEPT = 1.0
 """Seconds for which a checked token is not asked for again."""
@@ -97,9 +98,18 @@ class Callers:
         self._buckets: dict[int, _Bucket] = {}
         self._lock = threading.Lock()
 
+    async def authenticate(self, request: Request) -> Token:
+        """The token of a request; the database is asked in another thread, and only where it was not asked lately."""
+        secret = _secret(request.headers.get("authorization", ""))
+        key = hashlib.sha256(secret.encode("latin-1", "replace")).digest()
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] > time.monotonic():
+            return kept[1]
+        return await run_in_threadpool(self._ask, key, secret)
+
     def admit(self, request: Request, *scopes: Scope) -> Caller:
         """The caller, whose token allows one of the scopes (none given: any token will do)."""
-        token = self._token(request.headers.get("authorization", ""))
+        token: Token = request.state.token
         if scopes and not any(token.scope.allows(scope) for scope in scopes):
             fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
             raise Forbidden(f"token {token.name}", fault, "Use another token: arkqueue token create --scope …")
@@ -123,17 +133,7 @@ class Callers:
                 raise Refused(429, f"token {token.name}", fault, remedy, Retry_After="1")
             bucket.left -= 1
 
-    def _token(self, header: str) -> Token:
-        kind, _, secret = header.partition(" ")
-        secret = secret.strip()
-        if kind.lower() != "bearer" or not secret:
-            fault, remedy = "carries no token", "Send it as: Authorization: Bearer TOKEN"
-            raise Refused(401, "the request", fault, remedy, WWW_Authenticate="Bearer")
-        key = hashlib.sha256(secret.encode("latin-1", "replace")).digest()
-        now = time.monotonic()
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] > now:
-            return kept[1]
+    def _ask(self, key: bytes, secret: str) -> Token:
         token = tokens.check(self._queue, secret)
         if token is None:
             fault, remedy = "carries a token that is unknown or revoked", "Ask for another one."
@@ -141,14 +141,28 @@ class Callers:
         with self._lock:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            self._kept[key] = now + KEPT, token
+            self._kept[key] = time.monotonic() + KEPT, token
         return token
 
 
+async def authenticated(request: Request) -> None:
+    """Every call's first step, before its body is judged: whose token is it? Raises what becomes 401."""
+    callers: Callers = request.app.state.callers
+    request.state.token = await callers.authenticate(request)
+
+
 def admit(request: Request, *scopes: Scope) -> Caller:
-    """The caller of a request, whose token allows one of the scopes; raises what becomes 401 or 403."""
+    """The caller of a request, whose token allows one of the scopes; raises what becomes 403."""
     callers: Callers = request.app.state.callers
     return callers.admit(request, *scopes)
+
+
+def _secret(header: str) -> str:
+    kind, _, secret = header.partition(" ")
+    if kind.lower() != "bearer" or not secret.strip():
+        fault, remedy = "carries no token", "Send it as: Authorization: Bearer TOKEN"
+        raise Refused(401, "the request", fault, remedy, WWW_Authenticate="Bearer")
+    return secret.strip()
 
 
 def _by(request: Request, token: Token) -> str:

@@ -199,7 +199,7 @@ select r.id, r.number, r.name from branch b join revision r on r.id = b.head_id 
 
 -- name: runs_of_revision
 -- The runs of a revision, the newest first.
-select id, run, deleted_at from run where revision_id = %(revision)s order by run desc;
+select id, run, deleted_at from run where branch_id = %(branch)s and number = %(number)s order by run desc;
 
 -- name: tasks_named
 -- The tasks of a name at a revision, the newest run first.

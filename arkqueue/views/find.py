@@ -74,7 +74,7 @@ def find_run(queue: Queue, text: str | Name) -> RunId:
     """The run of a name."""
     name = parse_name(text) if isinstance(text, str) else text
     place = find_revision(queue, find_archive(queue, name.archive), name)
-    rows = queue.rows("runs_of_revision", revision=place.id)
+    rows = queue.rows("runs_of_revision", branch=place.branch, number=place.number)
     living = [row for row in rows if row.deleted_at is None] or rows
     chosen = [row for row in rows if row.run == name.run] if name.run is not None else living
     if not chosen:

@@ -63,7 +63,9 @@ def test_graph_of_the_example_has_exactly_the_eight_edges_of_the_document(queue:
     assert arrows(shown) == THE_EIGHT
     assert len(shown.edges) == 8
     assert [short(n.full_name) for n in shown.nodes if n.outside] == ["1/COMMIT"]
-    assert arrows(graph_between(queue, find.find_branch(queue, ArchiveId(archive.id), None, "papers"), 2, 3)) == THE_EIGHT
+    assert (
+        arrows(graph_between(queue, find.find_branch(queue, ArchiveId(archive.id), None, "papers"), 2, 3)) == THE_EIGHT
+    )
 
 
 def test_graph_keeps_its_eight_edges_while_and_after_the_older_task_is_stopped(queue: Queue) -> None:
@@ -233,7 +235,10 @@ def test_list_of_runs_by_state_looks_on_until_the_page_is_full(queue: Queue) -> 
     assert names(run_views.runs(queue, states=[RunState.PENDING])) == ["papers@7"]
     done = run_views.runs(queue, states=[RunState.COMPLETED], limit=2)
     assert names(done) == ["papers@6", "papers@5"]
-    assert names(run_views.runs(queue, states=[RunState.COMPLETED], limit=2, before=done.next)) == ["papers@4", "papers@3"]
+    assert names(run_views.runs(queue, states=[RunState.COMPLETED], limit=2, before=done.next)) == [
+        "papers@4",
+        "papers@3",
+    ]
 
 
 def test_list_by_state_stops_looking_and_says_where_to_go_on(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,9 +286,11 @@ def test_lists_are_read_along_indices(queue: Queue) -> None:
         "unmet_chain": {"task": 1, "limit": 10},
         "task_before": {"branch": 1, "name": "a", "item": "", "number": 1, "run": 1},
         "show_edges": {"runs": [1]},
+        "runs_of_revision": {"branch": 1, "number": 1},
+        "revisions_with": {"branches": [1], "number": None, "prefix": "abcd"},
     }.items():
         plan = plan_of(queue, block, **parameters)
-        assert not re.search(r"Seq Scan on (task|run|edge|attempt)\b(?!_)", plan), f"{block}\n{plan}"
+        assert not re.search(r"Seq Scan on (task|run|edge|attempt|revision)\b(?!_)", plan), f"{block}\n{plan}"
 
 
 # Tasks
@@ -382,7 +389,9 @@ def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
     for branch, number, name in (("main", 1, "abcd1111"), ("topic", 1, "abcd2222"), ("topic", 2, "beef0000")):
         if number == 2:
             archive.commit({}, branch=branch)
-        archive.sql("update revision set name = %s where branch_id = %s and number = %s", name, branches[branch], number)
+        archive.sql(
+            "update revision set name = %s where branch_id = %s and number = %s", name, branches[branch], number
+        )
     assert find.find_run(queue, "books@gabcd") == archive.run_id(1, branch="main")
     assert find.find_run(queue, "books@gBEEF") == archive.run_id(2, branch="topic")
     assert find.find_run(queue, "books:topic@gabcd") == archive.run_id(1, branch="topic")
@@ -431,4 +440,9 @@ def test_task_managers_are_shown_with_their_slots(queue: Queue) -> None:
     assert (first.hostname, first.alive, first.running, first.free) == ("machine", True, 1, 3)
     assert (second.hostname, second.alive, second.free) == ("other", False, 0)
     numbers = installation.measure(queue)
-    assert (numbers.tasks, numbers.attempts_live, numbers.task_managers, numbers.slots) == ({"running": 1, "waiting": 1}, 1, 1, 4)
+    assert (numbers.tasks, numbers.attempts_live, numbers.task_managers, numbers.slots) == (
+        {"running": 1, "waiting": 1},
+        1,
+        1,
+        4,
+    )

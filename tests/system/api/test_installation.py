@@ -89,22 +89,7 @@ def test_every_call_but_healthz_needs_a_token(client: Client, server: ApiServer)
             if path.endswith("/healthz"):
                 continue
             filled = path.replace("{id}", "1").replace("{name}", "x").replace("{verb}", "cancel")
-            body = {"repository": "x", "revision": 1} if path.endswith("/notices") else None
-            body = body or {"/archives": {"name": "a", "url": "b"}, "/runs": {"archive": "a"}}.get(path[7:])
-            body = (
-                body or {"name": "x", "scope": "read", "revision": 1, "task": "a", "until": 1}
-                if "/tokens" not in path
-                else body
-            )
-            body = body or {"name": "x", "scope": "read"}
-            query = {"name": "x@1", "archive": "x", "first": 1, "last": 1}
-            answer = nobody.request(
-                method, f"{server.url}{filled}", json=body if method in ("post", "patch") else None, params=query
-            )
-            if answer.status_code == 422 and "/archives/{name}" in path and method == "patch":
-                answer = nobody.patch(f"{server.url}{filled}", json={})
-            if answer.status_code == 422:
-                answer = nobody.request(method, f"{server.url}{filled}")
+            answer = nobody.request(method, f"{server.url}{filled}")
             problem(answer, 401)
             assert answer.headers["www-authenticate"].startswith("Bearer")
 
