@@ -543,6 +543,8 @@ class Model:
         reopened, stay = self._judge_again(root)
         again = [root, *reopened]
         if not force:
+            if root.run.dropped or root.run.branch in self.deleted_branches:
+                raise Refused(Reason.GONE)
             if root.cause in (Cause.SUPERSEDED, Cause.DROPPED):
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
             if by := [c.key for task in again for c in self._superseders(task.run, task.name, bool(task.attempts))]:

@@ -137,6 +137,8 @@ def trigger(
         (row,) = graph.rows("revision_at", revision=revision)
         archive = graph.rows("archive", archive=row.archive_id)[0].name
         here = str(name_of(archive, row.number, branch=row.branch, main=row.main))
+        if row.dropped_at is not None or row.deleted_at is not None:
+            raise Conflict(here, "is no longer on its branch, or its branch is gone", "trigger a revision that is there")
         if row.faults:
             raise Conflict(
                 here, "its workflow files have faults", f"see arkqueue show {here}; mend them in a new revision"
@@ -156,6 +158,9 @@ def trigger(
             completed=[c.name for c in graph.rows("completed_at", branch=row.branch_id, number=row.number)],
         )
         chosen = [node.name for node in planned.nodes if node.definition is not None]
+        if left_out := [name for name in names or () if name not in chosen]:
+            fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
+            raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
         if not chosen:
             raise Conflict(
                 here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"

@@ -71,7 +71,7 @@ where v.id in (
     join task u on u.branch_id = f.branch_id and u.name = c.name
         and u.state in ('waiting', 'held', 'ready', 'running', 'deferred')
         and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
-    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0)
+    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
 order by v.id for no key update;
 
 -- name: cancel_victims
@@ -83,7 +83,7 @@ with victim as (
     join task u on u.branch_id = f.branch_id and u.name = c.name
         and u.state in ('waiting', 'held', 'ready', 'deferred')
         and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
-    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0
+    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
       and not (c.unstarted and u.attempts > 0)
     order by u.id, f.number desc, f.run desc, f.id desc
 )
@@ -99,7 +99,7 @@ with pair as (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     join task u on u.branch_id = f.branch_id and u.name = c.name and u.state = 'running'
         and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
-    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and f.unmet = 0 and not c.unstarted
+    where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted
 ), asked as (
     update task t set stop = 'cancel',
         superseded_by = case when t.stop = 'cancel' then t.superseded_by else l.canceler end,
@@ -117,7 +117,7 @@ with pair as (
 )
 update task t set fired = true, unmet = t.unmet + coalesce(c.n, 0)
 from unnest(%(firing)s::bigint[]) f(id) left join counted c on c.target = f.id
-where t.id = f.id and {from enable} and t.unmet = 0
+where t.id = f.id and {from enable}
 returning t.id, (select count(*) from asked) as asked;
 
 -- name: enter

@@ -162,10 +162,12 @@ left join unmet u on u.target = t.id
 returning id, unmet = 0 as enters;
 
 -- name: exclusives_before
--- Exclusive tasks that close the gate to the next revision of a branch (design 5.14) and have no edge to a COMMIT yet.
+-- Exclusive tasks of the last commit run, and of runs that are none, that close the gate to a new revision (design 5.14).
 select t.id from task t join run on run.id = t.run_id
 where t.branch_id = %(branch)s and t.exclusive and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
   and (t.number, t.run) < (%(number)s, 1)
+  and (run.trigger <> 'commit'
+       or t.number = (select max(p.number) from revision p where p.branch_id = %(branch)s and p.number < %(number)s))
   and not exists (select from edge e join task c on c.id = e.target where e.source = t.id and e.kind = 'exclusive' and e.crossing)
 order by t.id;
 

@@ -254,7 +254,8 @@ class Beside(RuleBasedStateMachine):
             moved = False
             while self.claim_one():
                 moved = True
-            for key, state in self.model.states().items():
+            for key in self.model.states():
+                state = self.model.states()[key]
                 if state is State.RUNNING:
                     moved = True
                     self.both("finish", key, End.STOPPED if self.model.task(key).stop == "cancel" else End.EXITED, 0)
