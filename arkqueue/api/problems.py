@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+import psycopg
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -81,6 +82,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.ArkqueueError, _own)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(psycopg.DataError, _unstorable)
     app.add_exception_handler(Exception, _mistake)
 
 
@@ -117,6 +119,13 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         405: f"{request.url.path}: {request.method} is not possible here. See /docs.",
     }
     return problem(error.status_code, words.get(error.status_code, str(error.detail)), error.headers)
+
+
+async def _unstorable(_: Request, error: Exception) -> JSONResponse:
+    """A NUL in a name, a number beyond all bounds: what PostgreSQL refuses to look for is not worth a check at each door."""
+    log.info("refused: %s", error)
+    fault = "holds a text or a number that cannot be stored"
+    return problem(422, f"the request: {fault}", thing="the request", fault=fault, remedy="")
 
 
 async def _mistake(request: Request, error: Exception) -> JSONResponse:

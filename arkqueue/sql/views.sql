@@ -212,8 +212,8 @@ order by t.run desc;
 select distinct t.name from task t where t.branch_id = %(branch)s and t.number = %(number)s and t.name not like 'PREV:%%' order by t.name;
 
 -- name: workflow_at
--- The parsed workflow files of a revision.
-select w.tasks, w.faults from revision r join workflow w on w.id = r.workflow_id where r.id = %(revision)s;
+-- The parsed workflow files of a revision, and whether its ledger starts there.
+select r.baseline, w.tasks, w.faults from revision r join workflow w on w.id = r.workflow_id where r.id = %(revision)s;
 
 -- name: unmet_chain
 -- The unmet edges into a task and, as long as what it waits for waits too, into that, and so on; cut off at a limit.

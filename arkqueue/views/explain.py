@@ -307,8 +307,7 @@ def _left_out(queue: Queue, place: Place, name: Name) -> Explanation:
     if definition is None:
         raise no_task(queue, place, name)
     branch = next(b.name for b in queue.rows("branches_named", archive=place.archive) if b.id == place.branch)
-    (row,) = queue.rows("revision_at", revision=place.id)
-    if row.baseline:
+    if workflow.baseline:
         text = f"Revision {place.number} is where the ledger starts: nothing ran there."
     elif Trigger.COMMIT not in definition.on:
         text = f"It does not run on commits: on: {', '.join(definition.on)}."

@@ -72,16 +72,16 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
     managers = [m for m in task_managers(queue) if m.stopped_at is None]
     alive = [m for m in managers if m.alive]
     if not alive:
-        silent = f" ({len(managers)} were heard last{at(max(m.seen_at for m in managers))})" if managers else ""
+        silent = f" (one was heard last{at(max(m.seen_at for m in managers))})" if managers else ""
         text = f"{subject} is ready, but no task manager is running{silent}."
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
     ahead = queue.rows("ready_ahead", ticket=row.ticket)[0].n if row.ticket is not None else 0
     slots, free = sum(m.slots for m in alive), sum(m.free for m in alive)
-    hosts = f"{len(alive)} task manager{'s' if len(alive) > 1 else ''} with {slots} slots, {free} free"
+    hosts = f"{_counted(len(alive), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts})."
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
-    text = f"{subject} is ready and waits for a slot: {ahead} tasks are ahead of it ({hosts})."
+    text = f"{subject} is ready and waits for a slot: {_counted(ahead, 'task')} ahead of it ({hosts})."
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name], commands=["arkqueue worker"])
 
 
@@ -160,3 +160,7 @@ def since(time: datetime | None) -> str:
 
 def moment(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

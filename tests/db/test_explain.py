@@ -114,7 +114,7 @@ def test_is_ready_but_no_task_manager_runs(queue: Queue) -> None:
     archive.sql("update task_manager set seen_at = seen_at - interval '1 hour'")
     told = why(archive, "a@2")
     assert kinds(told) == [Why.NO_TASK_MANAGER]
-    assert "1 were heard last at" in told.text
+    assert "(one was heard last at 2" in told.text
 
 
 def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
@@ -124,7 +124,7 @@ def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
     archive.claim(slots=1)
     told = why(archive, "d@2")
     assert kinds(told) == [Why.NO_SLOT]
-    assert "2 tasks are ahead of it (1 task manager with 1 slots, 0 free)" in told.text
+    assert "2 tasks ahead of it (1 task manager with 1 slot, 0 free)" in told.text
 
 
 def test_is_ready_and_about_to_be_claimed(queue: Queue) -> None:

@@ -165,6 +165,17 @@ def test_long_bodies_are_refused(operator: httpx.Client) -> None:
     assert operator.get("/whoami").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/find?name=a%00b@1", "/archives/%00", "/archives/%FF%FE", "/runs?archive=%00", "/explain?name=%00@1/x", "/tasks/-99999999999999999999",
+     "/find?name=" + "x" * 5000 + "@1", "/find?name=p@1/%2F%25%00", "/runs?before=-1", "/attempts/1e3"],
+)  # fmt: skip
+def test_nonsense_is_answered_and_never_a_mistake_of_ours(reader: httpx.Client, path: str) -> None:
+    answer = reader.get(path)
+    assert answer.status_code in (404, 422), answer.text
+    problem(answer, answer.status_code)
+
+
 def test_mistake_of_ours_shows_no_traceback(
     reader: httpx.Client, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
