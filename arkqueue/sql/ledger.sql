@@ -82,11 +82,17 @@ on conflict (digest) do nothing;
 -- The ids of kept definitions.
 select digest, id from definition where digest = any(%(digests)s);
 
--- name: add_revision
--- Append a revision to the ledger.
-insert into revision (branch_id, number, name, author, date, message, origin, generation, workflow_id, baseline, previous)
-values (%(branch)s, %(number)s, %(name)s, %(author)s, %(date)s, %(message)s, %(origin)s, %(generation)s, %(workflow)s, %(baseline)s, %(previous)s)
-returning id;
+-- name: new_ids
+-- New ids from a sequence, in order.
+select nextval(%(sequence)s::regclass) from generate_series(1, %(n)s);
+
+-- name: add_revisions
+-- Append revisions to the ledger.
+insert into revision (id, branch_id, number, name, author, date, message, origin, generation, workflow_id, baseline, previous)
+select r.id, %(branch)s, r.number, r.name, r.author, r.date, r.message, r.origin, r.generation, r.workflow, r.baseline, r.previous
+from unnest(%(ids)s::bigint[], %(numbers)s::bigint[], %(names)s::text[], %(authors)s::text[], %(dates)s::timestamptz[], %(messages)s::text[],
+            %(origins)s::text[], %(generations)s::int[], %(workflows)s::bigint[], %(baselines)s::bool[], %(previous)s::text[])
+    as r(id, number, name, author, date, message, origin, generation, workflow, baseline, previous);
 
 -- name: set_head
 -- Move a branch's head, if nobody else did (compare and set).
@@ -109,10 +115,10 @@ where branch_id = %(branch)s and state in ('waiting', 'held', 'ready', 'running'
 
 -- name: nearest
 -- For each name, its nearest occurrence before a place of the branch (design 5.7).
-select n.name, t.id
+select n.name, t.id, t.state
 from unnest(%(names)s::text[]) n(name)
 cross join lateral (
-    select id from task t
+    select id, state from task t
     where t.branch_id = %(branch)s and t.name = n.name and (t.number, t.run) < (%(number)s, %(run)s)
     order by t.number desc, t.run desc limit 1) t;
 
@@ -124,26 +130,24 @@ select name from task_name where branch_id = %(branch)s;
 -- Remember the names of a branch.
 insert into task_name (branch_id, name) select %(branch)s, unnest(%(names)s::text[]) on conflict do nothing;
 
--- name: task_ids
--- New task ids, in order.
-select nextval('task_id') from generate_series(1, %(n)s);
-
--- name: add_run
--- Store a run.
-insert into run (archive_id, branch_id, revision_id, number, run, trigger, by, faults, report_id)
-values (%(archive)s, %(branch)s, %(revision)s, %(number)s, %(run)s, %(trigger)s, %(by)s, %(faults)s, %(report)s)
-returning id;
+-- name: add_runs
+-- Store runs.
+insert into run (id, archive_id, branch_id, revision_id, number, run, trigger, by, faults, report_id)
+select r.id, %(archive)s, %(branch)s, r.revision, r.number, r.run, r.trigger, r.by, r.faults, r.report
+from unnest(%(ids)s::bigint[], %(revisions)s::bigint[], %(numbers)s::bigint[], %(runs)s::int[], %(triggers)s::text[], %(by)s::text[],
+            %(faults)s::jsonb[], %(reports)s::bigint[])
+    as r(id, revision, number, run, trigger, by, faults, report);
 
 -- name: add_tasks
 -- Store edges, each met or not by what its source is now, and tasks that know how many of theirs are unmet.
 with wanted as (
     select * from unnest(%(targets)s::bigint[], %(sources)s::bigint[], %(kinds)s::edge_kind[], %(settled)s::bool[],
-                         %(crossing)s::bool[], %(declared)s::bool[])
-        as e(target, source, kind, settled, crossing, declared)
+                         %(crossing)s::bool[], %(declared)s::bool[], %(known)s::bool[])
+        as e(target, source, kind, settled, crossing, declared, known)
 ), stored as (
     insert into edge (target, source, kind, settled, crossing, declared, met)
     select e.target, e.source, e.kind, e.settled, e.crossing, e.declared,
-           e.kind = 'cancels'
+           e.kind = 'cancels' or e.known
            or coalesce(s.state in ('completed', 'failed', 'rejected', 'canceled', 'skipped') and
                        (e.settled or s.state = 'completed' or s.as_completed
                         or passes(s.state, s.waived, r.state, r.waived)), false)
@@ -152,14 +156,17 @@ with wanted as (
 ), unmet as (
     select target, count(*)::int as n from stored where not met group by target
 )
-insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, gate, cancels, exclusive, state, unmet)
+insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, gate, cancels, exclusive, state, unmet,
+                  settled_at)
 select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.gate, t.cancels, t.exclusive,
-       'waiting', coalesce(u.n, 0) + t.others
+       case when t.completed then {to pass} else 'waiting' end, coalesce(u.n, 0) + t.others,
+       case when t.completed then clock_timestamp() end
 from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_numbers)s::int[], %(names)s::text[], %(definitions)s::bigint[],
-            %(positions)s::int[], %(gates)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(others)s::int[])
-    as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, others)
+            %(positions)s::int[], %(gates)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(others)s::int[],
+            %(completed)s::bool[])
+    as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, others, completed)
 left join unmet u on u.target = t.id
-returning id, unmet = 0 as enters;
+returning id, unmet = 0 and {from enable} as enters;
 
 -- name: exclusives_before
 -- Exclusive tasks of the last commit run, and of runs that are none, that close the gate to a new revision (design 5.14).

@@ -68,8 +68,9 @@ create table definition (
     cancels     jsonb not null default '[]'         -- [{name, here, unstarted}], read by fire_*
 );
 
+create sequence revision_id;
 create table revision (
-    id          bigint generated always as identity primary key,
+    id          bigint primary key default nextval('revision_id'),
     branch_id   bigint not null references branch,
     number      bigint not null,
     name        text not null,                      -- "12" or the full SHA
@@ -88,8 +89,9 @@ create table revision (
 create index revision_name on revision (branch_id, name);
 alter table branch add foreign key (head_id) references revision;
 
+create sequence run_id;
 create table run (
-    id          bigint generated always as identity primary key,
+    id          bigint primary key default nextval('run_id'),
     archive_id  bigint not null references archive,
     branch_id   bigint not null references branch,
     revision_id bigint not null references revision,
