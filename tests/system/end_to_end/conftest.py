@@ -1,0 +1,92 @@
+"""Installations, archives and stages for tests from end to end; one server is shared where tests do not disturb each other."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from arkqueue.db.embedded import Embedded
+from tests.conftest import _a_database
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.end_to_end.installation import ROOT, Archive, Installation, Stage
+
+Installations = Callable[..., Installation]
+
+
+class Archives(Protocol):
+    def __call__(
+        self, installation: Installation, kind: str = "subversion", *, process: bool = True, hook: bool = True
+    ) -> Archive: ...
+
+
+@pytest.fixture(scope="session")
+def shared(
+    _postgres: Embedded, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """A server that many tests use, each with archives of its own."""
+    with _a_database(_postgres, _template) as uri:
+        arkqueue = Installation(tmp_path_factory.mktemp("shared"), uri, slots=8)
+        arkqueue.start()
+        yield arkqueue
+        arkqueue.close()
+
+
+@pytest.fixture
+def installations(pg_uri: str, tmp_path: Path) -> Iterator[Installations]:
+    """Makes installations of the test's own, on the test's database unless another is named (None: the embedded one)."""
+    made: list[Installation] = []
+
+    def make(*, database: str | None = pg_uri, folder: Path | None = None, **settings: str | int) -> Installation:
+        made.append(Installation(folder or tmp_path / f"installation-{len(made)}", database, **settings))
+        return made[-1]
+
+    yield make
+    for arkqueue in made:
+        arkqueue.close()
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Archives:
+    """Makes a repository with one revision and registers it; its hook tells the server of commits."""
+
+    def make(
+        installation: Installation, kind: str = "subversion", *, process: bool = True, hook: bool = True
+    ) -> Archive:
+        name = f"papers-{uuid.uuid4().hex[:8]}"
+        repository = (a_git_repository if kind == "git" else a_subversion_repository)(tmp_path, name)
+        repository.commit({"paper.tex": "first thoughts\n"}, message="Begin a paper")
+        executor = ["--executor", "process"] if process else []
+        installation("archive", "add", name, repository.path, *executor)
+        if hook:
+            installation("hook", "install", repository.path)
+        return Archive(installation, name, repository)
+
+    return make
+
+
+@pytest.fixture(params=["subversion", "git"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path / "stage")
+    yield stage
+    stage.nothing_overlapped()
+
+
+@pytest.fixture
+def checker(tmp_path: Path) -> str:
+    """The program ``arkqueue`` as a hook starts it, whether or not it is installed here."""
+    program = tmp_path / "arkqueue-checker"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom arkqueue.cli import main\nmain()\n"
+    )
+    program.chmod(0o755)
+    return str(program)

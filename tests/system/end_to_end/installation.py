@@ -1,0 +1,379 @@
+"""arkqueue as a person has it: roles in processes of their own, the command line, repositories with the installed hooks.
+
+    arkqueue = installations()                              home folders, a database, a configuration
+    server = arkqueue.start()                               python -m arkqueue serve
+    papers = archives(arkqueue, "git")                      a repository with one revision, registered, its hook installed
+    papers.commit(tasks({"index": {"command": "true"}}))    2
+    papers.wait("index@2")
+    arkqueue("show", f"{papers.name}@2").out
+
+Nothing here waits for a time: ``eventually`` looks again and again until something has happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import dict_row
+
+import arkqueue
+from arkqueue.cli.client import Client, connect
+from arkqueue.states import SETTLED
+from tests.repositories import Content, GitRepository, SubversionRepository
+
+T = TypeVar("T")
+PATIENCE = 120.0
+"""Seconds after which what is waited for will never come. No test depends on it."""
+ROOT = Path(arkqueue.__file__).parents[1]
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def eventually(check: Callable[[], T]) -> T:
+    """Wait until ``check`` answers with something true; a database that is away has no answer yet."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if found := check():
+                return found
+        except psycopg.OperationalError:
+            pass
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.02)
+
+
+def processes_of(marker: str) -> list[str]:
+    """The processes that have a text in their environment: each with its id and command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (folder / "environ").read_bytes():
+                found.append(f"{folder.name} {(folder / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
+        except OSError:
+            continue
+    return found
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Role:
+    """A role's process; what it says goes to a file."""
+
+    process: subprocess.Popen[bytes]
+    home: Path
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text("utf-8", "replace")
+
+    def stop(self) -> int:
+        """SIGTERM, as systemd would; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+class Installation:
+    """Home folders in one place, and one database; ``settings`` are the configuration's. Called, it is the command line."""
+
+    def __init__(self, folder: Path, database: str | None, **settings: str | int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.database = database
+        self.roles: list[Role] = []
+        self._settings = {"poll": "200ms", "slots": 4, **settings}
+        self._listen = "127.0.0.1:0"
+        self._served: Path | None = None
+        self._connection: psycopg.Connection[dict[str, Any]] | None = None
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def start(self, role: str = "serve", *options: str, home: str = "home") -> Role:
+        """Start a role; one with the API is waited for. Started again, it has the address it had."""
+        folder = self.home(home)
+        words = [*options]
+        if role in ("serve", "web"):
+            words += ["--listen", self._listen]
+            (folder / "url").unlink(missing_ok=True)
+        log = self.folder / f"{home}.log"
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "arkqueue", "--home", str(folder), role, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment(END_TO_END=str(self.folder)),
+                start_new_session=True,
+            )
+        started = Role(process, folder, log)
+        self.roles.append(started)
+        if role in ("serve", "web"):
+            eventually(lambda: (folder / "url").exists() or process.poll() is not None)
+            assert process.poll() is None, started.said
+            self._served = folder
+            self._listen = eventually(lambda: (folder / "url").read_text().strip()).removeprefix("http://")
+        return started
+
+    def home(self, name: str = "home") -> Path:
+        """A home folder with its configuration."""
+        folder = self.folder / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        values = {**self._settings, **({"database": self.database} if self.database else {})}
+        # A JSON text is a TOML text too.
+        (folder / "arkqueue.toml").write_text("".join(f"{key} = {json.dumps(v)}\n" for key, v in values.items()))
+        return folder
+
+    def close(self) -> None:
+        """Stop what runs, and look that nothing is left behind: no process, and no traceback in what a person may read."""
+        for role in reversed(self.roles):
+            if role.process.poll() is None:
+                role.process.send_signal(signal.SIGCONT)
+                role.stop()
+        if self._connection is not None:
+            self._connection.close()
+        eventually(lambda: not processes_of(str(self.folder)))
+        for log in {role.log for role in self.roles}:
+            said = log.read_text("utf-8", "replace")
+            assert TRACEBACK not in said, said
+
+    # -- what a person does ------------------------------------------------------------------------------------------
+
+    def __call__(self, *words: str | Path, code: int = 0, **env: str) -> Said:
+        """Run the command line, of the host that serves, in a process of its own."""
+        done = subprocess.run(
+            [sys.executable, "-m", "arkqueue", "--home", str(self._served or self.home()), *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment(**env),
+            timeout=PATIENCE,
+            check=False,
+        )
+        said = Said(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+        assert TRACEBACK not in said.out + said.err, said.err
+        assert said.code == code, said
+        return said
+
+    @property
+    def api(self) -> Client:
+        return connect(str(self._served), None, None)
+
+    # -- what the database holds -------------------------------------------------------------------------------------
+
+    def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows of a statement that a person could type, too; each sees what is committed by now."""
+        if self._connection is None or self._connection.closed or self._connection.broken:
+            uri = self.database or self._embedded()
+            self._connection = psycopg.connect(uri, autocommit=True, row_factory=dict_row, connect_timeout=10)
+        cursor = self._connection.execute(text.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    def _embedded(self) -> str:
+        from arkqueue.db.embedded import Embedded
+
+        return Embedded(self.home()).uri
+
+
+class Archive:
+    """A registered archive with a real repository. Tasks are named as ``index@2`` or, of a later run, ``index@2.2``."""
+
+    def __init__(self, installation: Installation, name: str, repository: SubversionRepository | GitRepository) -> None:
+        self.installation, self.name, self.repository = installation, name, repository
+        self.number = 1
+
+    @property
+    def is_git(self) -> bool:
+        return isinstance(self.repository, GitRepository)
+
+    def commit(self, changes: Mapping[str, Content], **options: Any) -> int:
+        """Commit (and push), so that the hook fires; answers the number that the ledger will give it."""
+        self.repository.commit(changes, **options)
+        self.number += 1
+        return self.number
+
+    def run(self, rev: int, run: int = 1) -> str:
+        """A run's name on the command line."""
+        return f"{self.name}@{rev}" + (f".{run}" if run != 1 else "")
+
+    def task(self, key: str) -> str:
+        """A task's name on the command line."""
+        name, _, place = key.partition("@")
+        return f"{self.name}@{place}/{name}"
+
+    def shown(self, rev: int, run: int = 1) -> Any:
+        """A run as ``arkqueue show --json`` tells it."""
+        return self.installation("show", self.run(rev, run), "--json").json
+
+    def explained(self, key: str) -> str:
+        return self.installation("explain", self.task(key)).out
+
+    def log(self, key: str, *options: str) -> str:
+        return self.installation("logs", self.task(key), *options).out
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def state(self, key: str) -> str:
+        """A task's state; empty where there is none yet."""
+        rows = self._rows(key, "t.state")
+        return str(rows[0]["state"]) if rows else ""
+
+    def states(self, *revs: int) -> dict[str, str]:
+        """The states of all tasks of the first runs of revisions."""
+        rows = self.installation.sql(
+            "select t.name, t.number, t.state from task t join archive a on a.id = t.archive_id where a.name = %s"
+            " and t.number = any(%s) and t.run = 1 and t.name not in ('COMMIT', 'REPORT') order by t.number, t.position",
+            self.name,
+            list(revs),
+        )
+        return {f"{row['name']}@{row['number']}": row["state"] for row in rows}
+
+    def wait(self, key: str, state: str = "completed") -> None:
+        """Wait until a task has a state; another final one is the end of waiting."""
+
+        def has() -> bool:
+            found = self.state(key)
+            assert found == state or found not in SETTLED, f"{key} is {found}: {self.attempts(key)}"
+            return found == state
+
+        eventually(has)
+
+    def wait_for_run(self, rev: int, state: str = "completed", run: int = 1) -> Any:
+        """Wait until a run has ended in a state; the run."""
+
+        def ended() -> Any:
+            found = self.installation.api.get("/runs", archive=self.name, limit=500, tasks="true")["runs"]
+            chosen = next((r for r in found if (r["rev"], r["run"]) == (rev, run)), None)
+            ends = ("completed", "failed", "canceled", "deleted")
+            assert not chosen or chosen["state"] == state or chosen["state"] not in ends, chosen
+            return chosen and chosen["state"] == state and chosen["report"] == "completed" and chosen
+
+        return eventually(ended)
+
+    def attempts(self, key: str) -> list[dict[str, Any]]:
+        return self._rows(key, "x.*", " join attempt x on x.task_id = t.id", " order by x.number")
+
+    def settled_at(self, key: str) -> Any:
+        return self._rows(key, "t.settled_at")[0]["settled_at"]
+
+    def ledger(self) -> list[int]:
+        """The numbers of the revisions in the order in which they were planned."""
+        rows = self.installation.sql(
+            "select r.number from revision r join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id"
+            " where a.name = %s order by r.id",
+            self.name,
+        )
+        return [row["number"] for row in rows]
+
+    def _rows(self, key: str, what: str, join: str = "", tail: str = "") -> list[dict[str, Any]]:
+        name, _, place = key.partition("@")
+        number, _, run = place.partition(".")
+        return self.installation.sql(
+            f"select {what} from task t join archive a on a.id = t.archive_id{join}"
+            " where a.name = %s and t.name = %s and t.number = %s and t.run = %s" + tail,
+            self.name,
+            name,
+            int(number),
+            int(run or 1),
+        )
+
+
+def tasks(definitions: Mapping[str, Mapping[str, Any]], file: str = "_workflows/tasks.json") -> dict[str, Content]:
+    """A workflow file, as a change to commit."""
+    return {file: json.dumps([{"name": name, **fields} for name, fields in definitions.items()], indent=1)}
+
+
+class Stage:
+    """Where tasks and their test meet: a task says that it has begun, and ends when the test lets it.
+
+    Each task writes down what it does, as it does it, and holds a lock of its name as long as any process of it lives: so what ran when, and whether
+    anything ran beside itself, does not depend on what arkqueue believes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self.journal = folder / "journal"
+        self.journal.touch()
+        me = "$ARKQUEUE_TASK@$ARKQUEUE_NUMBER"
+        begin = (
+            f"cd {folder}; say() {{ echo {me} $ARKQUEUE_ATTEMPT $1 $(date +%s%N) >> journal; }}; "
+            f"exec 9>> lock.{me}; flock -n 9 || say OVERLAP; say begin; echo $$ > begun.{me}.$ARKQUEUE_ATTEMPT; "
+        )
+        wait = f"until [ -e go.{me} ] || [ -e go ]; do say alive; sleep 0.05; done; "
+        self.once = begin + "say end"
+        """A command that ends by itself."""
+        self.held = begin + wait + "say end"
+        """A command that waits until the test lets it go."""
+        self.stubborn = "trap '' TERM; " + self.held
+        """The same, and it does not mind SIGTERM."""
+
+    def begun(self, key: str, attempt: int = 1) -> int:
+        """Wait until an attempt has begun; its process."""
+        file = self._folder / f"begun.{key}.{attempt}"
+        return int(eventually(lambda: file.exists() and file.read_text().strip()))
+
+    def has_begun(self, key: str, attempt: int = 1) -> bool:
+        return (self._folder / f"begun.{key}.{attempt}").exists()
+
+    def go(self, key: str = "") -> None:
+        """Let a task end, or all."""
+        (self._folder / (f"go.{key}" if key else "go")).touch()
+
+    def events(self, *words: str) -> list[str]:
+        """What happened, in order: ``begin index@2``, ``end index@2``."""
+        lines = [line.split() for line in self.journal.read_text().splitlines()]
+        return [f"{word} {key}" for key, _, word, _ in lines if word in (words or ("begin", "end"))]
+
+    def nothing_overlapped(self) -> None:
+        """No attempt did anything after a later one of its task had begun."""
+        last: dict[str, int] = {}
+        for line in self.journal.read_text().splitlines():
+            key, attempt, word, _ = line.split()
+            assert word != "OVERLAP", line
+            assert int(attempt) >= last.get(key, 0), line
+            last[key] = int(attempt)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    # A zombie waits for its parent only.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -1,0 +1,128 @@
+"""A commit to a real repository, through the real hook, runs its workflow; and no commit is lost while the server is away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.repositories import SubversionRepository, run
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Installation, Stage, eventually, tasks
+
+WORKFLOW = tasks(
+    {
+        "index": {"depends": ["PREV"], "command": 'wc -l < paper.tex; echo "pages=7" > "$ARKQUEUE_OUTPUT"'},
+        "publish": {"depends": ["index"], "shell": "python3", "checkout": "none", "script": (
+            "import json, os\n"
+            "print(json.load(open(os.environ['ARKQUEUE_INPUTS'])))\n"
+            "print(*(os.environ['ARKQUEUE_' + name] for name in ('NUMBER', 'PREVIOUS', 'BASE', 'TRIGGER', 'RUN')))\n"
+        )},
+    }
+)  # fmt: skip
+
+
+def test_commit_through_the_installed_hook_runs_its_workflow(
+    shared: Installation, archives: Archives, kind: str
+) -> None:
+    papers = archives(shared, kind)
+    papers.commit(WORKFLOW, message="Add a workflow")
+    shown = papers.wait_for_run(2)
+    assert (shown["message"].strip(), shown["trigger"], shown["run"]) == ("Add a workflow", "commit", 1)
+    assert papers.log("index@2") == "1\n"
+    papers.commit({"paper.tex": "second\nthoughts\n"})
+    third = papers.wait_for_run(3)
+    assert papers.log("index@3") == "2\n"
+    inputs, variables = papers.log("publish@3").splitlines()
+    assert json.loads(inputs.replace("'", '"'))["index"] == {"pages": "7"}
+    assert variables == f"3 {shown['revision']} {shown['revision']} commit 1"
+    assert [line.split()[:2] for line in shared("runs", papers.name).out.splitlines()[1:]] == [
+        [papers.run(3), "completed"], [papers.run(2), "completed"], [papers.run(1), "completed"]
+    ]  # fmt: skip
+    assert shared("watch", papers.run(3), "--plain").code == 0
+    assert third["report"] == "completed"
+
+
+def test_commit_through_svnserve_runs_its_workflow(shared: Installation, archives: Archives, tmp_path: Path) -> None:
+    papers = archives(shared)
+    assert isinstance(papers.repository, SubversionRepository)
+    with papers.repository.served() as server:
+        run("svn", "checkout", "-q", server.url, tmp_path / "copy")
+        folder = tmp_path / "copy" / "_workflows"
+        folder.mkdir()
+        (folder / "a.yaml").write_text("- {name: index, command: svnversion . || cat paper.tex}\n")
+        run("svn", "add", "-q", folder)
+        run("svn", "commit", "-q", "--username", "ada", "-m", "from afar", tmp_path / "copy")
+    assert papers.wait_for_run(2)["author"] in ("ada", "")
+
+
+def test_push_of_many_commits_is_a_run_for_each(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared, "git")
+    papers.commit(WORKFLOW, push=False)
+    for text in ("one", "two", "three"):
+        papers.commit({"paper.tex": text + "\n"}, push=False)
+    papers.repository.push()  # type: ignore[union-attr]
+    for rev in (2, 3, 4, 5):
+        assert papers.wait_for_run(rev)["counts"]["completed"] == 2
+    assert papers.ledger() == [1, 2, 3, 4, 5]
+
+
+def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(
+    shared: Installation, archives: Archives
+) -> None:
+    papers = archives(shared, process=False)
+    papers.commit(WORKFLOW)
+    papers.wait_for_run(2, "failed")
+    assert papers.states(2) == {"index@2": "failed", "publish@2": "skipped"}
+    for said in (papers.explained("index@2"), papers.log("index@2"), shared("show", papers.task("index@2")).out):
+        assert "its tasks may not run as processes" in said
+        assert f"arkqueue archive set {papers.name} --executor process" in said
+    shared("archive", "set", papers.name, "--executor", "process")
+    shared("retry", papers.task("index@2"))
+    papers.wait_for_run(2)
+
+
+def test_server_says_plainly_what_running_processes_means(
+    installations: Installations, archives: Archives
+) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    server.stop()
+    again = arkqueue.start()
+    said = eventually(lambda: [line for line in again.said.splitlines() if line.startswith("archive ")])
+    assert f"archive {papers.name}: its tasks run as processes of this host" in said[0]
+    assert "Whoever may commit to" in said[0]
+
+
+def test_commits_while_the_server_is_down_are_planned_in_order_at_its_start(
+    installations: Installations, archives: Archives, stage: Stage, kind: str
+) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue, kind)
+    papers.commit(tasks({"index": {"depends": ["PREV"], "command": stage.once, "checkout": "none"}}))
+    papers.wait_for_run(2)
+    assert server.stop() == 0
+    for number in range(3, 8):
+        assert papers.commit({"paper.tex": f"{number}\n"}) == number
+    arkqueue("runs", code=3)
+    arkqueue.start()
+    papers.wait_for_run(7)
+    assert papers.ledger() == [1, 2, 3, 4, 5, 6, 7]
+    assert stage.events("begin") == [f"begin index@{number}" for number in range(2, 8)]
+
+
+def test_doubled_and_late_notices_plan_nothing_twice(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    papers.commit(WORKFLOW)
+    for _ in range(3):
+        shared("notify", papers.name, "2")
+        shared("notify", papers.name)
+    papers.commit({"paper.tex": "third\n"})
+    papers.wait_for_run(3)
+    shared("notify", papers.name, "2")
+    shared("sync", papers.name, "--wait")
+    assert papers.ledger() == [1, 2, 3]
+    assert {run["full_name"] for run in shared("runs", papers.name, "--json").json["runs"]} == {
+        papers.run(rev) for rev in (1, 2, 3)
+    }

@@ -1,0 +1,149 @@
+"""The server is killed, stopped and drained in the middle of a run: the run ends as it should, and nothing is left behind."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.conftest import _a_home, _remove_home
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Stage, eventually, is_gone, processes_of, tasks
+
+
+def workflow(stage: Stage) -> dict[str, object]:
+    """A held task that leaves its session and ignores SIGTERM, one behind it, one beside it, and one across revisions."""
+    return dict(
+        tasks(
+            {
+                "slow": {"command": f"setsid sh -c {quoted(stage.stubborn)} & wait", "checkout": "none", "grace": "1s"},
+                "after": {"depends": ["slow"], "command": stage.once},
+                "beside": {"command": stage.once},
+                "index": {"depends": ["PREV"], "command": stage.once},
+            }
+        )
+    )
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+@pytest.mark.parametrize("database", ["embedded", "own"])
+def test_killed_server_goes_on_where_it_was(
+    installations: Installations, archives: Archives, stage: Stage, pg_uri: str, database: str
+) -> None:
+    """kill -9 of the whole process in the middle of a run, then a restart of the same home."""
+    folder = _a_home("arkqueue-home-")
+    arkqueue = installations(folder=folder, database=pg_uri if database == "own" else None)
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    pid = stage.begun("slow@2")
+    papers.wait("index@2")
+    papers.wait("beside@2")
+    server.kill()
+    papers.commit({"paper.tex": "while it was dead\n"})
+
+    eventually(lambda: is_gone(pid))
+    eventually(lambda: not processes_of("ARKQUEUE_ARCHIVE=" + papers.name))
+    arkqueue.start()
+    stage.begun("slow@2", 2)
+    stage.go()
+    for rev in (2, 3):
+        assert papers.wait_for_run(rev)["counts"]["completed"] == 4
+    assert [(a["end"], a["message"]) for a in papers.attempts("slow@2")] == [
+        ("lost", "its task manager died"), ("exited", "")
+    ]  # fmt: skip
+    for key in ("after@2", "beside@2", "index@2", "slow@3", "after@3", "beside@3", "index@3"):
+        assert len(papers.attempts(key)) == 1, key
+    ends = stage.events("end")
+    assert sorted(ends) == sorted(set(ends)), "each came to its end once"
+    assert len(ends) == 8
+    arkqueue.close()
+    assert processes_of(str(folder)) == []
+    _remove_home(folder)
+
+
+def test_stopped_server_hands_its_running_task_back(
+    installations: Installations, archives: Archives, stage: Stage
+) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    pid = stage.begun("slow@2")
+    assert server.stop() == 0
+    assert is_gone(pid)
+    assert papers.state("slow@2") == "ready"
+    (handed_back,) = papers.attempts("slow@2")
+    assert handed_back["end"] == "stopped"
+    assert "shutting down" in handed_back["message"]
+    arkqueue.start()
+    stage.begun("slow@2", 2)
+    stage.go()
+    papers.wait_for_run(2)
+
+
+def test_draining_server_lets_its_running_task_finish(
+    installations: Installations, archives: Archives, stage: Stage
+) -> None:
+    arkqueue = installations()
+    server = arkqueue.start("serve", "--drain")
+    papers = archives(arkqueue)
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    stage.begun("slow@2")
+    papers.wait("beside@2")
+    papers.wait("index@2")
+    server.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "arkqueue stops when its running tasks have ended" in server.said)
+    assert server.process.poll() is None
+    stage.go()
+    assert server.process.wait() == 0
+    assert papers.state("slow@2") == "completed"
+    assert len(papers.attempts("slow@2")) == 1
+    assert papers.states(2)["after@2"] == "ready", "nothing new was begun"
+    arkqueue.start()
+    papers.wait_for_run(2)
+
+
+def test_second_signal_ends_draining(installations: Installations, archives: Archives, stage: Stage) -> None:
+    arkqueue = installations()
+    server = arkqueue.start("serve", "--drain")
+    papers = archives(arkqueue)
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    pid = stage.begun("slow@2")
+    server.process.send_signal(signal.SIGTERM)
+    eventually(lambda: "arkqueue stops when" in server.said)
+    assert server.stop() == 0
+    assert is_gone(pid)
+    assert papers.state("slow@2") == "ready"
+
+
+def test_second_server_of_one_home_is_refused(installations: Installations) -> None:
+    arkqueue = installations()
+    arkqueue.start()
+    said = arkqueue("worker", code=1)
+    assert "has a task manager that runs" in said.err
+    assert "another --home" in said.err
+
+
+def test_task_that_kills_its_task_manager_is_given_up_after_three_reruns(
+    installations: Installations, archives: Archives
+) -> None:
+    arkqueue = installations()
+    arkqueue.start("web")
+    arkqueue.start("manager", home="manager")
+    papers = archives(arkqueue)
+    pid = arkqueue.folder / "pid"
+    papers.commit(tasks({"bomb": {"command": f"kill -9 $(cat {pid}); sleep 1000", "checkout": "none"}}))
+    papers.wait("bomb@2", "ready")
+    for _ in range(4):
+        # Nobody claims before its number stands there: it has to be read by the task, which comes later than the claim.
+        worker = arkqueue.start("worker", home="worker")
+        pid.write_text(str(worker.pid))
+        assert worker.process.wait() == -signal.SIGKILL
+    arkqueue.start("worker", home="worker")
+    papers.wait_for_run(2, "failed")
+    assert [a["end"] for a in papers.attempts("bomb@2")] == ["lost"] * 4
+    assert "its task manager died" in arkqueue("show", papers.task("bomb@2")).out
