@@ -7,6 +7,7 @@ Commands that look after archives, runs and tasks talk to the HTTP API and to no
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import Any
@@ -67,6 +68,14 @@ class Commands(click.Group):
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has enough of it. Caught here, for click would call it a failure.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
@@ -75,7 +84,11 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="arkqueue")
 @click.option("--home", metavar="FOLDER", help="Where this host's arkqueue keeps what is its own (ARKQUEUE_HOME).")
-@click.option("--config", metavar="FILE", help="The configuration file (ARKQUEUE_CONFIG; default: arkqueue.toml in the home folder).")
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="The configuration file (ARKQUEUE_CONFIG; default: arkqueue.toml in the home folder).",
+)
 @click.pass_context
 def arkqueue(ctx: click.Context, home: str | None, config: str | None) -> None:
     """The queue that runs automations on versioned archives, in strict revision order.
@@ -87,6 +100,10 @@ def arkqueue(ctx: click.Context, home: str | None, config: str | None) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    # What a terminal's character set does not have is shown by its number.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = arkqueue.main(prog_name="arkqueue", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -100,9 +117,5 @@ def main() -> None:
     except ArkqueueError as error:
         click.echo(f"arkqueue: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
-    except BrokenPipeError:
-        # Whoever read our output has enough of it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -140,12 +140,12 @@ def show(client: Client, name: str, as_json: bool) -> None:
 @calls_server
 def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
     """Change how an archive is looked after; what is not given stays, and an empty text unsets."""
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
     body = _given(options)
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
-    changed = client.send("PATCH", f"/archives/{part(name)}", body)
+    changed = client.send("PATCH", archive_path(name), body)
     if as_json:
         print_json(changed)
     else:
@@ -163,9 +163,9 @@ def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
 @calls_server
 def rewind(client: Client, name: str, revision: str, branch: str | None, as_json: bool) -> None:
     """Start an archive's ledger anew at REVISION."""
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
-    found = client.post(f"/archives/{part(name)}/rewind", {"revision": revision, "branch": branch})
+    found = client.post(f"{archive_path(name)}/rewind", {"revision": revision, "branch": branch})
     if as_json:
         print_json(found)
     else:
@@ -177,9 +177,9 @@ def rewind(client: Client, name: str, revision: str, branch: str | None, as_json
 @calls_server
 def remove(client: Client, name: str) -> None:
     """Stop watching an archive: what has not started is canceled, history stays readable."""
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
-    client.send("DELETE", f"/archives/{part(name)}")
+    client.send("DELETE", archive_path(name))
     say(f"{bold(name)}: is watched no longer")
 
 
@@ -189,7 +189,7 @@ def remove(client: Client, name: str) -> None:
 @calls_server
 def notify(client: Client, archive: str, revision: str | None) -> None:
     """Say that an archive's repository has a new revision, as a hook does."""
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
     body: dict[str, Any] = {}
     if revision is not None:
@@ -201,7 +201,7 @@ def notify(client: Client, archive: str, revision: str | None) -> None:
             raise click.BadParameter(
                 f"{revision!r} is neither a revision number nor a full SHA.", param_hint="REVISION"
             )
-    client.post(f"/archives/{part(archive)}/notices", body)
+    client.post(f"{archive_path(archive)}/notices", body)
     say(f"{bold(archive)}: will be looked at" + (f" for {visible(revision)}" if revision else ""))
 
 
@@ -212,10 +212,10 @@ def notify(client: Client, archive: str, revision: str | None) -> None:
 @calls_server
 def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
     """Look at an archive's repository now."""
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
     before = _get(client, archive)
-    found = client.post(f"/archives/{part(archive)}/sync")
+    found = client.post(f"{archive_path(archive)}/sync")
     while wait and not found["stopped"] and found["read_at"] == before["read_at"] and not _failed_since(found, before):
         time.sleep(LOOK)
         found = _get(client, archive)
@@ -239,9 +239,9 @@ def _failed_since(now: Any, before: Any) -> bool:
 
 
 def _get(client: Client, name: str) -> Any:
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
-    return client.get(f"/archives/{part(name)}")
+    return client.get(archive_path(name))
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

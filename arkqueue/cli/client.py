@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from arkqueue.config import Configuration
-from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden
+from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden, NotFound
 
 URL_FILE = "url"
 """Where ``serve`` writes the address that it is bound to, in the home folder."""
@@ -58,9 +58,11 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
     return Client(url.rstrip("/"), configuration.token or _line(configuration.home / TOKEN_FILE))
 
 
-def part(text: str | int) -> str:
-    """A part of a path, whatever it holds."""
-    return quote(str(text), safe="")
+def archive_path(name: str) -> str:
+    """The path of an archive. What cannot be a name is not sent: servers resolve slashes and dots before they look."""
+    if not name or "/" in name or name in (".", ".."):
+        raise NotFound(f"archive {name}", "there is none of this name", "See `arkqueue archive list`.")
+    return f"/archives/{quote(name, safe='')}"
 
 
 class Client:
@@ -68,14 +70,15 @@ class Client:
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url, self._token = url, token
-        parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = port = None
-        if parts.scheme not in ("http", "https") or not host:
-            raise ConfigurationError(f"server {url!r}", "is no address", "Write it like http://127.0.0.1:8417.")
-        self._host, self._port, self._tls, self._base = host, port, parts.scheme == "https", parts.path.rstrip("/")
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(url)
+            self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
+        except ValueError as error:
+            remedy = "Write it like http://127.0.0.1:8417."
+            raise ConfigurationError(f"server {url!r}", "is no address", remedy) from error
+        self._base = parts.path.rstrip("/")
 
     def get(self, path: str, **query: Any) -> Any:
         """What a path shows; a query's None is left out, its lists are repeated."""

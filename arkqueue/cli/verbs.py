@@ -141,8 +141,8 @@ def _waiver(name: str) -> tuple[str, str | None, str]:
 
 
 def _waive(client: Client, archive: str, branch: str | None, task: str, until: int) -> tuple[Any, list[str]]:
-    from arkqueue.cli.client import part
+    from arkqueue.cli.client import archive_path
 
-    answer = client.post(f"/archives/{part(archive)}/skip", {"task": task, "until": until, "branch": branch})
+    answer = client.post(f"{archive_path(archive)}/skip", {"task": task, "until": until, "branch": branch})
     count = answer["waived"]
     return answer, [f"{bold(f'{archive}/{task}')}: {count} failure{'s' if count != 1 else ''} up to {until} waived"]

@@ -1,0 +1,147 @@
+"""The real command line against the real server, on a fresh database.
+
+``arkqueue("runs", "--json")`` runs the whole program in this process, as its entry point does; ``started`` begins a process of its own where a test wants to see
+it work while something else happens.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue import cli
+from arkqueue.api import ApiServer, create_app, run_api
+from arkqueue.config import Configuration
+from arkqueue.db import Database, Wakeups
+from arkqueue.queue import Queue, tokens
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+    raw: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Cli = Callable[..., Done]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def queue(database: Database) -> Iterator[Queue]:
+    wakeups = Wakeups(database)
+    yield Queue(database, wakeups)
+    wakeups.close()
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return Configuration.load({}, home=folder, poll="100ms")
+
+
+class Server:
+    """The server on a free port that it keeps when it is restarted."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        self._queue, self._configuration = queue, configuration
+        self._api = self._start(0)
+        self.url = self._api.url
+
+    def restart(self) -> None:
+        port = self._api.port
+        self._api.close()
+        self._api = self._start(port)
+
+    def close(self) -> None:
+        self._api.close()
+
+    def _start(self, port: int) -> ApiServer:
+        return run_api(create_app(self._queue, self._configuration), "127.0.0.1", port)
+
+
+@pytest.fixture
+def server(queue: Queue, configuration: Configuration) -> Iterator[Server]:
+    """The server; where it is and its first token are in the home folder, as `arkqueue serve` leaves them."""
+    server = Server(queue, configuration)
+    tokens.first_token(queue, configuration.home)
+    (configuration.home / "url").write_text(server.url + "\n")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def arkqueue(server: Server, configuration: Configuration) -> Cli:  # noqa: ARG001  it runs
+    """The command line of the host that serves."""
+
+    def call(*arguments: str) -> Done:
+        return run_cli("--home", str(configuration.home), *arguments)
+
+    return call
+
+
+@pytest.fixture
+def started(server: Server, configuration: Configuration) -> Iterator[Start]:  # noqa: ARG001  it runs
+    """Starts the command line as a process."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "arkqueue", "--home", str(configuration.home), *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        running.append(subprocess.Popen(command, text=True, env=_environment(), **pipes))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def run_cli(*arguments: str) -> Done:
+    """What the entry point does with these arguments. An exception that it lets out is a traceback that a user would see."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
+    before = sys.argv, sys.stdout, sys.stderr
+    sys.argv, sys.stdout, sys.stderr = ["arkqueue", *arguments], out, err
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.argv, sys.stdout, sys.stderr = before
+    raw, said = (_written(stream) for stream in (out, err))
+    return Done(code, raw.decode("utf-8", "replace"), said.decode(), raw)
+
+
+def _written(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(cli.__file__).parents[2])
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
+    return {**kept, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1"}

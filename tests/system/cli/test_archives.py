@@ -1,0 +1,119 @@
+"""Archives on the command line, with real repositories and a queue manager that reads them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue
+from arkqueue.queue_manager import QueueManager
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.cli.conftest import Cli
+
+WORKFLOW = {"_workflows/a.yaml": "- {name: index, command: 'true', depends: [PREV]}\n"}
+
+
+@pytest.fixture
+def manager(queue: Queue, configuration: Configuration) -> Iterator[QueueManager]:
+    manager = QueueManager(queue, configuration)
+    manager.start()
+    yield manager
+    manager.close()
+
+
+def test_archive_is_added_listed_shown_and_removed(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit(WORKFLOW, message="first")
+    done = arkqueue("archive", "add", "papers", repository.url)
+    assert done.code == 0
+    assert done.lines[0] == f"papers: subversion archive {repository.url} is watched; its ledger starts at revision 1"
+    assert "arkqueue archive set papers --executor process" in done.out
+    assert f"arkqueue hook install {repository.path}" in done.out
+    assert arkqueue("archive", "list").lines[1].split() == ["papers", "subversion", "1", "watched", repository.url]
+    assert "not as processes" in arkqueue("archive", "show", "papers").out
+    assert arkqueue("archive", "add", "papers", repository.url).code == 1
+    assert arkqueue("archive", "remove", "papers").code == 0
+    assert len(arkqueue("archive", "list").lines) == 0
+    assert arkqueue("archive", "show", "papers").lines[0] == "papers  removed"
+
+
+def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit(WORKFLOW)
+    add = ("archive", "add", "book", repository.url, "--executor", "process", "--author", "Ark <ark@example.org>")
+    added = arkqueue(*add, "--branch", "main", "--branch", "release/*", "--process-user", "nobody", "--json").json
+    assert added["settings"] == {
+        "branches": ["main", "release/*"], "process": True, "process_user": "nobody",
+        "author": "Ark <ark@example.org>", "task_url": None,
+    }  # fmt: skip
+    done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
+    assert done.out == "book: process_user none, task_url file:///x, process no\n"
+    settings = arkqueue("archive", "show", "book", "--json").json["settings"]
+    assert (settings["process"], settings["process_user"], settings["task_url"]) == (False, None, "file:///x")
+    assert settings["branches"] == ["main", "release/*"]
+
+
+def test_path_from_here_is_a_path_everywhere(arkqueue: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = a_subversion_repository(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert arkqueue("archive", "add", "papers", "svn", "--json").json["repository"] == repository.url
+
+
+def test_sync_waits_until_commits_are_in_the_ledger(arkqueue: Cli, manager: QueueManager, tmp_path: Path) -> None:  # noqa: ARG001
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    arkqueue("archive", "add", "papers", repository.url)
+    assert arkqueue("sync", "papers", "--wait").code == 0
+    repository.commit(WORKFLOW)
+    repository.commit({"x": "2"})
+    done = arkqueue("sync", "papers", "--wait")
+    assert (done.code, done.out) == (0, "papers: is read; its head is 3\n")
+    assert [line.split()[0] for line in arkqueue("runs").lines[1:]] == ["papers@3", "papers@2", "papers@1"]
+
+
+def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: QueueManager, tmp_path: Path) -> None:  # noqa: ARG001
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    arkqueue("archive", "add", "papers", repository.url)
+    assert arkqueue("sync", "papers", "--wait").code == 0
+    shutil.rmtree(repository.path)
+    done = arkqueue("sync", "papers", "--wait")
+    assert (done.code, done.out) == (1, "")
+    assert "arkqueue sync papers" in done.err
+    assert "in trouble" in arkqueue("archive", "list").out
+
+
+def test_notice_names_a_revision_or_a_commit(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    head = repository.commit(WORKFLOW)
+    arkqueue("archive", "add", "book", repository.url)
+    assert arkqueue("notify", "book").out == "book: will be looked at\n"
+    for revision, known in ((f"g{head}", head), (head, head), ("r12", "12")):
+        done = arkqueue("notify", "book", revision)
+        assert (done.code, done.out) == (0, f"book: will be looked at for {revision}\n")
+        assert arkqueue("archive", "show", "book", "--json").json["notice"]["revision"] == known
+    assert arkqueue("notify", "bok").code == 1
+
+
+def test_archive_of_a_restored_backup_is_taken_up_by_rewind(
+    arkqueue: Cli, manager: QueueManager, tmp_path: Path  # noqa: ARG001
+) -> None:  # fmt: skip
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    shutil.copytree(repository.path, tmp_path / "backup")
+    repository.commit({"x": "2"})
+    arkqueue("archive", "add", "papers", repository.url)
+    assert arkqueue("sync", "papers", "--wait").code == 0
+    shutil.rmtree(repository.path)
+    (tmp_path / "backup").rename(repository.path)
+    done = arkqueue("sync", "papers", "--wait")
+    assert done.code == 1
+    assert "arkqueue archive rewind papers REV" in done.err
+    assert "stopped" in arkqueue("archive", "list").out
+    done = arkqueue("archive", "rewind", "papers", "1")
+    assert (done.code, done.out) == (0, "papers: its ledger starts anew at revision 1\n")
+    assert "watched" in arkqueue("archive", "list").out

@@ -1,0 +1,96 @@
+"""``arkqueue check`` on files: no server is needed, and faults are told with place and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.system.cli.conftest import run_cli
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "workflows-examples").iterdir())
+FAULTY = "- name: indexing\n  comand: x\n- name: pdf\n  depends: [indexng]\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """An archive's tree with one faulty workflow file."""
+    (tmp_path / "_workflows").mkdir()
+    (tmp_path / "_workflows" / "a.yaml").write_text(FAULTY)
+    (tmp_path / "_workflows" / "notes.txt").write_text("not a workflow file")
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_have_no_faults(path: Path) -> None:
+    done = run_cli("check", str(path))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"no faults: {path} (")
+
+
+def test_faults_are_told_with_line_column_and_the_nearest_word(tree: Path) -> None:
+    file = tree / "_workflows" / "a.yaml"
+    for place in (tree, tree / "_workflows", file):
+        done = run_cli("check", str(place))
+        assert done.code == 1
+        assert done.lines[0] == f"{file}:2:3: unknown field 'comand' (did you mean 'command'?)"
+        assert done.lines[1].startswith(f"{file}:4:13: depends: there is no task 'indexng'")
+        assert done.lines[1].endswith("(did you mean 'indexing'?)")
+        assert len(done.lines) == 2
+
+
+def test_faults_are_data_too(tree: Path) -> None:
+    done = run_cli("check", str(tree), "--json")
+    assert done.code == 1
+    first = done.json["faults"][0]
+    assert (first["line"], first["column"], first["word"], first["suggestion"]) == (2, 3, "comand", "command")
+
+
+def test_nearest_folder_is_found_from_below(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "chapters" / "one").mkdir(parents=True)
+    for here, shown in (
+        (tree, "_workflows"),
+        (tree / "chapters" / "one", "../../_workflows"),
+        (tree / "_workflows", "."),
+    ):
+        monkeypatch.chdir(here)
+        done = run_cli("check")
+        assert done.code == 1
+        assert done.lines[0].startswith(str(Path(shown) / "a.yaml") + ":2:3: ")
+
+
+def test_tasks_of_several_files_know_each_other(tree: Path) -> None:
+    (tree / "_workflows" / "a.yaml").write_text("- {name: a, depends: [b]}\n")
+    (tree / "_workflows" / "b.json").write_text('[{"name": "b"}]')
+    assert run_cli("check", str(tree)).out == f"no faults: {tree} (2 tasks)\n"
+    assert run_cli("check", str(tree / "_workflows" / "a.yaml")).code == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe", "UTF-8"),
+        (b"- name: a\n  depends: [*]\n", 'quote it: "*"'),
+        (b"- name: a\n" + b" " * (2 << 20), "1 MiB"),
+        (b'- name: "\\e[31m"\n', "\\x1b"),
+    ],
+)
+def test_hostile_files_are_faults(tree: Path, content: bytes, said: str) -> None:
+    (tree / "_workflows" / "a.yaml").write_bytes(content)
+    done = run_cli("check", str(tree))
+    assert done.code == 1
+    assert said in done.out
+    assert "\x1b" not in done.out
+
+
+def test_places_without_workflow_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments, said in (
+        ([], "no folder _workflows here or above"),
+        (["nowhere"], "does not exist"),
+        (["."], "no workflow file"),
+    ):
+        done = run_cli("check", *arguments)
+        assert (done.code, done.out) == (1, "")
+        assert said in done.err
+        assert done.err.count("\n") == 1

@@ -1,0 +1,195 @@
+"""Logs on the command line: made harmless, told apart, followed to their end."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from arkqueue.cli import logs as cli_logs
+from arkqueue.logs import Logs, LogWriter
+from arkqueue.model import End, Stream
+from arkqueue.queue import Queue, finish
+from tests.builders import PROCESS, AnArchive, an_archive
+from tests.system.cli.conftest import Cli, Server, Start
+
+
+class Writing:
+    """``papers@2/a`` and its running attempt, whose log the test writes."""
+
+    def __init__(self, queue: Queue, fields: str = "", head: int = 1 << 20, tail: int = 15 << 20) -> None:
+        self.queue = queue
+        self.archive: AnArchive = an_archive(queue)
+        self.archive.commit({"a": fields, "gate": "# gate"})
+        self.logs = Logs(queue, PROCESS, head, tail)
+        self.begin()
+
+    def begin(self) -> None:
+        self.writer: LogWriter = self.logs.open(self.archive.attempt("a@2"))
+
+    def write(self, data: bytes, stream: Stream = Stream.STDOUT) -> None:
+        self.writer.write(stream, data)
+        self.logs.flush([self.writer])
+
+    def end(self, code: int = 0) -> None:
+        self.archive.end("a@2", code, End.EXITED)
+
+
+@pytest.fixture
+def writing(queue: Queue) -> Writing:
+    return Writing(queue)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """The next line of standard output."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+# Kept
+
+
+def test_log_is_printed_with_its_streams_told_apart(arkqueue: Cli, writing: Writing) -> None:
+    writing.write(b"one\n")
+    writing.write(b"two\nthree", Stream.STDERR)
+    writing.write(b"four")
+    writing.writer.note("five")
+    writing.logs.flush([writing.writer])
+    done = arkqueue("logs", "papers@2/a")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "one\n[stderr] two\n[stderr] three\nfour\n[arkqueue] five\n"
+
+
+def test_control_characters_are_seen_and_not_obeyed(arkqueue: Cli, writing: Writing) -> None:
+    data = b"\x1b[2J\x1b]0;owned\x07 \xff \xc2\x9b31m \xe2\x80\xae \x00 tab\t caf\xc3\xa9\r\n 10%\r20%\n"
+    writing.write(data)
+    done = arkqueue("logs", "papers@2/a")
+    assert done.out == ("\\x1b[2J\\x1b]0;owned\\x07 \\xff \\x9b31m \\u202e \\x00 tab\t café\n 10%\\x0d20%\n")
+    assert arkqueue("logs", "papers@2/a", "--raw").raw == data
+
+
+def test_raw_gives_each_stream_back_as_it_was_written(arkqueue: Cli, writing: Writing) -> None:
+    writing.write(b"out \xe2\x82")
+    writing.write(b"err\n", Stream.STDERR)
+    writing.write(b"\xac no line break")
+    done = arkqueue("logs", "papers@2/a", "--raw")
+    assert done.raw == b"out \xe2\x82\xac no line break"
+    assert done.err == "err\n"
+
+
+def test_characters_and_line_ends_may_lie_across_chunks(capsys: pytest.CaptureFixture[str]) -> None:
+    from base64 import b64encode
+
+    printer = cli_logs._Printer()
+    for data in (b"caf\xc3", b"\xa9\r", b"\nnext\r", b"\r\nlast\r"):
+        printer.chunk({"stream": "stdout", "cut": 0, "data": b64encode(data).decode()})
+    printer.end()
+    assert capsys.readouterr().out == "café\nnext\\x0d\nlast\n"
+
+
+def test_missing_middle_is_marked_where_it_is(arkqueue: Cli, queue: Queue) -> None:
+    writing = Writing(queue, head=10, tail=20)
+    writing.write(b"0123456789")
+    writing.write(b"x" * 70_000 + b"\n")
+    writing.write(b"y" * 70_000 + b"\nthe end\n")
+    writing.end()
+    lines = arkqueue("logs", "papers@2/a").lines
+    assert lines[0] == "0123456789"
+    assert lines[1].startswith("[arkqueue] ")
+    assert lines[1].endswith(" bytes are missing here: the log was too long")
+    assert lines[-1] == "the end"
+    assert "bytes are missing here" in arkqueue("logs", "papers@2/a", "--raw").err
+
+
+def test_log_of_a_running_task_is_printed_as_far_as_it_is(arkqueue: Cli, writing: Writing) -> None:
+    writing.write(b"so far\n")
+    assert arkqueue("logs", "papers@2/a").out == "so far\n"
+
+
+def test_each_attempt_has_its_log_and_the_newest_is_printed(arkqueue: Cli, queue: Queue) -> None:
+    writing = Writing(queue)
+    writing.write(b"first\n")
+    writing.end(1)
+    writing.archive.retry("a@2")
+    writing.begin()
+    writing.write(b"second\n")
+    writing.end()
+    assert arkqueue("logs", "papers@2/a").out == "second\n"
+    assert arkqueue("logs", "papers@2/a", "--attempt", "1").out == "first\n"
+    document = arkqueue("logs", "papers@2/a", "--attempt", "1", "--json").json
+    assert document["attempt"]["number"] == 1
+    assert [chunk["stream"] for chunk in document["chunks"]] == ["stdout"]
+    done = arkqueue("logs", "papers@2/a", "--attempt", "3")
+    assert (done.code, done.err) == (1, "arkqueue: papers@2/a: has no attempt 3. It has 2.\n")
+
+
+def test_task_without_a_log_says_why_there_is_none(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "gate": "# gate"})
+    done = arkqueue("logs", "papers@2/a")
+    assert done.code == 1
+    assert done.err == (
+        "arkqueue: papers@2/a: is ready and has not been started: there is no log. arkqueue explain papers@2/a\n"
+    )
+    assert "passed without a command" in arkqueue("logs", "papers@2/gate").err
+
+
+# Followed
+
+
+def test_follower_sees_lines_as_they_come_and_ends_with_the_task(started: Start, writing: Writing) -> None:
+    process = started("logs", "papers@2/a", "-f")
+    for number in range(3):
+        writing.write(f"line {number}\n".encode())
+        assert said(process) == f"line {number}\n"
+    writing.end(3)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (0, "")
+    assert err == "papers@2/a: failed (exit code 3)\n"
+
+
+def test_follower_goes_on_through_retries(started: Start, queue: Queue) -> None:
+    writing = Writing(queue, "retries: {max: 1, delay: 0s}")
+    process = started("logs", "papers@2/a", "-f")
+    writing.write(b"first\n")
+    assert said(process) == "first\n"
+    writing.end(1)
+    while writing.archive.state("a@2") != "ready":
+        finish.wake_deferred(queue)
+    writing.begin()
+    writing.write(b"second\n")
+    assert said(process) == "second\n"
+    writing.end()
+    out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, "", "attempt 2\npapers@2/a: completed\n")
+
+
+def test_follower_waits_for_a_task_that_has_not_started(started: Start, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    process = started("logs", "papers@2/a", "-f")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "papers@2/a is ready; why: arkqueue explain papers@2/a\n"
+    archive.cancel("a@2")
+    out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, "", "papers@2/a: canceled (canceled by ann)\n")
+
+
+def test_follower_of_a_settled_task_prints_its_log_and_ends(arkqueue: Cli, writing: Writing) -> None:
+    writing.write(b"all\n")
+    writing.end()
+    done = arkqueue("logs", "papers@2/a", "-f")
+    assert (done.code, done.out, done.err) == (0, "all\n", "papers@2/a: completed\n")
+    assert arkqueue("logs", "papers@2/gate", "--follow").err == "papers@2/gate: completed\n"
+
+
+def test_follower_outlives_a_restart_of_the_server(started: Start, writing: Writing, server: Server) -> None:
+    process = started("logs", "papers@2/a", "-f")
+    writing.write(b"before\n")
+    assert said(process) == "before\n"
+    server.restart()
+    writing.write(b"after\n")
+    assert said(process) == "after\n"
+    writing.end()
+    out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, "", "papers@2/a: completed\n")

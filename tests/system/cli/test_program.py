@@ -1,0 +1,217 @@
+"""The program as a whole: help, exit codes, how it finds the server, and what it does not do before it has to."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from arkqueue.cli import COMMANDS
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue, tokens
+from tests.builders import an_archive
+from tests.system.cli.conftest import Cli, Start, _environment, run_cli
+
+LATER = ("submit", "hold", "release", "pause", "resume", "report", "purge")
+
+
+@contextmanager
+def something_else(status: int, text: str, kind: str) -> Iterator[str]:
+    """A web server that is not arkqueue, or one before it that answers in its place."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def a_closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+# Help and usage
+
+
+def test_help_names_every_command_and_none_of_a_later_time() -> None:
+    done = run_cli("--help")
+    assert done.code == 0
+    listed = [line.split()[0] for line in done.out.partition("Commands:\n")[2].splitlines()]
+    assert listed == list(COMMANDS)
+    assert not set(listed) & set(LATER)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
+def test_every_command_has_help(command: str) -> None:
+    done = run_cli(command, "--help")
+    assert done.code == 0, done.err
+    assert f"Usage: arkqueue {command}" in done.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["runx"],
+        ["show"],
+        ["show", "a@1", "b@2"],
+        ["runs", "--limit", "many"],
+        ["runs", "--branch", "main"],
+        ["graph", "papers@2", "--format", "png"],
+        ["token", "create"],
+        ["archive", "set", "papers"],
+        ["check", "x", "--revision", "papers@2"],
+        ["logs", "papers@2/a", "-f", "--json"],
+        ["skip", "a", "--until", "3"],
+        ["notify", "papers", "HEAD"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arkqueue: Cli, arguments: list[str]) -> None:
+    done = arkqueue(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "Error: " in done.err
+
+
+def test_unknown_command_is_answered_with_the_nearest() -> None:
+    assert "Did you mean retry?" in run_cli("rety").err
+
+
+def test_help_and_simple_commands_load_only_what_they_need(started: Start, queue: Queue) -> None:
+    an_archive(queue)
+    code = "import sys; from arkqueue.cli import main\ntry:\n main()\nfinally:\n print(*sys.modules, file=sys.stderr)"
+
+    def loaded(*arguments: str) -> set[str]:
+        home = started("--version").args[4]
+        command = [sys.executable, "-c", code, "--home", home, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=_environment())
+        assert done.returncode == 0, done.stderr
+        return set(done.stderr.split())
+
+    heavy = {"httpx", "rich", "fastapi", "psycopg", "networkx", "docker", "pygit2", "subvertpy", "uvicorn"}
+    assert not loaded("--help") & (heavy | {"pydantic", "yaml", "http.client"})
+    assert not loaded("runs") & (heavy | {"yaml"})
+
+
+# The server
+
+
+@pytest.mark.parametrize(
+    "arguments", [["runs"], ["show", "papers@2"], ["cancel", "a@1", "b@2"], ["logs", "papers@2/a", "-f"], ["watch"]]
+)
+def test_unreachable_server_is_named_with_the_remedy(tmp_path: Path, arguments: list[str]) -> None:
+    address = f"http://127.0.0.1:{a_closed_port()}"
+    done = run_cli("--home", str(tmp_path), *arguments, "--server", address)
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith(f"arkqueue: {address}: the server cannot be reached (Connection refused)")
+    assert "`arkqueue serve`" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("status", "text"), [(200, "<html>welcome</html>"), (404, "no such page"), (302, "")])
+def test_another_program_at_the_address_is_no_server(tmp_path: Path, status: int, text: str) -> None:
+    with something_else(status, text, "text/html") as address:
+        done = run_cli("--home", str(tmp_path), "runs", "--server", address)
+    assert done.code == 3
+    assert "it is not arkqueue" in done.err
+
+
+def test_server_without_its_database_counts_as_unreachable(tmp_path: Path) -> None:
+    problem = {"status": 503, "title": "", "detail": "the database: does not answer", "thing": "the database"}
+    with something_else(503, json.dumps(problem), "application/problem+json") as address:
+        done = run_cli("--home", str(tmp_path), "runs", "--server", address)
+    assert done.code == 3
+    assert "has no database" in done.err
+
+
+def test_address_that_is_none_is_said(tmp_path: Path) -> None:
+    for address in ("ftp://here", "http://:80", "http://[::1", "http://a:b"):
+        done = run_cli("--home", str(tmp_path), "runs", "--server", address)
+        assert done.code == 1, address
+        assert "is no address" in done.err
+
+
+def test_token_is_needed_and_must_be_known(
+    arkqueue: Cli, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert arkqueue("runs").code == 0
+    monkeypatch.setenv("ARKQUEUE_TOKEN", "nobody's")
+    done = arkqueue("runs")
+    assert done.code == 1
+    assert "does not know this token" in done.err
+    monkeypatch.delenv("ARKQUEUE_TOKEN")
+    (configuration.home / "token").unlink()
+    done = arkqueue("runs")
+    assert done.code == 1
+    assert "needs a token" in done.err
+
+
+def test_token_that_does_not_allow_it_is_refused(arkqueue: Cli, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    an_archive(queue).commit({"a": ""})
+    made = arkqueue("token", "create", "--scope", "read", "--archive", "papers")
+    monkeypatch.setenv("ARKQUEUE_TOKEN", made.out.strip())
+    assert arkqueue("show", "papers@2").code == 0
+    done = arkqueue("cancel", "papers@2/a")
+    assert done.code == 1
+    assert "has the scope read; this needs operate" in done.err
+
+
+def test_deeds_are_remembered_with_the_person(arkqueue: Cli, queue: Queue) -> None:
+    an_archive(queue).commit({"a": ""})
+    arkqueue("cancel", "papers@2/a")
+    (deed,) = arkqueue("show", "papers@2/a", "--json").json["deeds"]
+    assert deed["by"].endswith(" (first token)")
+
+
+def test_faulty_configuration_is_told_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "arkqueue.toml").write_text("slotz = 3\n")
+    done = run_cli("--home", str(tmp_path), "runs")
+    assert done.code == 1
+    assert "slotz is unknown (did you mean slots?)" in done.err
+
+
+def test_reader_that_has_enough_ends_the_command_quietly(started: Start, queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(30):
+        archive.commit({"a": ""})
+    process = started("runs", "--json")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 0
+
+
+# Tokens
+
+
+def test_token_is_made_listed_and_revoked(arkqueue: Cli, queue: Queue) -> None:
+    made = arkqueue("token", "create", "--scope", "hook", "--name", "svn", "--json").json
+    assert tokens.check(queue, made["token"]) is not None
+    assert made["token"] not in arkqueue("token", "list").out
+    assert [line.split()[0] for line in arkqueue("token", "list").lines[1:]] == ["1", str(made["id"])]
+    assert arkqueue("token", "revoke", str(made["id"])).code == 0
+    assert tokens.check(queue, made["token"]) is None
+    assert arkqueue("token", "revoke", str(made["id"])).code == 1
+    assert len(arkqueue("token", "list").lines) == 2
+    assert "revoked" in arkqueue("token", "list", "--all").out

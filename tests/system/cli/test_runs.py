@@ -1,0 +1,292 @@
+"""Runs and tasks on the command line: listed, shown, drawn, explained, made by hand, acted on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from arkqueue.queue import Queue, planning
+from tests.builders import AnArchive, a_revision, an_archive, faulty
+from tests.db.test_example import example
+from tests.system.cli.conftest import Cli
+
+THE_EIGHT = [
+    "1:COMMIT <-- 2:COMMIT",
+    "2:COMMIT <-- 2:indexing",
+    "2:indexing <-- 2:build-PDF",
+    "2:COMMIT <-- 3:COMMIT",
+    "3:COMMIT <-- 3:indexing",
+    "2:indexing <-- 3:indexing",
+    "2:build-PDF <!= 3:build-PDF",
+    "3:indexing <-- 3:build-PDF",
+]
+
+
+def a_failed_one(queue: Queue) -> AnArchive:
+    """papers@2 with ``a`` failed and ``b`` skipped because of it; papers@3 waits for ``a``."""
+    archive = an_archive(queue)
+    archive.commit({"a": "depends: [PREV]", "b": "depends: [a]"})
+    archive.commit({"a": "depends: [PREV]"})
+    archive.fail("a@2")
+    return archive
+
+
+def edges(text: str) -> list[str]:
+    """The edges of a graph as text, without alignment and remarks."""
+    lines = [" ".join(line.split("//")[0].split()) for line in text.splitlines()]
+    return [line for line in lines if "<" in line]
+
+
+# Seen
+
+
+def test_graph_of_the_example_spells_the_eight_edges_of_the_document(arkqueue: Cli, queue: Queue) -> None:
+    example(queue)
+    done = arkqueue("graph", "papers@2", "papers@3")
+    assert done.code == 0
+    assert sorted(edges(done.out)) == sorted(THE_EIGHT)
+    assert "  build-PDF  waiting" in done.lines
+    assert sorted(edges(arkqueue("graph", "papers@3", "papers@2").out)) == sorted(THE_EIGHT)
+
+
+def test_graph_says_which_edges_are_not_met_yet_and_which_task_is_being_stopped(arkqueue: Cli, queue: Queue) -> None:
+    archive = example(queue)
+    assert "3:indexing  <-- 3:build-PDF  // not yet" in arkqueue("graph", "papers@3").lines
+    archive.run("indexing@2")
+    archive.claim("build-PDF@2")
+    archive.run("indexing@3")
+    assert "2:build-PDF <!= 3:build-PDF  // is being stopped" in arkqueue("graph", "papers@3").lines
+
+
+def test_graph_has_one_format_for_each_kind_of_reader(arkqueue: Cli, queue: Queue) -> None:
+    example(queue)
+    both = ("graph", "papers@2", "papers@3")
+    document = arkqueue(*both, "--format", "json").json
+    assert document == arkqueue(*both, "--json").json
+    assert len(document["edges"]) == 8
+    assert [n["full_name"] for n in document["nodes"] if n["outside"]] == ["papers@1/COMMIT"]
+    ids = {node["full_name"]: node["id"] for node in document["nodes"]}
+    older, newer = (ids[f"papers@{number}/build-PDF"] for number in (2, 3))
+    mermaid = arkqueue(*both, "--format", "mermaid").lines
+    assert mermaid[0] == "flowchart LR"
+    assert f"  t{newer} --x t{older}" in mermaid
+    assert sum(" --" in line for line in mermaid) == 8
+    dot = arkqueue(*both, "--format", "dot").lines
+    assert (dot[0], dot[-1]) == ("digraph arkqueue {", "}")
+    assert sum(" -> " in line for line in dot) == 8
+    assert f'  t{newer} -> t{older} [color=red arrowhead=tee label="cancels"]' in dot
+
+
+def test_runs_are_listed_newest_first_and_narrowed(arkqueue: Cli, queue: Queue) -> None:
+    archive = a_failed_one(queue)
+    an_archive(queue, "other").commit({"x": ""})
+
+    def listed(*options: str) -> list[str]:
+        return [line.split()[0] for line in arkqueue("runs", *options).lines[1:]]
+
+    assert listed() == ["other@2", "other@1", "papers@3", "papers@2", "papers@1"]
+    assert listed(archive.name, "--limit", "2") == ["papers@3", "papers@2"]
+    assert listed("--state", "failed") == ["papers@2"]
+    assert listed("--state", "failed", "--state", "pending") == ["other@2", "papers@3", "papers@2"]
+    rest = arkqueue("runs", "papers", "--limit", "2").err
+    assert listed("papers", *rest.split(": ")[1].split()) == ["papers@1"]
+    assert "0/2, 1 failed, 1 skipped" in arkqueue("runs", "papers").out
+
+
+def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, queue: Queue) -> None:
+    a_failed_one(queue)
+    done = arkqueue("show", "papers@2")
+    assert done.lines[0] == "papers@2  failed"
+    names = [line.split()[0] for line in done.lines if line.startswith("papers@2/")]
+    assert names == ["papers@2/COMMIT", "papers@2/a", "papers@2/b"]
+    for name in names:
+        assert arkqueue("show", name).lines[0].startswith(name + "  ")
+    assert "because of papers@2/a" in done.out
+
+
+def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, queue: Queue) -> None:
+    archive = a_failed_one(queue)
+    archive.retry("a@2")
+    archive.end("a@2", 0, outputs={"pages": 3})
+    shown = arkqueue("show", "papers@2/a").out
+    assert shown.startswith("papers@2/a  completed\n")
+    assert "exit code 1" in shown
+    assert "exit code 0" in shown
+    assert "output of attempt 2: pages = 3" in shown
+    assert "ann  retry" in shown
+
+
+def test_faults_of_a_revision_are_shown(arkqueue: Cli, queue: Queue) -> None:
+    an_archive(queue).commit(faulty())
+    assert "_workflows/test.yaml:1:1: a fault" in arkqueue("show", "papers@2").lines
+    assert "1 fault" in arkqueue("runs").out
+    done = arkqueue("check", "--revision", "papers@2")
+    assert (done.code, done.out) == (1, "_workflows/test.yaml:1:1: a fault\n")
+
+
+def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    evil = "\x1b]0;owned\x07first\u202e\nsecond\x9b31m"
+    revision = replace(a_revision(2), message=evil, author="a\x1b[31m")
+    archive.append("", [planning.Entry(revision, faulty(), ())])
+    for command in (("runs",), ("show", "papers@2"), ("archive", "show", "papers"), ("runs", "--json")):
+        done = arkqueue(*command)
+        assert done.code == 0
+        assert not any(character in done.out for character in "\x1b\x07\u202e\x9b"), command
+    assert "\\x1b]0;owned\\x07first\\u202e" in arkqueue("runs").out
+    assert "second\\x9b31m" in arkqueue("show", "papers@2").out
+    assert arkqueue("runs", "--json").json["runs"][0]["message"] == evil
+
+
+# Explained
+
+
+def test_explain_names_the_root_and_commands_that_help(arkqueue: Cli, queue: Queue) -> None:
+    archive = a_failed_one(queue)
+    done = arkqueue("explain", "papers@3/a")
+    assert done.lines[0] == "papers@3/a: waiting"
+    assert "It waits for papers@2/a, which failed" in done.out
+    commands = [line.strip().split() for line in done.lines if line.startswith("  arkqueue ")]
+    assert ["arkqueue", "retry", "papers@2/a"] in commands
+    # What it prints can be typed.
+    assert arkqueue(*commands[0][1:]).code == 0
+    assert archive.state("a@2") == "ready"
+
+
+def test_explain_takes_names_of_what_is_not_there_yet(arkqueue: Cli, queue: Queue) -> None:
+    an_archive(queue)
+    done = arkqueue("explain", "papers@7/a")
+    assert done.code == 0
+    assert "Revision 7 is not in the ledger of papers" in done.out
+    assert "  arkqueue sync papers" in done.lines
+
+
+# Made and acted on
+
+
+def test_trigger_prints_the_name_of_the_run_it_made(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    done = arkqueue("trigger", "papers", "b")
+    assert (done.code, done.out) == (0, "papers@2.2\n")
+    run = arkqueue("show", "papers@2.2", "--json").json
+    assert [task["name"] for task in run["tasks"]] == ["b"] or [t["name"] for t in run["tasks"]] == ["COMMIT", "b"]
+    assert arkqueue("trigger", "papers", "--revision", "2").out == "papers@2.3\n"
+
+
+def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, queue: Queue) -> None:
+    archive = a_failed_one(queue)
+    done = arkqueue("retry", "papers@2/a")
+    assert (done.code, done.out) == (0, "papers@2/a: ready\n")
+    assert arkqueue("cancel", "papers@2/a").out.startswith("papers@2/a: canceled (canceled by ")
+    assert arkqueue("skip", "papers@3/a").out.startswith("papers@3/a: skipped")
+    assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "a@3": "skipped"}
+
+
+def test_skip_as_completed_lets_the_same_run_go_on(arkqueue: Cli, queue: Queue) -> None:
+    archive = a_failed_one(queue)
+    assert arkqueue("skip", "papers@2/a", "--as-completed").code == 0
+    assert archive.states() == {"a@2": "failed", "b@2": "ready", "a@3": "ready"}
+
+
+def test_many_failures_are_waived_at_once(arkqueue: Cli, queue: Queue) -> None:
+    archive = a_failed_one(queue)
+    done = arkqueue("skip", "papers/a", "--until", "2")
+    assert (done.code, done.out) == (0, "papers/a: 1 failure up to 2 waived\n")
+    assert archive.state("a@3") == "ready"
+    assert arkqueue("skip", "papers@2/a", "--until", "2").code == 2
+
+
+def test_running_task_is_restarted_and_asked_to_stop(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    assert arkqueue("restart", "papers@2/a").out.startswith("papers@2/a: running (stopping: restart by ")
+    assert arkqueue("cancel", "papers@2/a", "--assume-gone").out.startswith("papers@2/a: canceled")
+
+
+def test_verbs_act_on_whole_runs(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    done = arkqueue("cancel", "papers@2")
+    assert [line.split(" (")[0] for line in done.lines] == ["papers@2/a: canceled", "papers@2/b: canceled"]
+    assert arkqueue("delete", "papers@2").out == "papers@2: deleted\n"
+    assert arkqueue("runs", "--state", "deleted").lines[1].startswith("papers@2")
+    assert archive.states() == {"a@2": "canceled", "b@2": "canceled"}
+
+
+def test_refusal_says_why_and_force_overrules_it(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(2):
+        archive.commit({"pdf": "cancels: [PREV]"})
+    assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
+    done = arkqueue("retry", "papers@2/pdf")
+    assert done.code == 1
+    assert done.err.startswith("arkqueue: papers@2/pdf: is superseded by papers@3/pdf")
+    assert arkqueue("retry", "papers@2/pdf", "--force").code == 0
+
+
+def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.run("a@2")
+    done = arkqueue("cancel", "papers@2/a", "papers@2/b")
+    assert done.code == 1
+    assert done.err == "arkqueue: papers@2/a: is completed already\n"
+    assert archive.state("b@2") == "canceled"
+
+
+# Found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "paper@2"], "Did you mean papers?"),
+        (["show", "papers@9"], "the newest is 2"),
+        (["logs", "papers@2/indx"], "Did you mean index?"),
+        (["cancel", "papers:topic@2/index"], "has no branch 'topic'"),
+        (["show", "papers@2.7"], "there is no run 7"),
+        (["explain", "papers@2/indx"], "Did you mean index?"),
+        (["runs", "papres"], "Did you mean papers?"),
+        (["trigger", "papers", "indx"], "indx"),
+        (["show", "papers"], "ARCHIVE@REVISION"),
+        (["logs", "papers@2"], "Its tasks: papers@2/COMMIT, papers@2/index."),
+        (["delete", "papers@2/index"], "Its run is papers@2."),
+        (["archive", "show", "../.."], "there is none of this name"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(
+    arkqueue: Cli, queue: Queue, arguments: list[str], said: str
+) -> None:
+    an_archive(queue).commit({"index": ""})
+    done = arkqueue(*arguments)
+    assert (done.code, done.out) == (1, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["archive", "list"],
+        ["archive", "show", "papers"],
+        ["check", "--revision", "papers@2"],
+        ["runs"],
+        ["runs", "papers", "--state", "failed"],
+        ["show", "papers@2"],
+        ["show", "papers@2/a"],
+        ["graph", "papers@2"],
+        ["explain", "papers@3/a"],
+        ["logs", "papers@2/a"],
+        ["token", "list"],
+    ],
+)
+def test_every_reading_command_answers_with_one_json_document(
+    arkqueue: Cli, queue: Queue, arguments: list[str]
+) -> None:
+    a_failed_one(queue)
+    done = arkqueue(*arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json
