@@ -42,9 +42,14 @@ def name_of(
     branch: str = "",
     main: bool = True,
     item: str = "",
+    runs: int = 1,
 ) -> Name:
-    """The shortest name that is not ambiguous: without the main branch, without a first run."""
-    return Name(archive, str(number), None if main or not branch else branch, run if run != 1 else None, task, item)
+    """The shortest name that is not ambiguous: without the main branch, and without the run where the revision has one alone.
+
+    ``runs``: how many the revision has; without a run a name means the newest.
+    """
+    shown_run = run if max(run, runs) > 1 else None
+    return Name(archive, str(number), None if main or not branch else branch, shown_run, task, item)
 
 
 def parse_name(text: str) -> Name:

@@ -209,11 +209,15 @@ def _name(graph: Graph, row: Any) -> str:
 
 
 def _task_name(row: Any) -> str:
-    return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
+    return str(
+        name_of(
+            row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item, runs=row.runs
+        )
+    )
 
 
 def _run_name(row: Any) -> str:
-    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
+    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main, runs=row.runs))
 
 
 def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:

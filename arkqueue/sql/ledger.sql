@@ -100,13 +100,14 @@ update branch set head_id = %(head)s where id = %(branch)s and head_id is not di
 
 -- name: drop_revisions
 -- Note which revisions a rewrite took off a branch.
-update revision set dropped_at = clock_timestamp()
-where branch_id = %(branch)s and name = any(%(names)s) and dropped_at is null
+update revision set dropped_at = coalesce(dropped_at, clock_timestamp())
+where branch_id = %(branch)s and name = any(%(names)s)
 returning id;
 
 -- name: runs_of_revisions
 -- The runs of some revisions.
-select id from run where revision_id = any(%(revisions)s);
+select run.id from run join revision r on r.branch_id = run.branch_id and r.number = run.number
+where r.id = any(%(revisions)s);
 
 -- name: runs_of_branch
 -- The runs of a branch that have unsettled tasks.

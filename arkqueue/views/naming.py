@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from arkqueue.names import name_of
@@ -30,6 +29,6 @@ def task_names(queue: Queue, tasks: Iterable[int | None]) -> dict[int, str]:
 
 
 def _name(row: Any, task: str | None, item: str) -> str:
-    name = name_of(row.archive, row.number, row.run, task, branch=row.branch, main=row.main, item=item)
-    # Without a run a name means the newest one; where there are several, the first has to be said.
-    return str(replace(name, run=row.run) if row.runs > 1 else name)
+    return str(
+        name_of(row.archive, row.number, row.run, task, branch=row.branch, main=row.main, item=item, runs=row.runs)
+    )
