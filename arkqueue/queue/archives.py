@@ -104,6 +104,11 @@ def watched(queue: Queue) -> list[Any]:
     return queue.rows("archives_watched")
 
 
+def sweep_all(queue: Queue) -> None:
+    """Have every archive's repository looked at, as at the start of a queue manager (design 2)."""
+    queue.do("sweep_all")
+
+
 def to_read(queue: Queue) -> list[Any]:
     """Archives that a notice names or whose time has come: rows of id, name, asked, revision."""
     return queue.rows("to_read")

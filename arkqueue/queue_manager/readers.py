@@ -41,9 +41,13 @@ class Readers:
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
         self._closing = False
+        self._has_swept = False
 
     def turn(self) -> None:
-        """Hand every archive that is to be looked at to its reader."""
+        """Hand every archive that is to be looked at to its reader; the first turn is a sweep of all."""
+        if not self._has_swept:
+            archives.sweep_all(self._queue)
+            self._has_swept = True
         for row in archives.to_read(self._queue):
             with self._lock:
                 if self._closing:

@@ -7,6 +7,10 @@ select id, %(revision)s from archive where id = any(%(archives)s) and removed_at
 on conflict (archive_id) do update set asked = look.asked + 1, asked_at = now(), revision = coalesce(excluded.revision, look.revision)
 returning archive_id;
 
+-- name: sweep_all
+-- Let every archive's time have come: nobody knows what was committed while no queue manager ran.
+update archive set next_read_at = least(next_read_at, clock_timestamp()) where removed_at is null and stopped is null;
+
 -- name: to_read
 -- Archives that a notice names or whose time has come, the longest waiting first.
 select a.id, a.name, l.asked, l.revision,
