@@ -134,7 +134,7 @@ def _prepare(attempt: Attempt, definition: TaskDefinition, means: Means) -> tupl
         raise Forbidden(
             f"archive {archive.name}",
             "its tasks may not run as processes on a task manager's host, and this task names no image",
-            f"Allow it: arkqueue archive add {archive.name} … --executor process, or PATCH /api/v1/archives/{archive.name}",
+            f"Allow it: arkqueue archive set {archive.name} --executor process",
         )
     user = archive.settings.process_user
     task = attempt.claim.task
