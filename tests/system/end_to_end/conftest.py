@@ -25,9 +25,7 @@ class Archives(Protocol):
 
 
 @pytest.fixture(scope="session")
-def shared(
-    _postgres: Embedded, _template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Installation]:
+def shared(_postgres: Embedded, _template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A server that many tests use, each with archives of its own."""
     with _a_database(_postgres, _template) as uri:
         arkqueue = Installation(tmp_path_factory.mktemp("shared"), uri, slots=8)

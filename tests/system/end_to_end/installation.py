@@ -108,14 +108,17 @@ class Role:
 
 
 class Installation:
-    """Home folders in one place, and one database; ``settings`` are the configuration's. Called, it is the command line."""
+    """Home folders in one place, and one database; ``settings`` are the configuration's. Called, it is the command line.
+
+    No sweep makes up for what a hook failed to tell while a test runs.
+    """
 
     def __init__(self, folder: Path, database: str | None, **settings: str | int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.database = database
         self.roles: list[Role] = []
-        self._settings = {"poll": "200ms", "slots": 4, **settings}
+        self._settings = {"poll": "200ms", "sweep": "1h", "slots": 4, **settings}
         self._listen = "127.0.0.1:0"
         self._served: Path | None = None
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
@@ -151,7 +154,7 @@ class Installation:
     def home(self, name: str = "home") -> Path:
         """A home folder with its configuration."""
         folder = self.folder / name
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o711, exist_ok=True)
         values = {**self._settings, **({"database": self.database} if self.database else {})}
         # A JSON text is a TOML text too.
         (folder / "arkqueue.toml").write_text("".join(f"{key} = {json.dumps(v)}\n" for key, v in values.items()))
@@ -169,6 +172,7 @@ class Installation:
         for log in {role.log for role in self.roles}:
             said = log.read_text("utf-8", "replace")
             assert TRACEBACK not in said, said
+        self.roles.clear()
 
     # -- what a person does ------------------------------------------------------------------------------------------
 

@@ -66,9 +66,7 @@ def test_push_of_many_commits_is_a_run_for_each(shared: Installation, archives: 
     assert papers.ledger() == [1, 2, 3, 4, 5]
 
 
-def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(
-    shared: Installation, archives: Archives
-) -> None:
+def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(shared: Installation, archives: Archives) -> None:
     papers = archives(shared, process=False)
     papers.commit(WORKFLOW)
     papers.wait_for_run(2, "failed")
@@ -81,9 +79,7 @@ def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(
     papers.wait_for_run(2)
 
 
-def test_server_says_plainly_what_running_processes_means(
-    installations: Installations, archives: Archives
-) -> None:
+def test_server_says_plainly_what_running_processes_means(installations: Installations, archives: Archives) -> None:
     arkqueue = installations()
     server = arkqueue.start()
     papers = archives(arkqueue)

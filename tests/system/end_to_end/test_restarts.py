@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import _a_home, _remove_home
+from arkqueue.db.embedded import Embedded
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Stage, eventually, is_gone, processes_of, tasks
 
@@ -31,11 +32,11 @@ def quoted(text: str) -> str:
 
 @pytest.mark.parametrize("database", ["embedded", "own"])
 def test_killed_server_goes_on_where_it_was(
-    installations: Installations, archives: Archives, stage: Stage, pg_uri: str, database: str
+    home: Path, installations: Installations, archives: Archives, stage: Stage, pg_uri: str, database: str
 ) -> None:
     """kill -9 of the whole process in the middle of a run, then a restart of the same home."""
-    folder = _a_home("arkqueue-home-")
-    arkqueue = installations(folder=folder, database=pg_uri if database == "own" else None)
+    home.chmod(0o711)  # or PostgreSQL's account could not pass through it to the home folder proper
+    arkqueue = installations(folder=home, database=pg_uri if database == "own" else None)
     server = arkqueue.start()
     papers = archives(arkqueue)
     papers.commit(workflow(stage))  # type: ignore[arg-type]
@@ -61,8 +62,8 @@ def test_killed_server_goes_on_where_it_was(
     assert sorted(ends) == sorted(set(ends)), "each came to its end once"
     assert len(ends) == 8
     arkqueue.close()
-    assert processes_of(str(folder)) == []
-    _remove_home(folder)
+    assert processes_of(str(home)) == []
+    Embedded(arkqueue.home()).destroy()
 
 
 def test_stopped_server_hands_its_running_task_back(
