@@ -42,14 +42,21 @@ class Graph:
         """Run a named block and return how many rows it touched."""
         return self.conn.execute(SQL[block], parameters).rowcount
 
-    def follow(self, settled: Sequence[int] = (), entering: Sequence[int] = (), waived: Sequence[int] = ()) -> None:
+    def follow(
+        self,
+        settled: Sequence[int] = (),
+        entering: Sequence[int] = (),
+        waived: Sequence[int] = (),
+        then: Sequence[int] = (),
+    ) -> None:
         """Follow up what has just happened.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
+        ``then`` enter in the second round.
         """
         if waived:
             entering = [*entering, *self._release(waived)]
-        while settled or entering:
+        while settled or entering or then:
             entering = list(entering)
             if settled:
                 entering += self._release(settled)
@@ -62,7 +69,7 @@ class Graph:
                         settled.append(row.id)
                     else:
                         self.made_ready = True
-            entering = []
+            entering, then = then, ()
 
     def _release(self, settled: Sequence[int]) -> list[int]:
         return [row.id for row in self.rows("release", settled=settled) if row.enters]

@@ -95,13 +95,13 @@ def append_in(
                 faults = (_endless(graph, entry.revision, generation),)
             storage.add_commit_run(entry.revision, last, entry.workflow, entry.changed, faults)
         previous = entry.revision.id
-    entering = storage.store()
+    gates, others = storage.store()
     if last is None or not graph.rows("set_head", branch=branch.id, head=last, known=branch.head):
         return None
     newest = entries[-1] if entries else baseline
     if newest is not None:
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
-    graph.follow(entering=entering)
+    graph.follow(entering=gates, then=others)
     return int(last)
 
 
@@ -174,11 +174,11 @@ def trigger(
         if not force:
             refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
         new = storage.add_run(planned, row.id, row.number, run, cause, by, ())
-        entering = storage.store()
+        gates, others = storage.store()
         exclusive = storage.exclusive
         if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
             graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
-        graph.follow(entering=entering)
+        graph.follow(entering=gates, then=others)
         return new
 
     if graph is not None:

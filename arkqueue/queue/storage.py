@@ -178,8 +178,8 @@ class Storage:
             ids[node.name] in self._completed,
         )  # fmt: skip
 
-    def store(self) -> list[int]:
-        """Store what was collected; returns the tasks that have no unmet edge."""
+    def store(self) -> tuple[list[int], list[int]]:
+        """Store what was collected; returns the tasks that have no unmet edge: gates of a run, which enter at once, and those behind them."""
         graph, branch = self.graph, self.branch
         if self._revisions:
             ids, numbers, names, authors, dates, messages, origins, generations, workflows, baselines, previous = (
@@ -191,7 +191,7 @@ class Storage:
                 previous=previous,
             )  # fmt: skip
         if not self._runs:
-            return []
+            return [], []
         ids, revisions, numbers, runs, triggers, by, faults, reports = _columns(self._runs)
         graph.do(
             "add_runs", archive=branch.archive, branch=branch.id, ids=ids, revisions=revisions, numbers=numbers, runs=runs,
@@ -219,7 +219,8 @@ class Storage:
             ids=ids, runs=runs, numbers=numbers, run_numbers=run_numbers, names=names, definitions=definitions,
             positions=positions, gates=gates, cancels=cancels, exclusives=exclusives, others=others, completed=completed,
         )  # fmt: skip
-        return [row.id for row in rows if row.enters]
+        entering = [row for row in rows if row.enters]
+        return [row.id for row in entering if not row.position], [row.id for row in entering if row.position]
 
     def _ids(self, sequence: str) -> Iterator[int]:
         while True:

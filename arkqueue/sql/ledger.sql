@@ -171,7 +171,7 @@ from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_
             %(completed)s::bool[])
     as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, others, completed)
 left join unmet u on u.target = t.id
-returning id, unmet = 0 and {from enable} as enters;
+returning id, position, unmet = 0 and {from enable} as enters;
 
 -- name: exclusives_before
 -- Exclusive tasks of the last commit run, and of runs that are none, that close the gate to a new revision (design 5.14).
