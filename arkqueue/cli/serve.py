@@ -137,7 +137,10 @@ def _served(queue: Queue, configuration: Configuration) -> Iterator[str]:
     tokens.first_token(queue, configuration.home)
     server = run_api(create_app(queue, configuration), configuration.host, configuration.port)
     address = configuration.home / URL_FILE
-    address.write_text(server.url + "\n", "ascii")
+    # Whoever waits for the file finds it whole.
+    draft = address.with_suffix(".new")
+    draft.write_text(server.url + "\n", "ascii")
+    draft.replace(address)
     try:
         yield server.url
     finally:
