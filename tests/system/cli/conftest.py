@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -70,8 +71,11 @@ class Server:
         self.url = self._api.url
 
     def restart(self) -> None:
+        """Be away until somebody has tried to reach the server, and come back."""
         port = self._api.port
         self._api.close()
+        with socket.create_server(("127.0.0.1", port)) as away:
+            away.accept()[0].close()
         self._api = self._start(port)
 
     def close(self) -> None:
