@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from tests.system.end_to_end.conftest import Archives
@@ -74,8 +75,9 @@ def test_slow_pdf_is_superseded_although_the_hooks_come_in_the_order_3_2(
     assert papers.ledger() == [1, 2, 3]
 
     graph = shared("graph", papers.run(2), papers.run(3), "--json").json
+    here = f"{papers.name}@"
     edges = [
-        tuple(edge[end].removeprefix(f"{papers.name}@") for end in ("target_name", "source_name")) + (edge["kind"],)
+        (edge["target_name"].removeprefix(here), edge["source_name"].removeprefix(here), edge["kind"])
         for edge in graph["edges"]
     ]
     assert len(edges) == 8

@@ -1,0 +1,84 @@
+"""The opt-in hooks refuse faulty workflow files before they are in the repository, and never for any other reason."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from arkqueue import hooks
+from tests.repositories import GitRepository, run
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Archive, Installation
+
+FAULTY = "- name: index\n- name: build\n  depends: [indexng]\n"
+GOOD = "- {name: index, command: 'true'}\n"
+
+
+def install(arkqueue: Installation, papers: Archive, checker: str) -> None:
+    """What ``arkqueue hook install --check`` does, with a checker that is there whether or not the package is installed."""
+    token = arkqueue("token", "create", "--scope", "hook").out.strip()
+    hooks.install(papers.repository.path, server=arkqueue.api.url, token=token, check=True, checker=checker)
+
+
+def commit(papers: Archive, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A commit of a workflow file by a person: from a working copy, or as a push."""
+    repository = papers.repository
+    if isinstance(repository, GitRepository):
+        repository.commit({"_workflows/a.yaml": text}, push=False)
+        words = ["git", "-C", str(repository.work), "push", "origin", "main"]
+    else:
+        copy = folder / "copy"
+        if not copy.exists():
+            repository.check_out(copy)
+            (copy / "_workflows").mkdir()
+        (copy / "_workflows" / "a.yaml").write_text(text)
+        run("svn", "add", "-q", "--force", copy / "_workflows")
+        words = ["svn", "commit", "-m", "", str(copy)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_faulty_commit_is_refused_and_the_committer_is_told(
+    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker: str
+) -> None:
+    papers = archives(shared, kind, hook=False)
+    install(shared, papers, checker)
+    done = commit(papers, FAULTY, tmp_path)
+    assert done.returncode != 0
+    assert "_workflows/a.yaml:3:13: " in done.stderr
+    assert "'index'" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = commit(papers, GOOD, tmp_path)
+    assert done.returncode == 0, done.stderr
+    papers.wait_for_run(2 if kind == "subversion" else 3)
+    if kind == "git":
+        # The push brought the faulty commit along; only heads are refused.
+        papers.wait_for_run(2, "failed")
+
+
+def test_commit_passes_while_the_server_is_down(
+    installations: Installations, archives: Archives, kind: str, tmp_path: Path, checker: str
+) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue, kind, hook=False)
+    install(arkqueue, papers, checker)
+    server.stop()
+    done = commit(papers, GOOD, tmp_path)
+    assert done.returncode == 0, done.stderr
+    arkqueue.start()
+    papers.wait_for_run(2)
+
+
+def test_broken_checker_lets_the_commit_pass_with_a_warning(
+    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker: str
+) -> None:
+    papers = archives(shared, kind, hook=False)
+    install(shared, papers, checker)
+    Path(checker).write_text("#!/bin/sh\necho broken >&2; exit 1\n")
+    done = commit(papers, FAULTY, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout + done.stderr
+    assert "warning" in told.lower()
+    assert "not checked" in told
+    faults = papers.wait_for_run(2, "failed")["faults"]
+    assert "indexng" in faults[0]["message"]

@@ -1,0 +1,38 @@
+"""A task may commit to its own archive: that is a revision like any other, until the chain of such commits is too long."""
+
+from __future__ import annotations
+
+from tests.system.end_to_end.conftest import Archives
+from tests.system.end_to_end.installation import Installation, tasks
+
+COMMIT_AGAIN = {
+    "subversion": "date +%s%N > counter.txt; svn add -q --force counter.txt && svn commit -q -m again",
+    "git": "date +%s%N > counter.txt; git add counter.txt && git commit -q -m again && git push -q",
+}
+
+
+def test_chain_of_commits_by_tasks_ends_after_ten_generations(
+    shared: Installation, archives: Archives, kind: str
+) -> None:
+    papers = archives(shared, kind)
+    papers.commit(tasks({"again": {"command": COMMIT_AGAIN[kind], "checkout": "working-copy"}}))
+    for rev in range(2, 13):
+        shown = papers.wait_for_run(rev)
+        assert shown["generation"] == rev - 2
+        assert shown["origin"] == (papers.task(f"again@{rev - 1}") if rev > 2 else None)
+    ended = papers.wait_for_run(13, "failed")
+    assert ended["generation"] == 11
+    assert ended["counts"]["tasks"] == 0
+    (fault,) = papers.shown(13)["faults"]
+    assert "the 11th in a chain of commits by tasks" in fault["message"]
+    for rev in range(2, 13):
+        assert papers.task(f"again@{rev}") in fault["message"]
+    assert "Let the task commit only when something changed" in shared("show", papers.run(13)).out
+    shared("sync", papers.name, "--wait")
+    assert papers.ledger() == list(range(1, 14))
+
+    papers.number = 13
+    if kind == "git":
+        papers.repository.git("pull", "-q", "origin", "main")  # type: ignore[union-attr]
+    papers.commit(tasks({"again": {"command": "true"}}))
+    assert papers.wait_for_run(14)["generation"] == 0, "a person's commit begins anew"

@@ -1,0 +1,89 @@
+"""The database goes away in the middle of everything, for a moment or for longer than a lease: nothing is lost, nothing runs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import OwnPostgres
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Stage, eventually, is_gone, tasks
+
+
+@pytest.mark.parametrize("outage", ["freeze", "kill", "restart"])
+def test_short_outage_loses_nothing_and_repeats_nothing(
+    own_postgres: Callable[[], OwnPostgres],
+    installations: Installations,
+    archives: Archives,
+    stage: Stage,
+    outage: str,
+) -> None:
+    postgres = own_postgres()
+    arkqueue = installations(database=postgres.uri)
+    arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(
+        tasks(
+            {
+                "held": {"paths": ["held.txt"], "command": stage.held, "checkout": "none"},
+                "index": {"depends": ["PREV"], "command": stage.once, "checkout": "none"},
+                "after": {"depends": ["index", {"task": "held", "optional": True}], "command": stage.once},
+            }
+        )
+        | {"held.txt": "now\n"}
+    )
+    pid = stage.begun("held@2")
+    if outage == "freeze":
+        postgres.freeze()
+    else:
+        postgres.kill() if outage == "kill" else postgres.stop()
+    for number in range(3, 8):
+        papers.commit({"paper.tex": f"{number}\n"})
+    stage.go()
+    eventually(lambda: is_gone(pid))
+    if outage == "freeze":
+        postgres.thaw()
+    else:
+        arkqueue("runs", code=3)
+        postgres.start()
+    # A notice may have been lost with the database; a sweep of a person makes up for it, as that of each minute would.
+    eventually(lambda: arkqueue("sync", papers.name, code=None).code == 0)
+    for rev in range(2, 8):
+        papers.wait_for_run(rev)
+        for key in papers.states(rev):
+            assert len(papers.attempts(key)) == 1, key
+    assert papers.ledger() == list(range(1, 8))
+    begun = stage.events("begin")
+    assert len(begun) == len(set(begun)) == 1 + 6 + 6
+    assert [e for e in begun if " index@" in e] == [f"begin index@{rev}" for rev in range(2, 8)]
+
+
+def test_outage_longer_than_the_lease_stops_tasks_and_runs_them_again(
+    own_postgres: Callable[[], OwnPostgres], installations: Installations, archives: Archives, stage: Stage
+) -> None:
+    postgres = own_postgres()
+    arkqueue = installations(database=postgres.uri, lease="6s", renew="2s")
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(
+        tasks(
+            {
+                "held": {"command": stage.held, "checkout": "none", "grace": "1s"},
+                "after": {"depends": ["held"], "command": stage.once, "checkout": "none"},
+            }
+        )
+    )
+    pid = stage.begun("held@2")
+    postgres.freeze()
+    # Its task manager cannot renew, and ends it by itself before anybody else could be given it.
+    eventually(lambda: is_gone(pid))
+    assert server.process.poll() is None
+    postgres.thaw()
+    stage.begun("held@2", 2)
+    stage.go()
+    papers.wait_for_run(2)
+    first, second = papers.attempts("held@2")
+    assert (first["end"], second["end"]) == ("stopped", "exited")
+    assert "could not reach the database in time" in first["message"]
+    assert stage.events() == ["begin held@2", "begin held@2", "end held@2", "begin after@2", "end after@2"]

@@ -1,0 +1,115 @@
+"""Every role in a process of its own, on one database; a task manager is killed in the middle."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, eventually, is_gone, tasks
+
+COMMITS = 30
+
+
+class Host:
+    """One installation with its roles apart: the API, a queue manager, and two task managers as on two hosts."""
+
+    def __init__(self, arkqueue: Installation) -> None:
+        self.web = arkqueue.start("web", home="web")
+        self.manager = arkqueue.start("manager", home="manager")
+        self.workers = [arkqueue.start("worker", home=name) for name in ("worker-1", "worker-2")]
+
+    def worker_of(self, papers: Archive, key: str) -> Role:
+        """The task manager that runs a task."""
+        process = papers.attempts(key)[-1]["process"]
+        (found,) = [worker for worker in self.workers if f"-{worker.pid}-" in process]
+        return found
+
+
+@pytest.fixture
+def arkqueue(installations: Installations) -> Installation:
+    return installations(lease="3s", renew="500ms", slots=1)
+
+
+def workflow(stage: Stage) -> dict[str, object]:
+    """``note`` of every revision one after the other, ``free`` as they come, and ``long`` of the revisions that change long.txt."""
+    return dict(
+        tasks(
+            {
+                "note": {"depends": ["PREV"], "command": stage.once, "checkout": "none"},
+                "free": {"command": stage.once, "checkout": "none"},
+                "long": {"paths": ["long.txt"], "command": stage.held, "checkout": "none", "grace": "1s"},
+            }
+        )
+    )
+
+
+def assert_each_ran_once(papers: Archive, stage: Stage, revs: range) -> None:
+    for rev in revs:
+        assert papers.wait_for_run(rev)["counts"]["completed"] == len(papers.states(rev))
+    for name in ("note", "free"):
+        assert [e for e in sorted_by_number(stage.events("begin")) if f" {name}@" in e] == [
+            f"begin {name}@{rev}" for rev in revs
+        ]
+    assert [e for e in stage.events("begin") if " note@" in e] == [f"begin note@{rev}" for rev in revs], "in order"
+    assert papers.ledger() == [1, *revs]
+
+
+def sorted_by_number(events: list[str]) -> list[str]:
+    return sorted(events, key=lambda event: int(event.rpartition("@")[2]))
+
+
+def test_burst_of_commits_runs_each_task_once_on_two_task_managers(
+    arkqueue: Installation, archives: Archives, stage: Stage, kind: str
+) -> None:
+    host = Host(arkqueue)
+    papers = archives(arkqueue, kind)
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    for number in range(3, COMMITS + 2):
+        papers.commit({"paper.tex": f"{number}\n"})
+    assert_each_ran_once(papers, stage, range(2, COMMITS + 2))
+    ran_on = {a["process"] for rev in range(2, COMMITS + 2) for a in papers.attempts(f"free@{rev}")}
+    assert len(ran_on) == 2, "both did some of it"
+    assert host.web.process.poll() is None
+
+
+def test_tasks_of_a_killed_task_manager_are_taken_over_by_the_other(
+    arkqueue: Installation, archives: Archives, stage: Stage
+) -> None:
+    host = Host(arkqueue)
+    papers = archives(arkqueue)
+    papers.commit({**workflow(stage), "long.txt": "long\n"})  # type: ignore[dict-item]
+    pid = stage.begun("long@2")
+    for number in range(3, COMMITS + 2):
+        papers.commit({"paper.tex": f"{number}\n"})
+        if number == 10:
+            # It has one slot, which the long task keeps: so nothing else is in the midst of anything there.
+            host.worker_of(papers, "long@2").kill()
+    eventually(lambda: is_gone(pid))
+    stage.begun("long@2", 2)
+    stage.go()
+    papers.wait("long@2")
+    first, second = papers.attempts("long@2")
+    assert (first["end"], second["end"]) == ("lost", "exited")
+    assert first["host"] != second["host"]
+    assert_each_ran_once(papers, stage, range(2, COMMITS + 2))
+
+
+def test_killed_queue_manager_is_replaced(arkqueue: Installation, archives: Archives, stage: Stage) -> None:
+    host = Host(arkqueue)
+    papers = archives(arkqueue)
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    host.manager.kill()
+    for number in range(3, 8):
+        papers.commit({"paper.tex": f"{number}\n"})
+    arkqueue.start("manager", home="another")
+    assert_each_ran_once(papers, stage, range(2, 8))
+
+
+def test_two_queue_managers_plan_each_revision_once(arkqueue: Installation, archives: Archives, stage: Stage) -> None:
+    Host(arkqueue)
+    arkqueue.start("manager", home="another")
+    papers = archives(arkqueue, "git")
+    papers.commit(workflow(stage))  # type: ignore[arg-type]
+    for number in range(3, 12):
+        papers.commit({"paper.tex": f"{number}\n"})
+    assert_each_ran_once(papers, stage, range(2, 12))
