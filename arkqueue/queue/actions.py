@@ -89,7 +89,7 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
             root = _task_name(graph.rows("place_of_task", task=needed[0].root)[0])
             raise Conflict(here, f"needs {root}, which is not completed", f"arkqueue retry {root}")
         if not force and graph.rows("place_of_task", task=row.id)[0].gone:
-            raise Conflict(here, "belongs to a revision or branch that is gone", "force it")
+            raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
         reopened = _judge_again(graph, row.id)
         if not force:
             again = graph.rows("lock_tasks", tasks=[row.id, *reopened])

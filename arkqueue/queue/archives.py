@@ -12,10 +12,12 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import ArchiveId, ArchiveSettings, BranchId
+from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
+from arkqueue.queue import schedules
 from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.planning import Branch, Entry, append_in, cancel_unstarted
+from arkqueue.workflow import from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ def remove(queue: Queue, archive: ArchiveId, by: str) -> None:
     def work(graph: Graph) -> None:
         if not graph.rows("remove_archive", archive=archive):
             raise NotFound(f"archive {archive}", "is removed already")
+        graph.do("drop_look", archive=archive)
         for branch in graph.rows("branches", archive=archive):
             graph.do("drop_schedules_of_branch", branch=branch.id)
             cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch.id), by)
@@ -110,7 +113,7 @@ def sweep_all(queue: Queue) -> None:
 
 
 def to_read(queue: Queue) -> list[Any]:
-    """Archives that a notice names or whose time has come: rows of id, name, asked, revision."""
+    """Archives that a notice names, then those whose time has come: rows of id, name, asked, revision, waited."""
     return queue.rows("to_read")
 
 
@@ -127,9 +130,9 @@ def expect(queue: Queue, archive: ArchiveId, asked: int, pause: float) -> None:
     queue.do("expect", archive=archive, asked=asked)
 
 
-def read_failed(queue: Queue, archive: ArchiveId, trouble: str, delay: float) -> None:
-    """An archive could not be read; it is tried again in ``delay`` seconds."""
-    queue.do("read_failed", archive=archive, trouble=trouble, delay=delay)
+def read_failed(queue: Queue, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> None:
+    """An archive could not be read; it is tried again in ``first`` seconds, and each time later, up to ``longest``, while that lasts."""
+    queue.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
 
 
 def stop(queue: Queue, archive: ArchiveId, why: str) -> None:
@@ -143,19 +146,30 @@ def branches(queue: Queue, archive: ArchiveId) -> list[Any]:
 
 
 def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) -> Branch:
-    """Begin to track a branch, or track it again after it was deleted."""
+    """Begin to track a branch, or track it again after it was deleted, with the schedules of its head."""
 
     def work(graph: Graph) -> Branch:
         (row,) = graph.rows("add_branch", archive=archive, name=name, main=main)
-        return Branch(row.id, archive, name, main, row.head_id)
+        if row.head_id is not None:
+            (head,) = graph.rows("revision_at", revision=row.head_id)
+            if not head.faults:
+                defined = Workflow(tuple(from_json(task) for task in head.tasks))
+                schedules.refresh(graph, row.id, name, row.main, defined)
+        return Branch(row.id, archive, name, row.main, row.head_id)
 
     return change(queue, [archive], work)
 
 
-def untrack(queue: Queue, archive: ArchiveId, branch: BranchId) -> None:
-    """A branch was deleted in its repository: what has not started is canceled (design 5.16)."""
+def untrack(queue: Queue, archive: ArchiveId, branch: BranchId, *, head: int | None = None) -> None:
+    """A branch was deleted in its repository: what has not started is canceled (design 5.16).
+
+    ``head``: the head it was seen with. If it has another by now, it has come back meanwhile, and nothing happens.
+    """
 
     def work(graph: Graph) -> None:
+        (now,) = graph.rows("head", branch=branch)
+        if now.gone or (head is not None and now.head_id != head):
+            return
         graph.do("delete_branch", branch=branch)
         graph.do("drop_schedules_of_branch", branch=branch)
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), "the deletion of the branch")
@@ -166,12 +180,16 @@ def untrack(queue: Queue, archive: ArchiveId, branch: BranchId) -> None:
 def rewind(queue: Queue, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str) -> None:
     """Go on after a repository went back in time: the ledger starts anew at ``start``.
 
-    The history so far is kept as a retired branch (``rewound-1``, …), because its revision numbers will be given again to other revisions.
+    The history so far is kept as a retired branch (``rewound~1``, …: no branch of Git's can be called so), because its revision numbers will be given again to
+    other revisions.
     """
 
     def work(graph: Graph) -> None:
+        (now,) = graph.rows("head", branch=branch)
+        if now.gone:
+            raise Conflict(f"branch {now.name!r}", "was rewound or removed meanwhile", "Look at the archive again.")
         count = graph.ids("rewound", archive=archive)[0]
-        graph.do("retire_branch", branch=branch, name=f"rewound-{count + 1}")
+        graph.do("retire_branch", branch=branch, name=f"rewound~{count + 1}")
         graph.do("drop_schedules_of_branch", branch=branch)
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from psycopg.rows import namedtuple_row
@@ -18,12 +18,31 @@ SQL = load(states.expand)
 T = TypeVar("T")
 
 
+MOST_KEPT = 10_000
+
+
+@dataclass(slots=True)
+class Kept:
+    """What this process knows to be stored and never to be changed, so that it need not ask again: content by its digest, names of branches."""
+
+    ids: dict[bytes, int] = field(default_factory=dict)
+    names: set[tuple[int, str]] = field(default_factory=set)
+
+    def keep(self, ids: dict[bytes, int], names: set[tuple[int, str]]) -> None:
+        """Remember what a committed transaction stored."""
+        if len(self.ids) + len(self.names) > MOST_KEPT:
+            self.ids, self.names = {}, set()
+        # Not in place: other threads read meanwhile.
+        self.ids, self.names = self.ids | ids, self.names | names
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """What the verbs need: the database, and who is to be woken after a commit (None: nobody, everyone looks by himself)."""
 
     database: Database
     wakeups: Wakeups | None = None
+    kept: Kept = field(default_factory=Kept)
 
     def rows(self, block: str, /, **parameters: Any) -> list[Any]:
         """The rows of one named block, run as a transaction of its own."""

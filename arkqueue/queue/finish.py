@@ -66,8 +66,7 @@ def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
     """End an attempt that was asked to stop because a person knows that it is gone (``cancel --assume-gone``)."""
     outcome = Outcome(attempt, End.LOST, message=f"assumed to be gone by {by}")
     (row,) = graph.rows("lock_attempts", attempts=[attempt])
-    settled, entering = _record(graph, [(outcome, row)])
-    return [*settled, *entering]
+    return list(_record(graph, [(outcome, row)]))
 
 
 def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
@@ -79,19 +78,23 @@ def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptI
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
         rows = graph.rows("lock_attempts", attempts=list(by_id))
         receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS) | {row.id: judge(row, by_id[row.id]) for row in rows}
-        settled, entering = _record(
-            graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED]
+        moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
+        again = [task for task, state in moved.items() if state is State.WAITING]
+        graph.follow(
+            [task for task, state in moved.items() if state in SETTLED],
+            again,
+            may_skip=set(moved.values()) != {State.COMPLETED},
+            may_fire=bool(again),
         )
-        graph.follow(settled, entering)
         return receipts
 
     return change(queue, archives, work)
 
 
-def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> tuple[list[int], list[int]]:
-    """Write the ends; return the tasks that are settled now, and those that wait again."""
+def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, State]:
+    """Write the ends; return the tasks that moved, and where to."""
     if not ended:
-        return [], []
+        return {}
     moves = [(o, row, verdict(o.end, o.exit_code, _circumstances(row))) for o, row in ended]
     graph.do(
         "end_attempts",
@@ -114,8 +117,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> tuple[list[in
             lost=[int(o.end is End.LOST) for o, _, _ in moves],
         )
     )
-    of = [(row.task, s) for (_, row, _), s in zip(moves, states, strict=True) if row.task in moved]
-    return [t for t, s in of if s in SETTLED], [t for t, s in of if s is State.WAITING]
+    return {row.task: s for (_, row, _), s in zip(moves, states, strict=True) if row.task in moved}
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:

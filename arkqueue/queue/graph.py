@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from arkqueue.db import Connection
-from arkqueue.queue.door import SQL, Queue, rows
+from arkqueue.queue.door import SQL, Kept, Queue, rows
 
 T = TypeVar("T")
 
@@ -21,8 +21,11 @@ T = TypeVar("T")
 class Graph:
     """The graph of some archives, locked, inside one transaction."""
 
-    def __init__(self, conn: Connection, archives: Iterable[int]) -> None:
+    def __init__(self, conn: Connection, archives: Iterable[int], kept: Kept | None = None) -> None:
         self.conn = conn
+        self.kept = kept or Kept()
+        self.to_keep: list[Callable[[], None]] = []
+        """What may be remembered once this is committed."""
         self.made_ready = False
         self.asked_to_stop = False
         self.lock(archives)
@@ -48,31 +51,40 @@ class Graph:
         entering: Sequence[int] = (),
         waived: Sequence[int] = (),
         then: Sequence[int] = (),
+        *,
+        may_skip: bool = True,
+        may_fire: bool = True,
     ) -> None:
         """Follow up what has just happened.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
-        ``then`` enter in the second round.
+        ``then`` enter in the second round. ``may_skip``: a settled one may not have completed; ``may_fire``: an entering one may have ``cancels``.
         """
         if waived:
-            entering = [*entering, *self._release(waived)]
+            entering = [*entering, *(row.id for row in self._released(waived))]
         while settled or entering or then:
             entering = list(entering)
             if settled:
-                entering += self._release(settled)
+                released = self._released(settled)
+                may_fire = may_fire or any(row.cancels for row in released)
+                entering += [row.id for row in released]
                 entering += [row.id for row in self.rows("tick_reports", settled=settled) if row.enters]
-                settled = self.ids("skip_dependents", settled=settled)
+                settled = self.ids("skip_dependents", settled=settled) if may_skip else []
+                may_skip = bool(settled)
             if entering:
-                settled = [*settled, *self._fire(entering)]
+                canceled = self._fire(entering) if may_fire else []
+                may_skip = may_skip or bool(canceled)
+                settled = [*settled, *canceled]
                 for row in self.rows("enter", entering=entering):
                     if row.gate:
                         settled.append(row.id)
                     else:
                         self.made_ready = True
-            entering, then = then, ()
+            # What enters next was not asked whether it cancels, but what is released is.
+            entering, then, may_fire = then, (), bool(then)
 
-    def _release(self, settled: Sequence[int]) -> list[int]:
-        return [row.id for row in self.rows("release", settled=settled) if row.enters]
+    def _released(self, settled: Sequence[int]) -> list[Any]:
+        return [row for row in self.rows("release", settled=settled) if row.enters]
 
     def _fire(self, entering: Sequence[int]) -> list[int]:
         """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other."""
@@ -98,10 +110,12 @@ def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T]) ->
     graph: list[Graph] = []
 
     def transaction(conn: Connection) -> T:
-        graph[:] = [Graph(conn, archives)]
+        graph[:] = [Graph(conn, archives, queue.kept)]
         return work(graph[0])
 
     result = queue.retrying(transaction)
+    for keep in graph[0].to_keep:
+        keep()
     if graph[0].made_ready:
         queue.wake("ready")
     if graph[0].asked_to_stop:

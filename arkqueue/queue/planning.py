@@ -56,7 +56,8 @@ def append(
     """Append revisions to a branch's ledger and store their commit runs.
 
     ``baseline``: what the branch starts from, where it is new. ``dropped``: revisions that a rewrite took away; what of theirs has not started is canceled
-    (design 5.16). ``author``: who commits for tasks. Returns the new head's id; None where somebody else moved the head: read again.
+    (design 5.16). ``author``: who commits for tasks. Returns the new head's id; None where somebody else moved the head, or took the branch or its archive
+    from what is watched: read again.
     """
 
     return change(
@@ -77,12 +78,12 @@ def append_in(
 ) -> int | None:
     """`append` inside a transaction that goes on."""
     (head,) = graph.rows("head", branch=branch.id)
-    if head.head_id != branch.head:
+    if head.head_id != branch.head or head.gone:
         return None
     if dropped:
         revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
         cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
-    storage = Storage(graph, branch)
+    storage = Storage(graph, branch, expected=len(entries) + 1, closing=head.exclusives)
     previous, generation, last = head.revision, head.generation or 0, head.head_id
     for entry in ([baseline] if baseline else []) + list(entries):
         generation = _generation(entry.revision, generation, author)
@@ -99,9 +100,9 @@ def append_in(
     if last is None or not graph.rows("set_head", branch=branch.id, head=last, known=branch.head):
         return None
     newest = entries[-1] if entries else baseline
-    if newest is not None:
+    if newest is not None and (head.scheduled or any(task.schedule for task in newest.workflow.tasks)):
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
-    graph.follow(entering=gates, then=others)
+    graph.follow(entering=gates, then=others, may_fire=False)
     return int(last)
 
 
@@ -138,9 +139,11 @@ def trigger(
         (row,) = graph.rows("revision_at", revision=revision)
         archive = graph.rows("archive", archive=row.archive_id)[0].name
         here = str(name_of(archive, row.number, branch=row.branch, main=row.main))
-        if row.dropped_at is not None or row.deleted_at is not None:
+        if row.gone:
             raise Conflict(
-                here, "is no longer on its branch, or its branch is gone", "trigger a revision that is there"
+                here,
+                "is no longer on its branch, or its branch or archive is gone",
+                "trigger a revision that is there",
             )
         if row.faults:
             raise Conflict(
@@ -178,7 +181,7 @@ def trigger(
         exclusive = storage.exclusive
         if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
             graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
-        graph.follow(entering=gates, then=others)
+        graph.follow(entering=gates, then=others, may_fire=False)
         return new
 
     if graph is not None:

@@ -6,22 +6,29 @@ transaction that makes the run, and each fire is remembered under a unique key. 
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
-from arkqueue.errors import ArkqueueError
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
 from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 
+log = logging.getLogger("arkqueue")
 
-def next_time(cron: str, zone: str, after: datetime) -> datetime:
-    """The first time after ``after`` (aware) at which a cron expression fires in its zone."""
-    return next(CronSim(cron, after.astimezone(ZoneInfo(zone))))
+PAUSE_AFTER_ERROR = 10.0
+"""Seconds until a schedule whose fire failed is tried again."""
+
+
+def next_time(cron: str, zone: str, after: datetime) -> datetime | None:
+    """The first time after ``after`` (aware) at which a cron expression fires in its zone; None where it never does (``*/30`` and the second Monday)."""
+    return next(CronSim(cron, after.astimezone(ZoneInfo(zone))), None)
 
 
 def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow) -> None:
@@ -39,44 +46,47 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
         graph.do("drop_schedules", ids=old)
     now = graph.rows("clock")[0].now
     for cron, zone, names in sorted(sets - present.keys()):
-        graph.do(
-            "add_schedule", branch=branch, cron=cron, zone=zone, tasks=list(names), next_at=next_time(cron, zone, now)
-        )
+        if next_at := next_time(cron, zone, now):
+            graph.do("add_schedule", branch=branch, cron=cron, zone=zone, tasks=list(names), next_at=next_at)
 
 
 def fire(queue: Queue) -> float | None:
-    """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none)."""
+    """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none).
+
+    Each on its own: one whose run is refused keeps the reason as its trouble, and one that fails holds up no other.
+    """
+    failed = False
+    for due in queue.rows("due_schedules"):
+        try:
+            change(queue, [due.archive_id], lambda graph, due=due: _fire(queue, graph, due))  # type: ignore[misc]
+        except DatabaseUnavailable:
+            raise
+        except Exception:
+            log.exception("the schedule %s of branch %s failed and is tried again", due.cron, due.branch_id)
+            failed = True
+    seconds: float | None = queue.rows("next_schedule")[0][0]
+    return PAUSE_AFTER_ERROR if failed else seconds
+
+
+def _fire(queue: Queue, graph: Graph, due: Any) -> None:
     from arkqueue.queue.planning import trigger
 
-    for due in queue.rows("due_schedules"):
-
-        def work(graph: Graph, due=due) -> None:  # type: ignore[no-untyped-def]
-            now = graph.rows("clock")[0].now
-            following = next_time(due.cron, due.zone, max(now, due.next_at))
-            key = {
-                "branch": due.branch_id,
-                "cron": due.cron,
-                "zone": due.zone,
-                "tasks": due.tasks,
-                "fire_at": due.next_at,
-            }
-            if not graph.rows("advance_schedule", id=due.id, next_at=following, fired=due.next_at):
-                return
-            try:
-                with graph.conn.transaction():
-                    run = trigger(
-                        queue,
-                        due.head_id,
-                        cause=Trigger.SCHEDULE,
-                        names=due.tasks,
-                        by=f"schedule {due.cron}",
-                        graph=graph,
-                    )
-                    graph.do("fired", run=run, **key)
-            except ArkqueueError as error:
-                graph.do("schedule_trouble", id=due.id, trouble=str(error))
-                graph.do("fired", run=None, **key)
-
-        change(queue, [due.archive_id], work)
-    seconds: float | None = queue.rows("next_schedule")[0][0]
-    return seconds
+    now = graph.rows("clock")[0].now
+    following = next_time(due.cron, due.zone, max(now, due.next_at))
+    if not graph.rows("advance_schedule", id=due.id, next_at=following or due.next_at, fired=due.next_at):
+        return  # another was quicker, or the head defines it no more
+    if following is None:
+        graph.do("drop_schedules", ids=[due.id])
+    key = {"branch": due.branch_id, "cron": due.cron, "zone": due.zone, "tasks": due.tasks, "fire_at": due.next_at}
+    if not graph.rows("fired", **key):
+        return  # the clock went back
+    # The head is the one of now, under the lock: it may have moved since the schedule was found due.
+    (branch,) = graph.rows("head", branch=due.branch_id)
+    try:
+        with graph.conn.transaction():
+            run = trigger(
+                queue, branch.head_id, cause=Trigger.SCHEDULE, names=due.tasks, by=f"schedule {due.cron}", graph=graph
+            )
+            graph.do("fired_run", run=run, **key)
+    except ArkqueueError as error:
+        graph.do("schedule_trouble", id=due.id, trouble=str(error))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,9 +19,6 @@ from arkqueue.plan import EVERYTHING, Node, Plan, names_needed, plan
 from arkqueue.queue.graph import Graph
 from arkqueue.states import State
 from arkqueue.workflow import to_json
-
-BLOCK = 50
-"""Ids that are taken from a sequence at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +35,22 @@ class Branch:
 class Storage:
     """Collects revisions and runs of one branch, in order, until ``store``."""
 
-    def __init__(self, graph: Graph, branch: Branch) -> None:
+    def __init__(self, graph: Graph, branch: Branch, *, expected: int = 1, closing: Sequence[int] = ()) -> None:
+        """``expected``: about how many runs will be added. ``closing``: stored exclusive tasks that close the gate to the next revision."""
         self.graph, self.branch = graph, branch
-        self.exclusive: list[int] = []
-        """The exclusive tasks of the run that was added last."""
+        self._expected = expected
+        self.exclusive = list(closing)
+        """The exclusive tasks that the next commit run waits for: those of the run that was added last."""
         self._past: dict[str, TaskId] = {}
         self._completed: set[int] = set()
         """Of the tasks in ``_past``, those known to be completed."""
         self._asked: set[str] = set()
         self._knows_all = False
-        self._has_runs = False
-        self._definitions: dict[bytes, int] = {}
-        self._workflows: dict[bytes, int] = {}
+        self._ids_by_digest: dict[bytes, int] = {}
         self._frozen: dict[int, tuple[TaskDefinition, str]] = {}
         self._names: set[str] = set()
-        self._revision_ids, self._run_ids, self._task_ids = (self._ids(s) for s in ("revision_id", "run_id", "task_id"))
+        self._new_ids: dict[str, list[int]] = {"revisions": [], "runs": [], "tasks": []}
+        graph.to_keep.append(self._keep)
         self._revisions: list[tuple[Any, ...]] = []
         self._runs: list[tuple[Any, ...]] = []
         self._tasks: list[tuple[Any, ...]] = []
@@ -62,7 +60,7 @@ class Storage:
         self, revision: Revision, workflow: Workflow, previous: str | None, generation: int, *, is_baseline: bool
     ) -> int:
         """The id of a new entry of the ledger."""
-        id = next(self._revision_ids)
+        id = self._new_id("revisions")
         self._revisions.append(
             (
                 id, revision.number, revision.id, _text(revision.author), revision.date, _text(revision.message),
@@ -84,11 +82,7 @@ class Storage:
     ) -> None:
         number = revision.number
         planned = self.plan(Workflow() if faults else workflow, number, 1, Trigger.COMMIT, changed)
-        if self._has_runs:
-            closing = self.exclusive
-        else:
-            closing = self.graph.ids("exclusives_before", branch=self.branch.id, number=number)
-        self.add_run(planned, id, number, 1, Trigger.COMMIT, revision.author, faults, closing)
+        self.add_run(planned, id, number, 1, Trigger.COMMIT, revision.author, faults, self.exclusive)
 
     def plan(
         self,
@@ -139,8 +133,8 @@ class Storage:
         closing: Sequence[int] = (),
     ) -> int:
         """The id of a new run; ``closing`` are exclusive tasks that its COMMIT waits for."""
-        id = next(self._run_ids)
-        ids = {node.name: TaskId(next(self._task_ids)) for node in planned.nodes}
+        id = self._new_id("runs")
+        ids = {node.name: TaskId(self._new_id("tasks")) for node in planned.nodes}
         self._runs.append(
             (id, revision, number, run, str(cause), _text(by), Jsonb([asdict(f) for f in faults]), ids.get(REPORT))
         )
@@ -162,7 +156,6 @@ class Storage:
         self._past |= ids
         self._asked |= ids.keys()
         self._names |= {name for name in ids if not name.startswith(EVERYTHING)}
-        self._has_runs = True
         return id
 
     def _task(self, node: Node, ids: dict[str, TaskId], run_id: int, number: int, run: int) -> tuple[Any, ...]:
@@ -173,7 +166,7 @@ class Storage:
             counted = [task for name, task in ids.items() if name != REPORT and not name.startswith(EVERYTHING)]
             others = sum(1 for task in counted if task not in self._completed)
         return (
-            ids[node.name], run_id, number, run, node.name, definition and self._definitions[self._digest_of(definition)],
+            ids[node.name], run_id, number, run, node.name, definition and self._ids_by_digest[self._digest_of(definition)],
             node.position, node.gate, bool(definition and definition.cancels), node.exclusive, others,
             ids[node.name] in self._completed,
         )  # fmt: skip
@@ -197,7 +190,8 @@ class Storage:
             "add_runs", archive=branch.archive, branch=branch.id, ids=ids, revisions=revisions, numbers=numbers, runs=runs,
             triggers=triggers, by=by, faults=faults, reports=reports,
         )  # fmt: skip
-        graph.do("keep_names", branch=branch.id, names=sorted(self._names))
+        if new := [name for name in sorted(self._names) if (branch.id, name) not in graph.kept.names]:
+            graph.do("keep_names", branch=branch.id, names=new)
         targets, sources, kinds, settled, crossing, declared, known = _columns(self._edges, 7)
         (
             ids,
@@ -222,22 +216,36 @@ class Storage:
         entering = [row for row in rows if row.enters]
         return [row.id for row in entering if not row.position], [row.id for row in entering if row.position]
 
-    def _ids(self, sequence: str) -> Iterator[int]:
-        while True:
-            yield from self.graph.ids("new_ids", sequence=sequence, n=BLOCK)
+    def _new_id(self, kind: str) -> int:
+        left = self._new_ids[kind]
+        if not left:
+            (new,) = self.graph.rows(
+                "new_ids",
+                **{
+                    key: 0 if self._new_ids[key] else self._expected * (8 if key == "tasks" else 1)
+                    for key in self._new_ids
+                },
+            )
+            for key, ids in self._new_ids.items():
+                ids += reversed(getattr(new, key))
+        return left.pop()
 
     def _workflow(self, workflow: Workflow) -> int:
         tasks = [self._freeze(definition) for definition in workflow.tasks]
         faults = json.dumps([asdict(fault) for fault in workflow.faults])
         digest = _digest("\n".join([*tasks, faults]))
-        if digest not in self._workflows:
+        if digest in self.graph.kept.ids:
+            return self.graph.kept.ids[digest]
+        if digest not in self._ids_by_digest:
             self.graph.do("keep_workflow", digest=digest, tasks=f"[{','.join(tasks)}]", faults=faults)
-            self._workflows[digest] = self.graph.ids("workflow_id", digest=digest)[0]
-        return self._workflows[digest]
+            self._ids_by_digest[digest] = self.graph.ids("workflow_id", digest=digest)[0]
+        return self._ids_by_digest[digest]
 
     def _keep_definitions(self, nodes: Sequence[Node]) -> None:
         used = {self._digest_of(node.definition): node.definition for node in nodes if node.definition is not None}
-        new = {digest: used[digest] for digest in sorted(used.keys() - self._definitions.keys())}
+        kept = self.graph.kept.ids
+        self._ids_by_digest |= {digest: kept[digest] for digest in used if digest in kept}
+        new = {digest: used[digest] for digest in sorted(used.keys() - self._ids_by_digest.keys())}
         if new:
             self.graph.do(
                 "keep_definitions",
@@ -246,7 +254,10 @@ class Storage:
                 cancels=[json.dumps([_victim(d.name, c) for c in d.cancels]) for d in new.values()],
             )
             for row in self.graph.rows("definition_ids", digests=list(new)):
-                self._definitions[bytes(row.digest)] = row.id
+                self._ids_by_digest[bytes(row.digest)] = row.id
+
+    def _keep(self) -> None:
+        self.graph.kept.keep(self._ids_by_digest, {(self.branch.id, name) for name in self._names})
 
     def _digest_of(self, definition: TaskDefinition) -> bytes:
         return _digest(self._freeze(definition))

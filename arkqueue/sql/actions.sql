@@ -155,7 +155,7 @@ order by t.id for no key update;
 -- Where a task is, what it is called, and whether its run or revision is gone.
 select t.id, t.archive_id, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
-       run.deleted_at as run_deleted_at, r.dropped_at is not null or b.deleted_at is not null as gone
+       run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;

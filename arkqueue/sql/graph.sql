@@ -23,7 +23,7 @@ with source as (
 )
 update task t set unmet = t.unmet - c.n
 from counted c where t.id = c.target
-returning t.id, t.unmet = 0 and {from enable} as enters;
+returning t.id, t.cancels, t.unmet = 0 and {from enable} as enters;
 
 -- name: tick_reports
 -- Count settled tasks off their runs' REPORT, and return each REPORT that waits for no other.

@@ -4,21 +4,22 @@
 -- Say that some archives' repositories are to be looked at.
 insert into look (archive_id, revision)
 select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
-on conflict (archive_id) do update set asked = look.asked + 1, asked_at = now(), revision = coalesce(excluded.revision, look.revision)
+on conflict (archive_id) do update set asked = nextval('notice'), asked_at = now(), revision = coalesce(excluded.revision, look.revision)
 returning archive_id;
 
 -- name: sweep_all
 -- Let every archive's time have come: nobody knows what was committed while no queue manager ran.
-update archive set next_read_at = least(next_read_at, clock_timestamp()) where removed_at is null and stopped is null;
+update archive set next_read_at = least(next_read_at, clock_timestamp())
+where id = any(array(select id from archive where removed_at is null and stopped is null order by id for no key update));
 
 -- name: to_read
--- Archives that a notice names or whose time has come, the longest waiting first.
+-- Archives that a notice names, then those whose time has come; the longest waiting first.
 select a.id, a.name, l.asked, l.revision,
        coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
 where a.removed_at is null and a.stopped is null
   and (a.next_read_at <= clock_timestamp() or (l.asked > l.looked and a.trouble is null))
-order by coalesce(l.asked_at, a.next_read_at);
+order by coalesce(l.asked > l.looked and a.trouble is null, false) desc, coalesce(l.asked_at, a.next_read_at);
 
 -- name: read_done
 -- An archive was read to its end: the next look is a sweep away, and notices that came before are answered.
@@ -35,9 +36,10 @@ delete from look where archive_id = %(archive)s and asked = %(asked)s;
 update look set looked = %(asked)s where archive_id = %(archive)s;
 
 -- name: read_failed
--- An archive could not be read: keep why and since when, and try again later.
+-- An archive could not be read: keep why and since when, and try again after as long again as it has been so.
 update archive set trouble = %(trouble)s, trouble_since = coalesce(trouble_since, clock_timestamp()),
-    next_read_at = clock_timestamp() + make_interval(secs => %(delay)s)
+    next_read_at = clock_timestamp() + greatest(make_interval(secs => %(first)s),
+        least(make_interval(secs => %(longest)s), clock_timestamp() - coalesce(trouble_since, clock_timestamp())))
 where id = %(archive)s;
 
 -- name: stop_archive
@@ -55,16 +57,24 @@ where b.archive_id = %(archive)s order by b.main desc, b.name;
 -- Track a branch, or track it again.
 insert into branch (archive_id, name, main) values (%(archive)s, %(name)s, %(main)s)
 on conflict (archive_id, name) do update set deleted_at = null
-returning id, head_id;
+returning id, head_id, main;
 
 -- name: delete_branch
 -- Note that a branch is gone.
 update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: head
--- The head of a branch, locked.
-select b.head_id, b.name, b.archive_id, r.number, r.name as revision, r.generation
-from branch b left join revision r on r.id = b.head_id
+-- The head of a branch, locked; whether the branch or its archive is watched no more, whether it has schedules, and the exclusive tasks of
+-- the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
+select b.head_id, r.number, r.name as revision, r.generation,
+       b.deleted_at is not null or a.removed_at is not null as gone,
+       exists (select from schedule s where s.branch_id = b.id) as scheduled,
+       array(select t.id from task t join run on run.id = t.run_id
+             where t.branch_id = b.id and t.exclusive and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
+               and (run.trigger <> 'commit' or t.number = r.number)
+               and not exists (select from edge e where e.source = t.id and e.kind = 'exclusive' and e.crossing)
+             order by t.id) as exclusives
+from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id
 where b.id = %(branch)s for no key update of b;
 
 -- name: keep_workflow
@@ -87,8 +97,10 @@ on conflict (digest) do nothing;
 select digest, id from definition where digest = any(%(digests)s);
 
 -- name: new_ids
--- New ids from a sequence, in order.
-select nextval(%(sequence)s::regclass) from generate_series(1, %(n)s);
+-- New ids of revisions, runs and tasks.
+select array(select nextval('revision_id') from generate_series(1, %(revisions)s)) as revisions,
+       array(select nextval('run_id') from generate_series(1, %(runs)s)) as runs,
+       array(select nextval('task_id') from generate_series(1, %(tasks)s)) as tasks;
 
 -- name: add_revisions
 -- Append revisions to the ledger.
@@ -173,16 +185,6 @@ from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_
 left join unmet u on u.target = t.id
 returning id, position, unmet = 0 and {from enable} as enters;
 
--- name: exclusives_before
--- Exclusive tasks of the last commit run, and of runs that are none, that close the gate to a new revision (design 5.14).
-select t.id from task t join run on run.id = t.run_id
-where t.branch_id = %(branch)s and t.exclusive and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
-  and (t.number, t.run) < (%(number)s, 1)
-  and (run.trigger <> 'commit'
-       or t.number = (select max(p.number) from revision p where p.branch_id = %(branch)s and p.number < %(number)s))
-  and not exists (select from edge e join task c on c.id = e.target where e.source = t.id and e.kind = 'exclusive' and e.crossing)
-order by t.id;
-
 -- name: next_gate
 -- The COMMIT of the first revision after this one that is not passed yet.
 select t.id from task t
@@ -199,9 +201,10 @@ with stored as (
 update task set unmet = unmet + (select count(*) from stored) where id = %(gate)s;
 
 -- name: revision_at
--- A revision of a branch by its number.
-select r.id, r.number, r.name, r.dropped_at, b.deleted_at, w.tasks, w.faults, b.name as branch, b.main, b.archive_id, b.id as branch_id
-from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id
+-- A revision with its workflow files, and whether it, its branch or its archive is watched no more.
+select r.id, r.number, r.name, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, w.tasks, w.faults,
+       b.name as branch, b.main, b.archive_id, b.id as branch_id
+from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 
 -- name: last_run
@@ -224,6 +227,10 @@ returning id;
 -- Stop watching an archive; its history stays.
 update archive set removed_at = clock_timestamp() where id = %(archive)s and removed_at is null returning id;
 
+-- name: drop_look
+-- Forget what was asked of an archive.
+delete from look where archive_id = %(archive)s;
+
 -- name: change_archive
 -- Change how an archive is looked after.
 update archive set settings = %(settings)s where id = %(archive)s returning id;
@@ -234,7 +241,7 @@ update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() 
 
 -- name: rewound
 -- How many branches of an archive were retired.
-select count(*) from branch where archive_id = %(archive)s and name like 'rewound-%%';
+select count(*) from branch where archive_id = %(archive)s and name like 'rewound~%%';
 
 -- name: take_up
 -- Take reading up again.

@@ -22,15 +22,17 @@ delete from schedule where branch_id = %(branch)s;
 select clock_timestamp() as now;
 
 -- name: due_schedules
--- Schedules whose time has come, of branches that are read.
-select s.id, s.branch_id, b.archive_id, b.head_id, s.cron, s.zone, s.tasks, s.next_at
+-- Schedules whose time has come, of archives that are read: one that is stopped may be another repository by now.
+select s.id, s.branch_id, b.archive_id, s.cron, s.zone, s.tasks, s.next_at
 from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
-where s.next_at <= clock_timestamp() and b.deleted_at is null and a.removed_at is null and b.head_id is not null
+where s.next_at <= clock_timestamp() and a.stopped is null
 order by s.next_at limit 100;
 
 -- name: next_schedule
 -- Seconds until the next schedule is due.
-select extract(epoch from min(next_at) - clock_timestamp())::float8 from schedule;
+select extract(epoch from min(s.next_at) - clock_timestamp())::float8
+from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
+where a.stopped is null;
 
 -- name: advance_schedule
 -- Move a schedule on, if nobody else did (compare and set).
@@ -42,6 +44,11 @@ update schedule set trouble = %(trouble)s where id = %(id)s;
 
 -- name: fired
 -- Remember a fire: each once, however many queue managers there are.
-insert into schedule_fire (branch_id, cron, zone, tasks, fire_at, run_id)
-values (%(branch)s, %(cron)s, %(zone)s, %(tasks)s, %(fire_at)s, %(run)s)
+insert into schedule_fire (branch_id, cron, zone, tasks, fire_at)
+values (%(branch)s, %(cron)s, %(zone)s, %(tasks)s, %(fire_at)s)
 on conflict do nothing returning fire_at;
+
+-- name: fired_run
+-- Remember the run that a fire made.
+update schedule_fire set run_id = %(run)s
+where branch_id = %(branch)s and cron = %(cron)s and zone = %(zone)s and tasks = %(tasks)s and fire_at = %(fire_at)s;

@@ -35,10 +35,11 @@ create table archive (
 );
 create unique index archive_name on archive (name) where removed_at is null;
 
--- One row while a notice waits to be looked at; `asked` tells whether another came in between.
+-- One row while a notice waits to be looked at; `asked` is the newest notice's number, never given twice, and tells whether another came in between.
+create sequence notice;
 create table look (
     archive_id  bigint primary key references archive,
-    asked       bigint not null default 1,
+    asked       bigint not null default nextval('notice'),
     looked      bigint not null default 0,          -- of `asked`, when the repository was last read in vain
     asked_at    timestamptz not null default now(),
     revision    text                                -- the revision the notice named, where it named one
@@ -152,6 +153,8 @@ create index task_due on task (due_at) where state = 'deferred';
 create index task_open on task (branch_id, name, number)
     where state in ('waiting', 'held', 'ready', 'running', 'deferred');
 create index task_canceling on task (branch_id, number) where fired;
+create index task_exclusive on task (branch_id)
+    where exclusive and state in ('waiting', 'held', 'ready', 'running', 'deferred');
 create index task_root on task (root_id) where root_id is not null;
 
 -- The claim's order: archives take turns. The sequence holds the ticket that was claimed last; a task that becomes ready gets the next
@@ -219,6 +222,9 @@ create table log_chunk (
     primary key (attempt_id, position)
 );
 
+-- A set of tasks can be longer than what an index takes.
+create function key_of(names text[]) returns text language sql immutable as $$ select md5(array_to_string(names, ' ')) $$;
+
 create table schedule (
     id          bigint generated always as identity primary key,
     branch_id   bigint not null references branch,
@@ -226,18 +232,18 @@ create table schedule (
     zone        text not null,
     tasks       text[] not null,                    -- sorted names
     next_at     timestamptz not null,
-    trouble     text,
-    unique (branch_id, cron, zone, tasks)
+    trouble     text                                -- why its last run could not be made
 );
+create unique index schedule_key on schedule (branch_id, cron, zone, key_of(tasks));
 create table schedule_fire (
     branch_id   bigint not null references branch,
     cron        text not null,
     zone        text not null,
     tasks       text[] not null,
     fire_at     timestamptz not null,
-    run_id      bigint references run,
-    unique (branch_id, cron, zone, tasks, fire_at)
+    run_id      bigint references run
 );
+create unique index schedule_fire_once on schedule_fire (branch_id, cron, zone, key_of(tasks), fire_at);
 
 create table token (
     id          bigint generated always as identity primary key,
