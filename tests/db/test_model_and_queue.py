@@ -23,10 +23,11 @@ class QueueAsSubject:
     """The queue with one archive, every verb one call."""
 
     def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+        # Another queue for each example: one remembers what it has stored, and the tables are cleared.
+        self.queue = Queue(queue.database)
         with queue.database.transaction() as connection:
             connection.execute(f"truncate {TABLES} restart identity cascade".encode())
-        self.archive: AnArchive = an_archive(queue, branches=strategies.BRANCHES)
+        self.archive: AnArchive = an_archive(self.queue, branches=strategies.BRANCHES)
         self.by = "ann"
         self.said: set[str] = set()
         """The branches whose baseline the machine has spoken of; the archive has all from the first."""
