@@ -113,6 +113,8 @@ class Beside(RuleBasedStateMachine):
 
     def rewrite(self, data: st.DataObject) -> None:
         branch = data.draw(st.sampled_from(strategies.BRANCHES))
+        if branch in self.model.deleted_branches:
+            return
         numbers = sorted({run.place.number for run in self.model.on_branch(branch)})
         self.both("rewrite", branch, set(numbers[1:][-data.draw(st.integers(1, 3)) :]))
 
