@@ -4,7 +4,7 @@
 -- Say that some archives' repositories are to be looked at.
 insert into look (archive_id, revision)
 select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
-on conflict (archive_id) do update set asked = nextval('notice'), asked_at = now(), revision = coalesce(excluded.revision, look.revision)
+on conflict (archive_id) do update set asked = excluded.asked, asked_at = now(), revision = coalesce(excluded.revision, look.revision)
 returning archive_id;
 
 -- name: sweep_all
@@ -18,8 +18,8 @@ select a.id, a.name, l.asked, l.revision,
        coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
 where a.removed_at is null and a.stopped is null
-  and (a.next_read_at <= clock_timestamp() or (l.asked > l.looked and a.trouble is null))
-order by coalesce(l.asked > l.looked and a.trouble is null, false) desc, coalesce(l.asked_at, a.next_read_at);
+  and (a.next_read_at <= clock_timestamp() or (l.asked <> l.looked and a.trouble is null))
+order by coalesce(l.asked <> l.looked and a.trouble is null, false) desc, coalesce(l.asked_at, a.next_read_at);
 
 -- name: read_done
 -- An archive was read to its end: the next look is a sweep away, and notices that came before are answered.

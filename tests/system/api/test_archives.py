@@ -146,7 +146,7 @@ def test_rewind_takes_up_a_stopped_archive(
     rewound = admin.post("/archives/papers/rewind", json={"revision": 2}).json()
     assert rewound["stopped"] is None
     assert [(b["name"], b["main"], b["deleted"], b["rev"]) for b in rewound["branches"]] == [
-        ("", True, False, 2), ("rewound-1", False, True, 3)
+        ("", True, False, 2), ("rewound~1", False, True, 3)
     ]  # fmt: skip
 
 

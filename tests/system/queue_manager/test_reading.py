@@ -190,7 +190,7 @@ def test_rewind_takes_a_restored_repository_up_again(
     papers.notify()
     assert papers.wait_for_ledger(2) == [(2, "2"), (3, "3")]
     assert papers.tasks() == {"index@3": "ready"}
-    assert papers.tasks("rewound-1") == {"index@2": "canceled", "index@3": "canceled"}
+    assert papers.tasks("rewound~1") == {"index@2": "canceled", "index@3": "canceled"}
 
 
 def a_subversion_repository_at(path: Path):  # type: ignore[no-untyped-def]
