@@ -19,12 +19,13 @@ class QueueManager:
 
     def __init__(self, queue: Queue, configuration: Configuration) -> None:
         self._queue, self._configuration = queue, configuration
-        self._readers = Readers(queue, configuration)
         assert queue.wakeups is not None, "a queue manager waits to be woken"
         bell = queue.wakeups.bell
+        look = bell("look")
+        self._readers = Readers(queue, configuration, idle=look.ring)
         poll = configuration.poll
         self._loops = [
-            Loop("read repositories", self._readers.turn, bell("look"), poll),
+            Loop("read repositories", self._readers.turn, look, poll),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.renew, 5.0)),

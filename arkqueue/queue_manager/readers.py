@@ -1,7 +1,8 @@
 """Repositories are read by threads of their own, outside any lock, at most one for each archive (design 2).
 
 The dispatcher (``Readers.turn``) asks the database which archives a notice names or whose sweep is due, and hands each to its reader's thread. A
-repository that hangs holds up its own reader only. A reader that has nothing to do for a while ends, and its connection with it.
+repository that hangs holds up its own reader only. A reader ends with its look; after a notice it keeps its connection for a while, as commits come in
+bursts. A sweep of a thousand archives goes through a few readers at a time, notices first.
 
 A look, step by step: is it still the repository that was registered; where are its branches; for each one, the revisions that the ledger lacks,
 oldest first, with their workflow files, appended and planned in one transaction by compare-and-set; until the head is reached.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +28,15 @@ log = logging.getLogger("arkqueue")
 
 CHUNK = 100
 """Revisions that are appended by one transaction."""
+SWEEPS_AT_ONCE, NOTICES_AT_ONCE = 16, 64
+"""How many looks may be under way for another to begin. Those that have taken ``SLOW`` seconds do not count: they wait for their repository."""
+SLOW = 2.0
+"""Seconds."""
+CLOSING = 5.0
+"""Seconds that the readers have to come to an end."""
 LINGER = 20.0
 """Seconds that a reader keeps its connection after a notice."""
+MOST_LINGERING = 64
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts to read a repository that fails."""
 LONGEST_EXPECTATION = 600.0
@@ -34,123 +44,173 @@ LONGEST_EXPECTATION = 600.0
 
 
 class Readers:
-    """The readers of one queue manager."""
+    """The readers of one queue manager; ``idle`` is called when a reader has become free for what waits for one."""
 
-    def __init__(self, queue: Queue, configuration: Configuration) -> None:
-        self._queue, self._configuration = queue, configuration
+    def __init__(self, queue: Queue, configuration: Configuration, idle: Callable[[], None]) -> None:
+        self._queue, self._configuration, self._idle = queue, configuration, idle
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
         self._closing = False
         self._has_swept = False
+        self._are_waiting = False
 
     def turn(self) -> None:
         """Hand every archive that is to be looked at to its reader; the first turn is a sweep of all."""
         if not self._has_swept:
             archives.sweep_all(self._queue)
             self._has_swept = True
-        for row in archives.to_read(self._queue):
-            with self._lock:
+        rows = archives.to_read(self._queue)
+        with self._lock:
+            self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
+            self._are_waiting = False
+            busy = sum(reader.is_reading for reader in self._readers.values())
+            for row in rows:
                 if self._closing:
                     return
                 reader = self._readers.get(row.id)
+                if reader is not None and reader.is_at(row):
+                    continue
+                if busy >= (SWEEPS_AT_ONCE if row.asked is None else NOTICES_AT_ONCE):
+                    self._are_waiting = True
+                    return
+                busy += 1
                 if reader is None or not reader.look(row):
-                    reader = Reader(self._queue, self._configuration, row)
-                    self._readers[row.id] = reader
+                    reader = Reader(self._queue, self._configuration, row, self._freed)
                     reader.start()
+                    self._readers[row.id] = reader
 
     def close(self) -> None:
+        """End the readers; one whose repository hangs is left behind."""
         with self._lock:
             self._closing = True
             readers = list(self._readers.values())
         for reader in readers:
             reader.close()
+        deadline = time.monotonic() + CLOSING
         for reader in readers:
-            reader.join(timeout=5.0)
+            reader.join(timeout=max(0.0, deadline - time.monotonic()))
+
+    def _freed(self) -> bool:
+        """A look has ended. The answer: whether its reader may linger."""
+        with self._lock:
+            are_waiting = self._are_waiting
+            lingering = sum(reader.lingers for reader in self._readers.values())
+        if are_waiting:
+            self._idle()
+        return lingering < MOST_LINGERING
 
 
 class Reader(threading.Thread):
-    """Looks at one archive's repository each time it is told to; ends when it has not been told for a while."""
+    """Looks at one archive's repository when it is told to; ends after that, or when no other notice came for a while."""
 
-    def __init__(self, queue: Queue, configuration: Configuration, row: Any) -> None:
+    def __init__(self, queue: Queue, configuration: Configuration, row: Any, freed: Callable[[], bool]) -> None:
         super().__init__(name=f"read {row.name}", daemon=True)
-        self._queue, self._configuration = queue, configuration
+        self._queue, self._configuration, self._freed = queue, configuration, freed
         self._id = ArchiveId(row.id)
         self._entries: EntryReader | None = None
-        self._row: Any = row
-        self._failures = 0
+        self._where = ("", "")
+        """The URL and UUID that ``_entries`` was opened for; a rewind may change them."""
         self._condition = threading.Condition()
-        self._ended = False
-        self._busy = True
+        self._next: Any = row
+        self._present: Any = None
+        self._since = time.monotonic()
+        self._closing = False
+        self.ended = False
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a look has been under way for a short time only."""
+        return not self.lingers and not self.ended and time.monotonic() - self._since < SLOW
+
+    @property
+    def lingers(self) -> bool:
+        return self._next is None and self._present is None and not self.ended
+
+    def is_at(self, row: Any) -> bool:
+        """Whether a look for this notice or sweep is under way or about to begin."""
+        with self._condition:
+            at = self._next or self._present
+            return at is not None and (row.asked is None or at.asked == row.asked)
 
     def look(self, row: Any) -> bool:
-        """Ask for a look; False where this reader has ended. While one is under way, the next dispatch asks again."""
+        """Ask for a look, after the one that is under way; False where this reader has ended."""
         with self._condition:
-            if self._ended:
+            if self.ended or self._closing:
                 return False
-            if not self._busy:
-                self._row = row
-                self._condition.notify()
+            self._next = row
+            self._condition.notify()
             return True
 
     def close(self) -> None:
+        """Let it end as soon as it is between two transactions."""
         with self._condition:
-            self._ended = True
+            self._closing = True
             self._condition.notify()
 
     def run(self) -> None:
-        while (row := self._next()) is not None:
+        lingers = False
+        while (row := self._wait(LINGER if lingers else 0.0)) is not None:
             try:
                 self._look(row)
             except DatabaseUnavailable as error:
                 log.warning("%s: %s", self.name, error)
-            except Exception:
-                log.exception("%s: a look failed and is taken again", self.name)
-                self._entries = None
+            with self._condition:
+                self._present = None
+            lingers = self._freed() and row.asked is not None and self._entries is not None
 
-    def _next(self) -> Any:
+    def _wait(self, seconds: float) -> Any:
+        """What to look for next; None at the end. Under one lock with ``look``: what is handed over is taken, or handed to another reader."""
         with self._condition:
-            self._busy = self._row is not None
-            if self._row is None and not self._ended:
-                self._condition.wait(LINGER)
-            row, self._row = self._row, None
-            self._busy = row is not None
-            self._ended = self._ended or row is None
-            return None if self._ended else row
+            if seconds:
+                self._condition.wait_for(lambda: self._next is not None or self._closing, seconds)
+            self._present, self._next = self._next, None
+            self._since = time.monotonic()
+            self.ended = self._present is None or self._closing
+            return None if self.ended else self._present
 
     def _look(self, row: Any) -> None:
         """One look at the repository, and what its answer means for the archive."""
         try:
             again = self._read(row)
+        except DatabaseUnavailable:
+            raise
         except ArchiveMismatch as error:
             # The repository's reader knows the fault; which archive is to be rewound is known here.
             archives.stop(self._queue, self._id, str(error).replace("rewind NAME", f"rewind {row.name}"))
             self._entries = None
-        except DatabaseUnavailable:
-            raise
         except ArkqueueError as error:
-            pause = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
-            self._failures = min(self._failures + 1, 30)
-            archives.read_failed(self._queue, self._id, str(error), pause)
-            self._entries = None
+            self._fail(str(error))
+        except Exception as error:
+            # A revision that cannot be read or stored stops its own archive only, and a person has to know.
+            log.exception("%s: a look failed and is taken again", self.name)
+            self._fail(f"{row.name}: cannot be read or stored: {type(error).__name__}: {error}")
         else:
-            self._failures = 0
+            if self._closing:
+                return  # it may not have been read to its end, and goes on being due
             if again is None:
                 archives.read_done(self._queue, self._id, row.asked, self._configuration.sweep)
             else:
                 archives.expect(self._queue, self._id, row.asked, again)
 
+    def _fail(self, trouble: str) -> None:
+        archives.read_failed(self._queue, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
+        self._entries = None
+
     def _read(self, row: Any) -> float | None:
         """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
-        registered = archives.one(self._queue, self._id)
-        if registered.removed_at is not None or registered.stopped is not None:
-            return None
-        settings = ArchiveSettings(**registered.settings)
-        if self._entries is None:
-            opened = open_registered(self._configuration, registered.url, ArchiveKind(registered.kind), registered.uuid)
-            self._entries = EntryReader(opened)
-        while not self._catch_up(settings):
-            pass
-        return self._expected(row)
+        while not self._closing:
+            registered = archives.one(self._queue, self._id)
+            if registered.removed_at is not None or registered.stopped is not None:
+                return None
+            where = registered.url, registered.uuid
+            if self._entries is None or self._where != where:
+                opened = open_registered(
+                    self._configuration, registered.url, ArchiveKind(registered.kind), registered.uuid
+                )
+                self._entries, self._where = EntryReader(opened), where
+            if self._catch_up(ArchiveSettings(**registered.settings)):
+                return self._expected(row)
+        return None
 
     def _catch_up(self, settings: ArchiveSettings) -> bool:
         """Bring the ledger to the repository's heads; False where another queue manager was at it, and all is to be looked at again."""
@@ -172,7 +232,7 @@ class Reader(threading.Thread):
                 return False
         for name, branch in known.items():
             if name not in heads and not branch.deleted and branch.head_id is not None:
-                archives.untrack(self._queue, self._id, BranchId(branch.id))
+                archives.untrack(self._queue, self._id, BranchId(branch.id), head=branch.head_id)
         return True
 
     def _follow(self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings) -> bool:
@@ -189,7 +249,7 @@ class Reader(threading.Thread):
         before = _revision(known) if known is not None and known.head_id is not None else None
         # A tracked branch without a revision is an archive that began empty: all of its commits are new.
         siblings = siblings if known is None else {}
-        while True:
+        while not self._closing:
             advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=siblings)
             if not advance.revisions and not advance.dropped and advance.baseline is None:
                 return True
@@ -204,6 +264,7 @@ class Reader(threading.Thread):
             if advance.complete:
                 return True
             branch, before = replace(branch, head=appended), advance.revisions[-1]
+        return False
 
     def _expected(self, row: Any) -> float | None:
         """Whether a notice named a revision that the repository does not have yet; then when to look for it."""
