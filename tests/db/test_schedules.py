@@ -1,0 +1,298 @@
+"""Schedules follow the head of their branch and fire once for each time (design 5.17)."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from arkqueue.db import Connection
+from arkqueue.model import BranchId
+from arkqueue.queue import Queue, archives, planning, schedules
+from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
+from tests.db.test_races import InThread, wait_until_blocked
+
+Connect = Callable[[], Connection]
+NIGHTLY = {"nightly": "schedule: '0 3 * * *'"}
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    return an_archive(queue)
+
+
+def make_due(archive: AnArchive, days: int = 0) -> None:
+    """Let the time of every schedule have come, ``days`` ago."""
+    archive.sql("update schedule set next_at = date_trunc('minute', now()) - make_interval(days => %s)", days)
+
+
+def runs(archive: AnArchive) -> list[tuple[int, int]]:
+    """(number, run) of the runs that schedules made."""
+    found = archive.sql("select number, run from run where trigger = 'schedule' order by id")
+    return [(row["number"], row["run"]) for row in found]
+
+
+def scheduled(archive: AnArchive) -> list[tuple[str, list[str]]]:
+    return [(row["cron"], row["tasks"]) for row in archive.sql("select cron, tasks from schedule order by cron, tasks")]
+
+
+def trouble(archive: AnArchive) -> str:
+    (row,) = archive.sql("select trouble from schedule")
+    return str(row["trouble"] or "")
+
+
+# -- when ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cron", "after", "expected"),
+    [
+        # In Berlin 2:30 does not exist on 2026-03-29 and exists twice on 2026-10-25: either way one fire for the day.
+        ("30 2 * * *", "2026-03-28T01:30:00", ["2026-03-29T01:00:00", "2026-03-30T00:30:00"]),
+        ("30 2 * * *", "2026-10-24T00:30:00", ["2026-10-25T00:30:00", "2026-10-26T01:30:00"]),
+        ("0 * * * *", "2026-10-24T23:30:00", ["2026-10-25T00:00:00", "2026-10-25T01:00:00", "2026-10-25T02:00:00"]),
+        ("0 0 29 2 *", "2026-01-01T00:00:00", ["2028-02-28T23:00:00"]),
+    ],
+)
+def test_times_are_those_of_the_zone_also_when_its_clocks_change(cron: str, after: str, expected: list[str]) -> None:
+    at: datetime | None = datetime.fromisoformat(after).replace(tzinfo=UTC)
+    found = []
+    for _ in expected:
+        assert at is not None
+        at = schedules.next_time(cron, "Europe/Berlin", at)
+        assert at is not None
+        found.append(f"{at.astimezone(UTC):%FT%T}")
+    assert found == expected
+
+
+NEVER = "0 0 */30 * 1#2"
+"""On the 1st or 31st where that is the second Monday of the month."""
+
+
+def test_a_schedule_that_never_fires_holds_up_no_commit(archive: AnArchive) -> None:
+    assert schedules.next_time(NEVER, "UTC", datetime.now(UTC)) is None
+    archive.commit({"never": f"schedule: '{NEVER}'"} | NIGHTLY)
+    assert scheduled(archive) == [("0 3 * * *", ["nightly"])]
+
+
+def test_one_that_will_never_fire_again_ends(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    archive.sql("update schedule set cron = %s", NEVER)
+    make_due(archive)
+    assert schedules.fire(archive.queue) is None
+    assert runs(archive) == [(2, 2)]
+    assert scheduled(archive) == []
+
+
+def test_the_next_one_is_said(archive: AnArchive) -> None:
+    assert schedules.fire(archive.queue) is None
+    archive.commit(NIGHTLY)
+    seconds = schedules.fire(archive.queue)
+    assert seconds is not None
+    assert 0 < seconds <= 86_400
+    assert runs(archive) == []
+
+
+def test_fires_missed_while_everything_was_down_collapse_into_one(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    make_due(archive, days=10)
+    schedules.fire(archive.queue)
+    schedules.fire(archive.queue)
+    assert runs(archive) == [(2, 2)]
+    assert archive.states()["nightly@2.2"] == "ready"
+
+
+# -- once ----------------------------------------------------------------------------------------------------------------
+
+
+def test_two_queue_managers_fire_a_time_once(queue: Queue, second_connection: Connect) -> None:
+    """Both have found the schedule due before either acts."""
+    archive = an_archive(queue)
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        holder.execute("select from archive where id = %s for update", [archive.id])
+        managers = [InThread(lambda: schedules.fire(queue)) for _ in range(2)]
+        while (
+            len(
+                watcher.execute(
+                    "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+                ).fetchall()
+            )
+            < 2
+        ):
+            pass
+    for manager in managers:
+        manager.result()
+    assert runs(archive) == [(2, 2)]
+    assert archive.sql("select count(*) from schedule_fire") == [{"count": 1}]
+
+
+def test_a_time_that_has_fired_does_not_fire_again_when_the_clock_goes_back(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    schedules.fire(archive.queue)
+    make_due(archive)
+    schedules.fire(archive.queue)
+    assert runs(archive) == [(2, 2)]
+
+
+# -- what and where ------------------------------------------------------------------------------------------------------
+
+
+def test_schedules_follow_the_definitions_of_the_head(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY | {"weekly": "schedule: '0 4 * * 0'"})
+    assert scheduled(archive) == [("0 3 * * *", ["nightly"]), ("0 4 * * 0", ["weekly"])]
+    archive.commit(NIGHTLY | {"also": "schedule: '0 3 * * *'"})
+    assert scheduled(archive) == [("0 3 * * *", ["also", "nightly"])]
+    archive.commit({"a": ""})
+    assert scheduled(archive) == []
+
+
+def test_a_schedule_that_stays_keeps_its_time(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    archive.commit(NIGHTLY)
+    schedules.fire(archive.queue)
+    assert runs(archive) == [(3, 2)]
+
+
+def test_a_head_that_moves_while_a_schedule_fires_is_the_one_that_counts(
+    queue: Queue, second_connection: Connect
+) -> None:
+    archive = an_archive(queue)
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    branch = archive.branches[""]
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        from arkqueue.queue.graph import Graph
+
+        graph = Graph(holder, [archive.id])
+        entry = planning.Entry(a_revision(3), a_workflow(NIGHTLY))
+        firing = InThread(lambda: schedules.fire(queue))
+        wait_until_blocked(watcher)
+        assert planning.append_in(graph, branch, [entry])
+    firing.result()
+    assert runs(archive) == [(3, 2)]
+
+
+def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(queue: Queue, second_connection: Connect) -> None:
+    archive = an_archive(queue)
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        from arkqueue.queue.graph import Graph
+
+        graph = Graph(holder, [archive.id])
+        firing = InThread(lambda: schedules.fire(queue))
+        wait_until_blocked(watcher)
+        entry = planning.Entry(a_revision(3), a_workflow({"a": ""}))
+        assert planning.append_in(graph, archive.branches[""], [entry])
+    firing.result()
+    assert runs(archive) == []
+
+
+def test_a_faulty_head_keeps_the_schedules_and_says_why_they_make_no_run(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    archive.commit(faulty())
+    make_due(archive)
+    schedules.fire(archive.queue)
+    assert runs(archive) == []
+    assert "faults" in trouble(archive)
+    archive.commit(NIGHTLY)
+    make_due(archive, days=1)
+    schedules.fire(archive.queue)
+    assert runs(archive) == [(4, 2)]
+    assert trouble(archive) == ""
+
+
+def test_a_run_that_is_refused_is_shown_and_tried_at_the_next_time(archive: AnArchive) -> None:
+    archive.commit({"a": "", "nightly": "depends: [a]\nschedule: '0 3 * * *'"})
+    make_due(archive)
+    schedules.fire(archive.queue)
+    assert runs(archive) == []
+    assert "a (needed by nightly)" in trouble(archive)
+    archive.run("a@2")
+    make_due(archive, days=1)
+    schedules.fire(archive.queue)
+    assert runs(archive) == [(2, 2)]
+
+
+def test_one_that_fails_holds_up_no_other(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY | {"broken": "schedule: '0 4 * * *'"})
+    make_due(archive, days=1)
+    archive.sql(
+        "update schedule set zone = 'Nowhere/At-All', next_at = next_at - interval '1 day' where cron like '0 4%%'"
+    )
+    assert schedules.fire(archive.queue) == schedules.PAUSE_AFTER_ERROR
+    assert runs(archive) == [(2, 2)]
+
+
+def test_the_schedules_of_a_baseline_count(queue: Queue) -> None:
+    archive = an_archive(queue)
+    start = archives.Start("draft", False, planning.Entry(a_revision(1, branch="draft"), a_workflow(BRANCHES)))
+    archives.register(
+        queue, name="other", kind="git", url="/x", repository="/x", uuid="", folder="",
+        settings=archives.ArchiveSettings(), starts=[start],
+    )  # fmt: skip
+    make_due(archive)
+    schedules.fire(queue)
+    assert runs(archive) == [(1, 1 + 1)]
+
+
+BRANCHES = {"nightly": "schedule: '0 3 * * *'\nbranches: ['*']"}
+
+
+def test_only_the_main_branch_has_schedules_unless_they_say_more(queue: Queue) -> None:
+    archive = an_archive(queue, branches=("main", "draft"))
+    archive.commit(NIGHTLY, branch="draft")
+    assert scheduled(archive) == []
+    archive.commit(BRANCHES, branch="draft")
+    archive.commit(NIGHTLY, branch="main")
+    assert len(scheduled(archive)) == 2
+
+
+@pytest.mark.parametrize("branch", ["main", "draft"])
+def test_a_deleted_branch_loses_its_schedules_until_it_comes_back(queue: Queue, branch: str) -> None:
+    archive = an_archive(queue, branches=("main", "draft"))
+    archive.commit({"nightly": "schedule: '0 3 * * *'" + ("\nbranches: [draft]" * (branch == "draft"))}, branch=branch)
+    (before,) = scheduled(archive)
+    archives.untrack(queue, archive.id, BranchId(archive.branches[branch].id))
+    assert scheduled(archive) == []
+    archives.track(queue, archive.id, branch)
+    assert scheduled(archive) == [before]
+
+
+def test_a_removed_archive_fires_nothing(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    archives.remove(archive.queue, archive.id, "ann")
+    assert schedules.fire(archive.queue) is None
+    assert runs(archive) == []
+
+
+def test_a_stopped_archive_fires_nothing_and_keeps_nobody_busy(archive: AnArchive) -> None:
+    """Its repository may be another one by now."""
+    archive.commit(NIGHTLY)
+    make_due(archive)
+    archives.stop(archive.queue, archive.id, "it went back in time")
+    assert schedules.fire(archive.queue) is None
+    assert runs(archive) == []
+
+
+def test_very_many_tasks_may_share_a_schedule(archive: AnArchive) -> None:
+    """More than an index of PostgreSQL takes as a key."""
+    letters = random.Random(1)
+    names = ["".join(letters.choices(string.ascii_letters, k=90)) for _ in range(200)]
+    fields: dict[str, Any] = dict.fromkeys(names, "schedule: '0 3 * * *'")
+    archive.commit(fields)
+    make_due(archive)
+    schedules.fire(archive.queue)
+    assert len(archive.states()) == 200
