@@ -188,7 +188,7 @@ class Installation:
         )
         said = Said(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
         assert TRACEBACK not in said.out + said.err, said.err
-        assert code in (None, said.code), said
+        assert code in (None, said.code), f"{said}\n{self.roles[-1].said[-3000:] if self.roles else ''}"
         return said
 
     @property
@@ -331,12 +331,12 @@ class Stage:
         self._folder = folder
         self.journal = folder / "journal"
         self.journal.touch()
-        me = "$ARKQUEUE_TASK@$ARKQUEUE_NUMBER"
         begin = (
-            f"cd {folder}; say() {{ echo {me} $ARKQUEUE_ATTEMPT $1 $(date +%s%N) >> journal; }}; "
-            f"exec 9>> lock.{me}; flock -n 9 || say OVERLAP; say begin; echo $$ > begun.{me}.$ARKQUEUE_ATTEMPT; "
+            "me=$ARKQUEUE_TASK@$ARKQUEUE_NUMBER; test $ARKQUEUE_RUN = 1 || me=$me.$ARKQUEUE_RUN; "
+            f"cd {folder}; say() {{ echo $me $ARKQUEUE_ATTEMPT $1 $(date +%s%N) >> journal; }}; "
+            "exec 9>> lock.$me; flock -n 9 || say OVERLAP; say begin; echo $$ > begun.$me.$ARKQUEUE_ATTEMPT; "
         )
-        wait = f"until [ -e go.{me} ] || [ -e go ]; do say alive; sleep 0.05; done; "
+        wait = "until [ -e go.$me ] || [ -e go ]; do say alive; sleep 0.05; done; "
         self.once = begin + "say end"
         """A command that ends by itself."""
         self.held = begin + wait + "say end"

@@ -1,0 +1,191 @@
+"""Notices of what is not there, and repositories that vanish, are replaced or go back in time: no histories are ever mixed."""
+
+from __future__ import annotations
+
+import shutil
+
+import httpx
+import pytest
+
+from tests.repositories import SubversionRepository, run
+from tests.system.end_to_end.conftest import Archives
+from tests.system.end_to_end.installation import Archive, Installation, eventually, tasks
+
+WORKFLOW = tasks({"index": {"depends": ["PREV"], "command": "cat paper.tex"}})
+
+
+def post(arkqueue: Installation, path: str, body: object, token: str | None = None) -> httpx.Response:
+    given = token or (arkqueue.home() / "token").read_text().strip()
+    content = body if isinstance(body, bytes) else None
+    return httpx.post(
+        f"{arkqueue.api.url}/api/v1{path}",
+        headers={"Authorization": f"Bearer {given}", "Content-Type": "application/json"},
+        content=content,
+        json=None if content else body,
+    )
+
+
+def test_notice_that_cannot_be_accepted_is_answered_with_a_problem(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    here = str(papers.repository.path)
+    hook = shared("token", "create", "--scope", "hook").out.strip()
+    other = shared("token", "create", "--scope", "hook", "--archive", "another").out.strip()
+    for path, body, token, status in (
+        ("/notices", {"repository": "11111111-2222-3333-4444-555555555555", "revision": 1}, None, 404),
+        ("/notices", {"repository": "/nowhere"}, None, 404),
+        ("/archives/nobody/notices", {}, None, 404),
+        ("/notices", {"repository": here, "revision": 1}, other, 404),
+        ("/notices", {"revision": 1}, None, 422),
+        ("/notices", {"repository": here, "revision": "many"}, None, 422),
+        ("/notices", {"repository": here, "new": "xyz"}, None, 422),
+        ("/notices", b"{", None, 422),
+        ("/notices", {"repository": here}, "wrong", 401),
+        ("/runs", {"archive": papers.name}, hook, 403),
+        ("/archives", {"name": "x", "url": here}, hook, 403),
+        ("/notices", {"repository": here, "revision": 1}, hook, 202),
+    ):
+        answer = post(shared, path, body, token)
+        assert answer.status_code == status, (path, body, answer.text)
+        if status >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["detail"]
+    assert "there is none" in shared("notify", "nobody", code=1).err
+    assert "neither a revision number nor a full SHA" in shared("notify", papers.name, "soon", code=2).err
+
+
+def test_revision_that_is_not_there_yet_is_shown_and_found_later(
+    shared: Installation, archives: Archives, kind: str
+) -> None:
+    papers = archives(shared, kind, hook=False)
+    if kind == "git":
+        papers.commit(WORKFLOW, push=False)
+        name = papers.repository.id()  # type: ignore[union-attr]
+    else:
+        name = "2"
+    shared("notify", papers.name, name)
+    shown = eventually(
+        lambda: (said := shared("archive", "show", papers.name).out) and "not there yet" in said and said
+    )
+    assert name in shown
+    if kind == "git":
+        papers.repository.push()  # type: ignore[union-attr]
+    else:
+        papers.commit(WORKFLOW)
+    papers.wait_for_run(2)
+    eventually(lambda: "not there yet" not in shared("archive", "show", papers.name).out)
+
+
+def test_repository_that_vanishes_is_shown_and_holds_up_nobody(
+    shared: Installation, archives: Archives, kind: str
+) -> None:
+    papers, others = archives(shared, kind), archives(shared, kind)
+    papers.commit(WORKFLOW)
+    papers.wait_for_run(2)
+    path = papers.repository.path
+    away = path.with_name(path.name + ".away")
+    path.rename(away)
+    said = shared("sync", papers.name, "--wait", code=1).err
+    assert str(path) in said
+    shown = shared("archive", "show", papers.name).out
+    assert "in trouble" in shown
+    assert str(path) in shown
+    assert "in trouble" in next(
+        line for line in shared("archive", "list").out.splitlines() if line.startswith(papers.name)
+    )
+    others.commit(WORKFLOW)
+    others.wait_for_run(2)
+    away.rename(path)
+    papers.commit({"paper.tex": "back again\n"})
+    # It is tried again by itself, each time a little later.
+    papers.wait_for_run(3)
+    assert "in trouble" not in shared("archive", "show", papers.name).out
+
+
+def stopped(papers: Archive) -> str:
+    """What a person is told of an archive that must have stopped."""
+    arkqueue = papers.installation
+    said = arkqueue("sync", papers.name, "--wait", code=1).err
+    shown = arkqueue("archive", "show", papers.name).out
+    assert f"arkqueue archive rewind {papers.name}" in said
+    assert f"arkqueue archive rewind {papers.name}" in shown
+    assert papers.name in arkqueue("archive", "list").out
+    return shown
+
+
+def test_repository_with_another_uuid_stops_until_it_is_rewound(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    papers.commit(WORKFLOW)
+    papers.wait_for_run(2)
+    run("svnadmin", "setuuid", papers.repository.path)
+    assert "UUID" in stopped(papers)
+    papers.commit({"paper.tex": "third\n"})
+    shared("notify", papers.name, "3")
+    shared("archive", "rewind", papers.name, "2")
+    papers.wait_for_run(3)
+    assert papers.log("index@3") == "third\n"
+
+
+@pytest.mark.parametrize("ahead", [0, 1], ids=["shorter", "as long, with another text"])
+def test_restored_backup_stops_the_archive_until_it_is_rewound(
+    shared: Installation, archives: Archives, ahead: int
+) -> None:
+    papers = archives(shared)
+    repository = papers.repository
+    assert isinstance(repository, SubversionRepository)
+    papers.commit(WORKFLOW)
+    backup = repository.path.with_name("backup")
+    shutil.copytree(repository.path, backup)
+    papers.commit({"paper.tex": "lost\n"})
+    papers.wait_for_run(3)
+    before = papers.shown(3)
+    shutil.rmtree(repository.path)
+    backup.rename(repository.path)
+    for _ in range(ahead):
+        repository.commit({"paper.tex": "another third\n"}, author="eve")
+    stopped(papers)
+    assert papers.shown(3)["revision"] == before["revision"], "its history stays readable"
+
+    shared("archive", "rewind", papers.name, repository.head)
+    assert "watched" in shared("archive", "show", papers.name).out
+    papers.number = int(repository.head)
+    rev = papers.commit({"paper.tex": "new\n"})
+    papers.wait_for_run(rev)
+    assert papers.log(f"index@{rev}") == "new\n"
+
+
+def test_pushes_that_rewrite_history_go_on_in_number(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared, "git")
+    papers.commit(WORKFLOW)
+    papers.commit({"paper.tex": "to be dropped\n"})
+    papers.wait_for_run(3)
+    repository = papers.repository
+    repository.reset("HEAD~1")  # type: ignore[union-attr]
+    repository.commit({"paper.tex": "instead\n"}, push=False)
+    repository.push(force=True)  # type: ignore[union-attr]
+    papers.wait_for_run(4)
+    assert papers.log("index@4") == "instead\n"
+    assert papers.shown(3)["dropped"]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("/nowhere/at/all", ["/nowhere/at/all"]), ("svn://127.0.0.1:1/x", ["svn://127.0.0.1:1/x"]), ("{here}/no", ["no"])],
+)
+def test_repository_that_cannot_be_read_is_not_registered(
+    shared: Installation, archives: Archives, url: str, words: list[str]
+) -> None:
+    papers = archives(shared, hook=False)
+    url = url.format(here=papers.repository.url)
+    said = shared("archive", "add", "cannot-be", url, code=1).err
+    assert said.startswith("arkqueue: ")
+    for word in words:
+        assert word in said
+    assert "cannot-be" not in shared("archive", "list").out
+
+
+def test_name_that_is_taken_is_refused(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared, hook=False)
+    assert papers.name in shared("archive", "add", papers.name, papers.repository.path, code=1).err
+    shared("archive", "remove", papers.name)
+    assert papers.name not in shared("archive", "list").out
+    shared("archive", "add", papers.name, papers.repository.path)

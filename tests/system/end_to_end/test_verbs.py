@@ -1,0 +1,271 @@
+"""What a person may do to tasks and runs, what is refused and why, and how a program can tell."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Archive, Installation, Stage, eventually, is_gone, tasks
+
+
+def refused(papers: Archive, *words: str) -> str:
+    """What a person is told whose wish is refused."""
+    done = papers.installation(*words, code=1)
+    assert done.out == ""
+    assert done.err.startswith("arkqueue: ")
+    return done.err
+
+
+def failing_until(file: Path) -> str:
+    return f"test -e {file}"
+
+
+def test_retry_brings_back_what_was_skipped(shared: Installation, archives: Archives, tmp_path: Path) -> None:
+    papers = archives(shared)
+    papers.commit(
+        tasks(
+            {
+                "index": {"command": failing_until(tmp_path / "mended"), "checkout": "none"},
+                "pdf": {"depends": ["index"], "command": "true"},
+                "site": {"depends": ["pdf"], "command": "true"},
+            }
+        )
+    )
+    papers.wait_for_run(2, "failed")
+    assert papers.states(2) == {"index@2": "failed", "pdf@2": "skipped", "site@2": "skipped"}
+    assert f"because of {papers.task('index@2')}" in shared("show", papers.run(2)).out
+    assert f"arkqueue retry {papers.task('index@2')}" in refused(papers, "retry", papers.task("site@2"))
+    (tmp_path / "mended").touch()
+    assert papers.task("index@2") in shared("retry", papers.task("index@2")).out
+    papers.wait_for_run(2)
+    assert "is completed" in refused(papers, "retry", papers.task("index@2"))
+    assert "exists in every run" in refused(papers, "retry", papers.task("COMMIT@2"))
+
+
+def test_failure_holds_up_later_revisions_until_it_is_retried_or_waived(
+    shared: Installation, archives: Archives, tmp_path: Path
+) -> None:
+    papers = archives(shared)
+    command = failing_until(tmp_path / "mended-$ARKQUEUE_NUMBER")
+    papers.commit(
+        tasks({"index": {"depends": ["PREV"], "command": command}, "pdf": {"depends": ["index"], "command": "true"}})
+    )
+    papers.commit({"paper.tex": "third\n"})
+    papers.commit({"paper.tex": "fourth\n"})
+    papers.wait("index@2", "failed")
+    assert papers.state("index@3") == "waiting"
+    for key in ("index@3", "index@4", "pdf@4"):
+        explained = papers.explained(key)
+        assert papers.task("index@2") in explained, key
+    explained = papers.explained("index@3")
+    assert f"arkqueue retry {papers.task('index@2')}" in explained
+    assert f"arkqueue skip {papers.task('index@2')}" in explained
+
+    shared("skip", papers.task("index@2"))
+    papers.wait("index@3", "failed")
+    assert papers.states(2) == {"index@2": "failed", "pdf@2": "skipped"}, "inside its run nothing goes on"
+    (tmp_path / "mended-3").touch()
+    shared("retry", papers.task("index@3"))
+    papers.wait_for_run(3)
+    papers.wait("index@4", "failed")
+    shared("skip", "--as-completed", papers.task("index@4"))
+    papers.wait_for_run(4)
+    assert papers.states(4) == {"index@4": "failed", "pdf@4": "completed"}
+
+    said = refused(papers, "retry", papers.task("index@2"))
+    assert "tasks of later revisions have started after it" in said
+    assert papers.task("index@3") in said
+    (tmp_path / "mended-2").touch()
+    shared("retry", "--force", papers.task("index@2"))
+    papers.wait_for_run(2)
+
+
+def test_many_failures_are_waived_at_once(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    papers.commit(tasks({"index": {"command": "false"}, "last": {"depends": ["PREV:index"], "command": "true"}}))
+    for number in range(3, 7):
+        papers.commit({"paper.tex": f"{number}\n"})
+        papers.wait(f"index@{number}", "failed")
+    papers.wait("last@2")
+    assert papers.states(3, 4, 5, 6) == {
+        f"{name}@{rev}": state for rev in (3, 4, 5, 6) for name, state in (("index", "failed"), ("last", "waiting"))
+    }
+    assert "4 failures up to 5 waived" in shared("skip", f"{papers.name}/index", "--until", "5").out
+    for rev in (3, 4, 5, 6):
+        papers.wait(f"last@{rev}")
+    assert "write ARCHIVE/TASK" in shared("skip", papers.task("index@6"), "--until", "5", code=2).err
+
+
+def test_superseded_task_is_retried_by_force_only(shared: Installation, archives: Archives, stage: Stage) -> None:
+    papers = archives(shared)
+    papers.commit(tasks({"pdf": {"cancels": ["PREV"], "command": stage.held, "checkout": "none"}}))
+    pid = stage.begun("pdf@2")
+    papers.commit({"paper.tex": "third\n"})
+    stage.begun("pdf@3")
+    assert is_gone(pid)
+    assert papers.state("pdf@2") == "canceled"
+    said = refused(papers, "retry", papers.task("pdf@2"))
+    assert f"is superseded by {papers.task('pdf@3')}" in said
+    said = refused(papers, "trigger", papers.name, "pdf", "--revision", "2")
+    assert "pdf is superseded by pdf of revision 3" in said
+    stage.go()
+    papers.wait_for_run(3)
+    shared("retry", "--force", papers.task("pdf@2"))
+    papers.wait("pdf@2")
+    assert shared("trigger", papers.name, "pdf", "--revision", "2", "--force").out == papers.run(2, 2) + "\n"
+    papers.wait("pdf@2.2")
+
+
+def test_skip_is_for_what_has_not_started_or_has_failed(shared: Installation, archives: Archives, stage: Stage) -> None:
+    papers = archives(shared)
+    papers.commit(
+        tasks(
+            {
+                "held": {"command": stage.held, "checkout": "none"},
+                "next": {"depends": ["held"], "command": "true"},
+                "last": {"depends": ["next"], "command": "true"},
+            }
+        )
+    )
+    stage.begun("held@2")
+    assert "cancel it first" in refused(papers, "skip", papers.task("held@2"))
+    shared("skip", papers.task("next@2"))
+    assert papers.states(2) == {"held@2": "running", "next@2": "skipped", "last@2": "skipped"}
+    stage.go()
+    papers.wait_for_run(2)
+    assert "is completed" in refused(papers, "skip", papers.task("held@2"))
+
+
+def test_restart_begins_another_attempt_without_settling(
+    shared: Installation, archives: Archives, stage: Stage
+) -> None:
+    papers = archives(shared)
+    papers.commit(tasks({"held": {"command": stage.held, "checkout": "none"}}))
+    pid = stage.begun("held@2")
+    shared("restart", papers.task("held@2"))
+    stage.begun("held@2", 2)
+    assert is_gone(pid)
+    stage.go()
+    papers.wait_for_run(2)
+    assert [a["end"] for a in papers.attempts("held@2")] == ["stopped", "exited"]
+    assert "only a running task is restarted" in refused(papers, "restart", papers.task("held@2"))
+
+
+def test_cancel_ends_the_process_and_is_remembered(shared: Installation, archives: Archives, stage: Stage) -> None:
+    papers = archives(shared)
+    papers.commit(
+        tasks(
+            {
+                "held": {"command": stage.stubborn, "checkout": "none", "grace": "0.2s"},
+                "next": {"depends": ["held"], "command": "true"},
+                "beside": {"command": "true"},
+            }
+        )
+    )
+    pid = stage.begun("held@2")
+    shared("cancel", papers.task("held@2"))
+    papers.wait("held@2", "canceled")
+    assert is_gone(pid)
+    papers.wait_for_run(2)
+    assert papers.states(2) == {"held@2": "canceled", "next@2": "skipped", "beside@2": "completed"}
+    assert "canceled by" in shared("show", papers.run(2)).out
+    assert "is canceled already" in refused(papers, "cancel", papers.task("held@2"))
+    assert "exists in every run" in refused(papers, "cancel", papers.task("COMMIT@2"))
+    assert "nothing left to cancel" in refused(papers, "cancel", papers.run(2))
+    stage.go()
+    shared("retry", papers.task("held@2"))
+    papers.wait_for_run(2)
+
+
+def test_canceled_run_leaves_its_commit(shared: Installation, archives: Archives, stage: Stage) -> None:
+    papers = archives(shared)
+    papers.commit(
+        tasks(
+            {
+                "held": {"command": stage.held, "checkout": "none"},
+                "next": {"depends": ["held"], "command": "true"},
+            }
+        )
+    )
+    stage.begun("held@2")
+    shared("delete", papers.run(2), code=1)
+    shared("cancel", papers.run(2))
+    papers.wait("held@2", "canceled")
+    papers.wait_for_run(2, "canceled")
+    assert papers.state("COMMIT@2") == "completed"
+    shared("delete", papers.run(2))
+    assert papers.shown(2)["state"] == "deleted"
+    assert "deleted" in refused(papers, "retry", papers.task("held@2"))
+
+
+def test_silent_task_manager_is_waited_for_unless_a_person_knows_better(
+    installations: Installations, archives: Archives, stage: Stage
+) -> None:
+    arkqueue = installations()
+    arkqueue.start("web", home="web")
+    arkqueue.start("manager", home="manager")
+    worker = arkqueue.start("worker", home="worker")
+    papers = archives(arkqueue)
+    papers.commit(
+        tasks(
+            {
+                "pdf": {"cancels": ["PREV"], "command": stage.held, "checkout": "none", "paths": ["long.txt"]},
+                "site": {"cancels": ["PREV:pdf"], "command": stage.once, "checkout": "none", "paths": ["site.txt"]},
+            }
+        )
+        | {"long.txt": "long\n"}
+    )
+    pid = stage.begun("pdf@2")
+    worker.process.send_signal(signal.SIGSTOP)
+    papers.commit({"site.txt": "site\n"})
+    eventually(lambda: "stopping" in arkqueue("show", papers.task("pdf@2"), code=None).out)
+    assert papers.state("site@3") == "waiting"
+    explained = papers.explained("site@3")
+    assert papers.task("pdf@2") in explained
+    assert f"arkqueue cancel {papers.task('pdf@2')} --assume-gone" in explained
+    arkqueue("cancel", papers.task("pdf@2"), "--assume-gone")
+    assert papers.states(2, 3) == {"pdf@2": "canceled", "site@3": "ready"}
+    (attempt,) = papers.attempts("pdf@2")
+    worker.process.send_signal(signal.SIGCONT)
+    eventually(lambda: is_gone(pid))
+    papers.wait_for_run(3)
+    assert papers.attempts("pdf@2") == [attempt], "what it reports late changes nothing"
+    assert papers.state("pdf@2") == "canceled"
+
+
+def test_trigger_runs_tasks_by_hand(shared: Installation, archives: Archives, tmp_path: Path) -> None:
+    papers = archives(shared)
+    papers.commit(
+        tasks(
+            {
+                "index": {"command": failing_until(tmp_path / "mended")},
+                "pdf": {"depends": ["index"], "command": "echo by $ARKQUEUE_TRIGGER, run $ARKQUEUE_RUN"},
+                "nightly": {"on": "schedule", "schedule": "0 0 29 2 *", "command": "true"},
+            }
+        )
+    )
+    papers.wait_for_run(2, "failed")
+    said = refused(papers, "trigger", papers.name, "pdf")
+    assert "not completed at this revision: index (needed by pdf)" in said
+    assert "did you mean" in refused(papers, "trigger", papers.name, "indx").lower()
+    assert "nightly" in refused(papers, "trigger", papers.name, "nightly")
+    assert "7" in refused(papers, "trigger", papers.name, "--revision", "7")
+    (tmp_path / "mended").touch()
+    assert shared("trigger", papers.name, "index", "pdf").out == papers.run(2, 2) + "\n"
+    papers.wait_for_run(2, run=2)
+    assert papers.log("pdf@2.2") == "by manual, run 2\n"
+    assert shared("trigger", papers.name, "pdf", "--revision", "2").out == papers.run(2, 3) + "\n"
+    papers.wait_for_run(2, run=3)
+
+
+def test_names_that_mean_nothing_are_told(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    papers.commit(tasks({"index": {"command": "true"}}))
+    papers.wait_for_run(2)
+    assert "is the name of a run, not of a task" in refused(papers, "logs", papers.run(2))
+    assert "index" in refused(papers, "show", papers.task("indx@2"))
+    assert "7" in refused(papers, "show", papers.run(7))
+    assert "nobody" in refused(papers, "show", "nobody@2")
+    assert "There is no command 'sho'. Did you mean show?" in shared("sho", code=2).err
+    assert shared("show", code=2).err.startswith("Usage: ")
