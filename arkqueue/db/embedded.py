@@ -45,6 +45,8 @@ NAME = "arkqueue"
 START_TIMEOUT = 120.0
 """Seconds; the recovery after a crash can take a while."""
 STOP_TIMEOUT = 60.0
+ORPHANS_TIMEOUT = 30.0
+"""Seconds that the processes of a killed server may take to end."""
 LOCK_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
 SOCKET_PATH_LIMIT = 107
 
@@ -287,11 +289,6 @@ class Embedded:
 
     def _launch(self) -> None:
         socket = self._make_socket_folder()
-        if not any(_works_in(pid, self._data) for pid in _processes()):
-            # PostgreSQL takes these for those of a running server if their process id has been given to somebody else since,
-            # as it regularly happens in a restarted container. With no process left in the folder they are stale for sure.
-            for stale in (self._data / "postmaster.pid", socket / ".s.PGSQL.5432", socket / ".s.PGSQL.5432.lock"):
-                stale.unlink(missing_ok=True)
         settings = SETTINGS.format(socket=_quoted(str(socket)), durable="on" if self._durable else "off")
         conf = self._folder / "server.conf"
         conf.write_text(settings)
@@ -299,16 +296,30 @@ class Embedded:
         options = f"-c config_file={shlex.quote(str(conf))}"
         arguments = ["start", "--silent", "--wait", f"--timeout={START_TIMEOUT:.0f}", f"--pgdata={self._data}"]
         arguments += [f"--log={self._data / 'start.log'}", f"--options={options}"]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + ORPHANS_TIMEOUT
         while True:
             try:
-                (self._data / "start.log").unlink(missing_ok=True)
+                self._clear_away(socket, deadline)
                 return self._run("pg_ctl", *arguments, what="cannot be started")
             except ArkqueueError as error:
-                # After a kill -9 of the postmaster its backends take a moment to notice.
+                # Where a process cannot be asked for its folder, it is met here only.
                 if "shared memory block" not in error.fault or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+
+    def _clear_away(self, socket: Path, deadline: float) -> None:
+        """Wait for the processes that a killed server left, which notice soon, and remove what names it.
+
+        PostgreSQL takes these files for those of a running server while the process with its id is there: not yet reaped, or somebody
+        else's by now, as it regularly happens in a restarted container. With no process left in the folder they are stale for sure.
+        """
+        while any(_works_in(pid, self._data) for pid in _processes()):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.02)
+        for stale in (self._data / "postmaster.pid", socket / ".s.PGSQL.5432", socket / ".s.PGSQL.5432.lock"):
+            stale.unlink(missing_ok=True)
+        (self._data / "start.log").unlink(missing_ok=True)
 
     def _ensure_database(self) -> None:
         with psycopg.connect(self.uri, dbname="postgres", connect_timeout=10, autocommit=True) as connection:

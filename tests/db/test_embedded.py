@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -138,6 +139,28 @@ def test_what_was_committed_survives_a_killed_server(own_postgres: Callable[[], 
     server.start()
     with psycopg.connect(server.uri) as connection:
         assert connection.execute("select n from kept").fetchall() == [(1,)]
+
+
+def test_a_server_that_is_killed_again_and_again_is_started_at_once_each_time(
+    own_postgres: Callable[[], Embedded],
+) -> None:
+    server = own_postgres()
+    for _ in range(4):
+        # Busy backends notice last that their server is gone; a frozen one keeps its shared memory until it may go on.
+        with psycopg.connect(server.uri) as connection, psycopg.connect(server.uri) as busy:
+            connection.execute("create table if not exists kept (n int)")
+            connection.execute("insert into kept values (1)")
+            connection.commit()
+            frozen = busy.info.backend_pid
+            os.kill(frozen, signal.SIGSTOP)
+            server.kill()  # type: ignore[attr-defined]
+            thaw = threading.Timer(0.3, os.kill, [frozen, signal.SIGCONT])
+            thaw.start()
+            server.start()
+            thaw.join()
+        assert answers(server)
+    with psycopg.connect(server.uri) as connection:
+        assert connection.execute("select count(*) from kept").fetchall() == [(4,)]
 
 
 def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_the_start(home: Path) -> None:
