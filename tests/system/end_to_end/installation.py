@@ -18,7 +18,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -179,7 +180,7 @@ class Installation:
     def __call__(self, *words: str | Path, code: int | None = 0, **env: str) -> Said:
         """Run the command line, of the host that serves, in a process of its own; ``code``: how it must end."""
         done = subprocess.run(
-            [sys.executable, "-m", "arkqueue", "--home", str(self._served or self.home()), *map(str, words)],
+            self._command(*words),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=environment(**env),
@@ -190,6 +191,19 @@ class Installation:
         assert TRACEBACK not in said.out + said.err, said.err
         assert code in (None, said.code), f"{said}\n{self.roles[-1].said[-3000:] if self.roles else ''}"
         return said
+
+    @contextmanager
+    def begun(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on while other things happen."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(self._command(*words), text=True, env=environment(), **pipes) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _command(self, *words: str | Path) -> list[str]:
+        return [sys.executable, "-m", "arkqueue", "--home", str(self._served or self.home()), *map(str, words)]
 
     @property
     def api(self) -> Client:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.repositories import SubversionRepository, run
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Installation, Stage, eventually, tasks
+from tests.system.end_to_end.installation import Archive, Installation, Stage, eventually, tasks
 
 WORKFLOW = tasks(
     {
@@ -106,6 +106,24 @@ def test_commits_while_the_server_is_down_are_planned_in_order_at_its_start(
     papers.wait_for_run(7)
     assert papers.ledger() == [1, 2, 3, 4, 5, 6, 7]
     assert stage.events("begin") == [f"begin index@{number}" for number in range(2, 8)]
+
+
+def test_one_notice_reaches_every_archive_of_the_repository(shared: Installation, archives: Archives) -> None:
+    whole = archives(shared)
+    whole.commit({"trunk/paper.tex": "first\n"})
+    folder = whole.name + "-trunk"
+    shared("archive", "add", folder, f"{whole.repository.url}/trunk", "--executor", "process")
+    trunk = Archive(shared, folder, whole.repository)
+    whole.commit({f"trunk/{path}": text for path, text in WORKFLOW.items()} | WORKFLOW)
+    whole.wait_for_run(3)
+    trunk.wait_for_run(3)
+    assert trunk.log("index@3") == "1\n"
+    whole.commit({"paper.tex": "outside of the folder\n"})
+    whole.commit({"trunk/paper.tex": "inside\nof it\n"})
+    trunk.wait_for_run(5)
+    whole.wait_for_run(5)
+    assert trunk.log("index@5") == "2\n"
+    assert (trunk.ledger(), whole.ledger()) == ([2, 3, 5], [1, 2, 3, 4, 5])
 
 
 def test_doubled_and_late_notices_plan_nothing_twice(shared: Installation, archives: Archives) -> None:

@@ -87,3 +87,20 @@ def test_outage_longer_than_the_lease_stops_tasks_and_runs_them_again(
     assert (first["end"], second["end"]) == ("stopped", "exited")
     assert "could not reach the database in time" in first["message"]
     assert stage.events() == ["begin held@2", "begin held@2", "end held@2", "begin after@2", "end after@2"]
+
+
+def test_roles_that_start_before_their_database_wait_for_it(
+    own_postgres: Callable[[], OwnPostgres], installations: Installations, archives: Archives, stage: Stage
+) -> None:
+    postgres = own_postgres()
+    arkqueue = installations(database=postgres.uri)
+    postgres.stop()
+    roles = [arkqueue.start(role, home=role) for role in ("manager", "worker")]
+    for role in roles:
+        eventually(lambda role=role: "WARNING" in role.said)
+        assert role.process.poll() is None
+    postgres.start()
+    arkqueue.start("web", home="web")
+    papers = archives(arkqueue)
+    papers.commit(tasks({"index": {"command": stage.once, "checkout": "none"}}))
+    papers.wait_for_run(2)

@@ -9,7 +9,7 @@ import pytest
 
 from arkqueue.db.embedded import Embedded
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Stage, eventually, is_gone, processes_of, tasks
+from tests.system.end_to_end.installation import TRACEBACK, Stage, eventually, is_gone, processes_of, tasks
 
 
 def workflow(stage: Stage) -> dict[str, object]:
@@ -84,6 +84,27 @@ def test_stopped_server_hands_its_running_task_back(
     stage.begun("slow@2", 2)
     stage.go()
     papers.wait_for_run(2)
+
+
+def test_log_is_followed_across_a_restart(installations: Installations, archives: Archives, stage: Stage) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(tasks({"held": {"command": f"echo attempt of mine; {stage.held}", "checkout": "none"}}))
+    stage.begun("held@2")
+    with arkqueue.begun("logs", papers.task("held@2"), "-f") as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "attempt of mine\n"
+        server.kill()
+        arkqueue.start()
+        stage.begun("held@2", 2)
+        stage.go()
+        out, err = follower.communicate()
+    assert out.splitlines()[-1] == "attempt of mine"
+    assert "attempt 2" in err
+    assert f"{papers.task('held@2')}: completed" in err
+    assert TRACEBACK not in err
+    assert follower.returncode == 0
 
 
 def test_draining_server_lets_its_running_task_finish(
