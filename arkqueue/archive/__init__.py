@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +45,7 @@ __all__ = [
     "notice_keys",
     "open_archive",
     "same_repository",
+    "within_calendar",
 ]
 
 WORKFLOWS = "_workflows"
@@ -54,6 +56,14 @@ WORKFLOW_FILE_LIMIT = 2**20
 
 TOO_LONG = b" " * (WORKFLOW_FILE_LIMIT + 1)
 """Stands for the text of a workflow file over the limit: the parser sees that it is too long, and nobody reads 2 GiB."""
+
+
+_EARLIEST, _LATEST = datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC)
+
+
+def within_calendar(date: datetime) -> datetime:
+    """A revision may claim any time: what the calendar of some time zone lacks becomes its nearest end, or nobody could read it."""
+    return min(max(date, _EARLIEST), _LATEST)
 
 
 def is_workflow_file(name: str) -> bool:

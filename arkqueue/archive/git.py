@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pygit2
 from pygit2.enums import BranchType, DiffOption, FileMode, Option, RepositoryOpenFlag
 
-from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file
+from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file, within_calendar
 from arkqueue.archive.location import Identity, Location, local_path
 from arkqueue.archive.mirror import clone_for_task
 from arkqueue.archive.origin import origin_of_message
@@ -366,9 +366,9 @@ def _text(raw: bytes, encoding: str) -> str:
 def _date(seconds: int) -> datetime:
     """A commit may claim any time; what the calendar lacks becomes its nearest end."""
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return within_calendar(datetime.fromtimestamp(seconds, UTC))
     except (OverflowError, ValueError, OSError):
-        return (datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC)
+        return within_calendar((datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC))
 
 
 def _shown(path: bytes | None) -> str:

@@ -28,7 +28,7 @@ from subvertpy import SubversionException, client, subr
 # Not subvertpy.ra: its RemoteAccess only looks at the scheme, by a function that Python is about to drop.
 from subvertpy import _ra as ra
 
-from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file
+from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file, within_calendar
 from arkqueue.archive.location import Identity, Location, local_path
 from arkqueue.archive.mirror import split_author
 from arkqueue.archive.origin import PROPERTY, install_subversion_commands, parse_origin
@@ -359,7 +359,7 @@ def _revision(number: int, properties: Mapping[str, bytes]) -> Revision:
         date = datetime.fromtimestamp(0, UTC)
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return Revision(str(number), number, text("svn:author"), date, text("svn:log"), parse_origin(text(PROPERTY)))
+    return Revision(str(number), number, text("svn:author"), within_calendar(date), text("svn:log"), parse_origin(text(PROPERTY)))
 
 
 def _touches(changed: Mapping[str, Any], folder: str) -> bool:

@@ -187,7 +187,7 @@ def rewind(queue: Queue, archive: ArchiveId, branch: BranchId, start: Start, uui
     def work(graph: Graph) -> None:
         (now,) = graph.rows("head", branch=branch)
         if now.gone:
-            raise Conflict(f"branch {now.name!r}", "was rewound or removed meanwhile", "Look at the archive again.")
+            raise Conflict(f"branch {start.branch!r}", "was rewound or removed meanwhile", "Look at the archive again.")
         count = graph.ids("rewound", archive=archive)[0]
         graph.do("retire_branch", branch=branch, name=f"rewound~{count + 1}")
         graph.do("drop_schedules_of_branch", branch=branch)

@@ -1,0 +1,190 @@
+"""Notices, branches and the ledger: what is asked is not forgotten, what is gone gets no further revision, and odd texts are stored (design 2, 5.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from arkqueue.db import Connection, Database
+from arkqueue.errors import Conflict
+from arkqueue.model import BranchId, Origin, Revision
+from arkqueue.queue import Queue, archives, planning
+from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
+from tests.db.test_races import InThread, wait_until_blocked
+
+Connect = Callable[[], Connection]
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    return an_archive(queue)
+
+
+# -- notices -------------------------------------------------------------------------------------------------------------
+
+
+def asked(queue: Queue) -> dict[str, int | None]:
+    return {row.name: row.asked for row in archives.to_read(queue)}
+
+
+def read(archive: AnArchive, number: int | None) -> None:
+    archives.read_done(archive.queue, archive.id, number, 60.0)
+
+
+def test_a_notice_that_comes_while_the_repository_is_read_is_kept(archive: AnArchive) -> None:
+    archives.notify(archive.queue, [archive.id])
+    first = asked(archive.queue)["papers"]
+    archives.notify(archive.queue, [archive.id])
+    read(archive, first)
+    second = asked(archive.queue)["papers"]
+    assert second not in (None, first)
+    read(archive, second)
+    assert asked(archive.queue) == {}
+
+
+def test_a_notice_is_not_taken_for_an_earlier_one_that_is_still_being_read(archive: AnArchive) -> None:
+    """Two queue managers read for the same notice; the slower one knows nothing of the next."""
+    archives.notify(archive.queue, [archive.id])
+    first = asked(archive.queue)["papers"]
+    read(archive, first)
+    archives.notify(archive.queue, [archive.id])
+    read(archive, first)
+    assert list(asked(archive.queue)) == ["papers"]
+
+
+def test_a_notice_goes_before_the_sweep_of_others(queue: Queue) -> None:
+    for name in ("a", "b", "c"):
+        an_archive(queue, name)
+    last = an_archive(queue, "last")
+    read(last, None)
+    archives.notify(queue, [last.id])
+    assert list(asked(queue)) == ["last", "a", "b", "c"]
+
+
+def test_a_removed_archive_is_asked_for_nothing(archive: AnArchive) -> None:
+    archives.notify(archive.queue, [archive.id], "99")
+    archives.remove(archive.queue, archive.id, "ann")
+    archives.notify(archive.queue, [archive.id], "99")
+    assert asked(archive.queue) == {}
+    assert archive.sql("select archive_id from look") == []
+
+
+def test_a_failing_archive_waits_longer_each_time_and_no_notice_hurries_it(archive: AnArchive) -> None:
+    def pause() -> float:
+        archives.read_failed(archive.queue, archive.id, "a\0b", 1.0, 60.0)
+        (row,) = archive.sql(
+            "select trouble, extract(epoch from next_read_at - clock_timestamp())::float8 s from archive"
+        )
+        assert row["trouble"] == "a\ufffdb"
+        return float(row["s"])
+
+    assert pause() <= 1
+    archives.notify(archive.queue, [archive.id])
+    assert asked(archive.queue) == {}
+    archive.sql("update archive set trouble_since = trouble_since - interval '20 s'")
+    assert 15 < pause() < 60
+    archive.sql("update archive set trouble_since = trouble_since - interval '1 day'")
+    assert 55 < pause() <= 60
+    archive.sql("update archive set next_read_at = now()")
+    assert list(asked(archive.queue)) == ["papers"]
+
+
+def test_the_first_sweep_locks_archives_in_the_order_of_all(queue: Queue, second_connection: Connect) -> None:
+    """It waits for the first one without holding a later one."""
+    first, second = an_archive(queue, "a"), an_archive(queue, "b")
+    queue.do("read_done", archive=first.id, sweep=60)
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        holder.execute("select id from archive where id = %s for update", [first.id])
+        sweeping = InThread(lambda: archives.sweep_all(queue))
+        wait_until_blocked(watcher)
+        holder.execute("select id from archive where id = %s for update nowait", [second.id])
+    sweeping.result()
+    assert len(asked(queue)) == 2
+
+
+# -- what is gone --------------------------------------------------------------------------------------------------------
+
+
+def remove(archive: AnArchive) -> None:
+    archives.remove(archive.queue, archive.id, "ann")
+
+
+def rewind(archive: AnArchive) -> None:
+    start = archives.Start("", True, planning.Entry(a_revision(1), NOTHING))
+    archives.rewind(archive.queue, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
+
+
+def untrack(archive: AnArchive) -> None:
+    archives.untrack(archive.queue, archive.id, BranchId(archive.branches[""].id))
+
+
+@pytest.mark.parametrize("gone", [remove, rewind, untrack])
+def test_a_look_under_way_appends_nothing_to_what_is_gone(
+    archive: AnArchive, gone: Callable[[AnArchive], None]
+) -> None:
+    branch = archive.branches[""]
+    gone(archive)
+    assert planning.append(archive.queue, branch, [an_entry(2, a_workflow({"a": ""}))]) is None
+    assert archive.sql("select name from task where name <> 'COMMIT'") == []
+
+
+def test_a_revision_of_a_removed_archive_gets_no_run(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    remove(archive)
+    with pytest.raises(Conflict, match="archive is gone"):
+        archive.trigger(2)
+    with pytest.raises(Conflict, match="archive that is gone"):
+        archive.retry("a@2")
+
+
+def test_a_branch_that_came_back_meanwhile_is_not_untracked(archive: AnArchive) -> None:
+    """Seen as deleted with an old head; by now another queue manager has found it again, with a new one."""
+    old = archive.branches[""]
+    archive.commit({"a": ""})
+    archives.untrack(archive.queue, archive.id, BranchId(old.id), head=old.head)
+    assert archive.state("a@2") == "ready"
+    archives.untrack(archive.queue, archive.id, BranchId(old.id), head=archive.branches[""].head)
+    assert archive.state("a@2") == "canceled"
+
+
+def test_a_branch_is_rewound_once_by_two(archive: AnArchive) -> None:
+    rewind(archive)
+    with pytest.raises(Conflict, match="meanwhile"):
+        rewind(archive)
+
+
+# -- odd texts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "revision",
+    [
+        Revision("2", 2, "a\0n", datetime(2026, 1, 1, tzinfo=UTC), "\0" + "x" * 2**20),
+        Revision("2", 2, "x" * 2**20, datetime(1, 1, 3, tzinfo=UTC), "\U0001f5c4\u202e\x1b[2J"),
+        Revision("2", 2, "", datetime(9999, 12, 29, tzinfo=UTC), ""),
+        Revision("2", 2, "ann", datetime(1901, 1, 1, tzinfo=timezone(timedelta(hours=-12, minutes=-34))), "old"),
+        Revision("2", 2, "ann", datetime(2026, 1, 1, tzinfo=UTC), "x", Origin("papers@1/" + "y" * 10_000, 1)),
+    ],
+    ids=["NUL", "year 1", "year 9999", "odd zone", "long origin"],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, revision: Revision, zone: str) -> None:
+    separator = "&" if "?" in pg_uri else "?"
+    uri: Any = (
+        f"{pg_uri}{separator}options=-c%20TimeZone%3D{zone}"
+        if "://" in pg_uri
+        else f"{pg_uri} options='-c TimeZone={zone}'"
+    )
+    with Database.open(uri) as database:
+        queue = Queue(database)
+        archive = an_archive(queue)
+        archive.append("", [planning.Entry(revision, a_workflow({"a": ""}))])
+        (branch,) = archives.branches(queue, archive.id)
+        assert branch.date == revision.date
+        assert branch.author == revision.author.replace("\0", "\ufffd")
+        archive.run("a@2")
