@@ -278,12 +278,12 @@ class GitArchive:
 
 
 def _branches(repository: pygit2.Repository) -> Iterator[tuple[str, pygit2.Oid]]:
-    """Every branch that names a commit, under its short name; names that are not UTF-8 cannot be tracked."""
+    """Every branch that names a commit, under its short name; names that are not UTF-8 or longer than libgit2 takes cannot be tracked."""
     for raw in repository.raw_listall_branches(BranchType.LOCAL):
         try:
             name = raw.decode()
             yield name, repository.lookup_reference(_HEADS + name).peel(pygit2.Commit).id
-        except (UnicodeDecodeError, KeyError, pygit2.GitError):
+        except (ValueError, KeyError, pygit2.GitError):
             continue  # deleted meanwhile, or no commit
 
 

@@ -1,0 +1,186 @@
+"""Readers: few at a time, one for each archive, and what one repository has holds up no other (design 2)."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue, archives
+from arkqueue.queue_manager import QueueManager, readers
+from arkqueue.queue_manager.readers import Readers
+from tests.repositories import GitRepository, a_git_repository, a_subversion_repository, run
+from tests.system.queue_manager.conftest import WORKFLOW, Watched
+
+Watch = Callable[..., Watched]
+
+
+def reading() -> int:
+    return sum(thread.name.startswith("read ") for thread in threading.enumerate())
+
+
+def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
+    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "SLOW", 3600.0)
+    repository = a_subversion_repository(tmp_path)
+    all = [watch(repository.path, f"a{n}") for n in range(60)]
+    for one in all:
+        queue.do("drop_look", archive=one.id)
+    repository.commit({"readme": "1"})
+    manager = QueueManager(queue, configuration)
+    manager.start()
+    most = 0
+
+    def all_are_read() -> bool:
+        nonlocal most
+        most = max(most, sum(reader.is_reading for reader in list(manager._readers._readers.values())))
+        (row,) = all[0].sql("select count(*) as n from revision where number = 1")
+        return bool(row["n"] == len(all))
+
+    all[0].wait_for(all_are_read)
+    manager.close()
+    assert 0 < most <= readers.SWEEPS_AT_ONCE
+    assert reading() == 0
+
+
+def test_a_sweep_leaves_no_thread_and_a_notice_does(
+    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path
+) -> None:
+    papers = watch(a_subversion_repository(tmp_path).path)
+    these = Readers(queue, configuration, idle=lambda: None)
+    these.turn()
+    papers.wait_for(lambda: not archives.to_read(queue))
+    (lingering,) = (thread for thread in threading.enumerate() if thread.name == "read papers")
+    assert lingering.is_alive()
+    these.close()
+    assert not lingering.is_alive()
+    these = Readers(queue, configuration, idle=lambda: None)
+    these.turn()
+    papers.wait_for(lambda: not archives.to_read(queue))
+    papers.wait_for(lambda: reading() == 0)
+    these.close()
+
+
+def test_a_notice_that_comes_during_a_look_is_looked_at_right_after(
+    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without another turn of the dispatcher."""
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    looked, go_on = threading.Event(), threading.Event()
+    catch_up = readers.Reader._expected
+
+    def wait(reader: readers.Reader, row: object) -> float | None:
+        looked.set()
+        assert go_on.wait(60)
+        return catch_up(reader, row)
+
+    monkeypatch.setattr(readers.Reader, "_expected", wait)
+    these = Readers(queue, configuration, idle=lambda: None)
+    these.turn()
+    assert looked.wait(60)
+    repository.commit({"readme": "1"})
+    papers.notify("1")
+    these.turn()
+    these.turn()
+    go_on.set()
+    assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+    papers.wait_for(lambda: not papers.sql("select archive_id from look"))
+    these.close()
+
+
+@pytest.mark.usefixtures("manager")
+def test_what_cannot_be_stored_is_the_trouble_of_its_archive_alone(watch: Watch, tmp_path: Path) -> None:
+    repository, other = a_subversion_repository(tmp_path), a_subversion_repository(tmp_path, "other")
+    papers, books = watch(repository.path), watch(other.path, "books")
+    with papers.queue.database.transaction() as connection:
+        connection.execute("alter table revision add constraint no_poison check (message <> 'poison')")
+    repository.commit({"readme": "1"})
+    repository.commit({"readme": "2"}, message="poison")
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"])
+    assert "no_poison" in papers.row()["trouble"]
+    assert papers.ledger() == [(0, "0")]
+    other.commit({"readme": "1"})
+    books.notify()
+    assert books.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+    with papers.queue.database.transaction() as connection:
+        connection.execute("alter table revision drop constraint no_poison")
+    assert papers.wait_for_ledger(3) == [(0, "0"), (1, "1"), (2, "2")]
+    papers.wait_for(lambda: papers.row()["trouble"] is None)
+
+
+@pytest.mark.usefixtures("manager")
+def test_a_branch_with_a_name_too_long_is_not_tracked(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    odd = "käse (1)/" + "x" * 200
+    papers = watch(repository.path, branches=("*",))
+    repository.git(
+        "push",
+        "-q",
+        "origin",
+        "HEAD:refs/heads/" + "/".join("y" * 200 for _ in range(12)),
+        f"HEAD:refs/heads/{odd.replace(' ', '')}",
+    )
+    second = repository.commit({"readme": "2"})
+    papers.notify()
+    assert papers.wait_for_ledger(2, "main")[-1] == (2, second)
+    papers.wait_for(lambda: papers.ledger(odd.replace(" ", "")))
+    assert papers.row()["trouble"] is None
+
+
+@pytest.mark.parametrize(
+    "date", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "1903-05-06T07:08:09Z", "soon", ""]
+)
+@pytest.mark.usefixtures("manager")
+def test_subversions_dates_are_stored_whatever_they_say(watch: Watch, tmp_path: Path, date: str) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    repository.commit({"readme": "1"}, author="a\u202eb")
+    properties = repository.path / "db" / "revprops" / "0" / "1"
+    before = properties.read_text("utf-8")
+    new = re.sub(r"svn:date\nV 27\n.{27}", f"svn:date\nV {len(date)}\n{date}", before)
+    assert new != before
+    properties.chmod(0o600)
+    properties.write_text(new, "utf-8")
+    repository.commit({"readme": "2"}, message="x" * 100_000)
+    papers.notify()
+    papers.wait_for_ledger(3)
+    repository.commit({"readme": "3"})
+    papers.notify()
+    papers.wait_for_ledger(4)
+    assert papers.row()["trouble"] is None
+
+
+@pytest.mark.parametrize(
+    "when", ["-99999999999999 +0000", "253402300799 -1459", "999999999999999999 +0000", "-5 +9999"]
+)
+@pytest.mark.usefixtures("manager")
+def test_gits_dates_and_texts_are_stored_whatever_they_say(watch: Watch, tmp_path: Path, when: str) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    odd = a_raw_commit(
+        repository, f"author \xff\0 <> {when}\ncommitter X <x> {when}\nencoding nonsense\n\n\xfe\0" + "y" * 2**20
+    )
+    next = repository.git("commit-tree", "-p", odd, "-m", "next", "HEAD^{tree}").strip()
+    run("git", "--git-dir", repository.path, "fetch", "-q", repository.work, "HEAD", check=False)
+    repository.git("-c", "transfer.fsckObjects=false", "push", "-q", "origin", f"{next}:refs/heads/main")
+    papers.notify()
+    assert [id for _, id in papers.wait_for_ledger(3, "main")][1:] == [odd, next]
+    assert papers.row()["trouble"] is None
+
+
+def a_raw_commit(repository: GitRepository, rest: str) -> str:
+    """A commit on the head as no git would make it."""
+    text = f"tree {repository.id('HEAD^{tree}')}\nparent {repository.id()}\n{rest}"
+    file = repository.work.parent / "commit"
+    file.write_bytes(text.encode("latin-1"))
+    return repository.git("hash-object", "-t", "commit", "-w", "--literally", str(file)).strip()
