@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,10 +36,17 @@ def workspace(workspaces: Workspaces) -> Workspace:
     return workspaces.prepare(ONE)
 
 
+def let_others_pass(folder: Path) -> None:
+    """pytest's folders are for their owner alone."""
+    for parent in [folder, *folder.parents]:
+        if parent == Path(tempfile.gettempdir()):
+            break
+        parent.chmod(parent.stat().st_mode | 0o055)
+
+
 def as_ordinary_user(folder: Path, *lines: str) -> list[str]:
     """A program whom permissions concern, root or not: its ``workspaces`` has a workspace 1 with a ``tree``."""
-    for parent in [folder, *folder.parents][:3]:
-        parent.chmod(0o755)
+    let_others_pass(folder)
     folder.chmod(0o777)
     start = [
         f"import os, sys; sys.path[:0] = {sys.path!r}",
@@ -108,8 +116,7 @@ class TestPrepare:
 
     @pytest.mark.skipif(not AS_ROOT, reason="only root can give files away")
     def test_everything_belongs_to_a_named_user(self, tmp_path: Path) -> None:
-        for folder in [tmp_path, *tmp_path.parents][:3]:
-            folder.chmod(0o755)
+        let_others_pass(tmp_path)
         workspaces = Workspaces(tmp_path / "home")
 
         def fill(target: Path) -> None:

@@ -122,6 +122,15 @@ def started(server: Server, configuration: Configuration) -> Iterator[Start]:  #
         process.communicate()
 
 
+def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a started command still says until its end. Not ``communicate``, which loses what a read line left in the buffer."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = process.stdout.read(), process.stderr.read()
+    process.wait()
+    return out, err
+
+
 def run_cli(*arguments: str) -> Done:
     """What the entry point does with these arguments. An exception that it lets out is a traceback that a user would see."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))

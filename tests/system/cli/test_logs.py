@@ -11,7 +11,7 @@ from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
 from arkqueue.queue import Queue, finish
 from tests.builders import PROCESS, AnArchive, an_archive
-from tests.system.cli.conftest import Cli, Server, Start
+from tests.system.cli.conftest import Cli, Server, Start, the_rest
 
 
 class Writing:
@@ -143,7 +143,7 @@ def test_follower_sees_lines_as_they_come_and_ends_with_the_task(started: Start,
         writing.write(f"line {number}\n".encode())
         assert said(process) == f"line {number}\n"
     writing.end(3)
-    out, err = process.communicate()
+    out, err = the_rest(process)
     assert (process.returncode, out) == (0, "")
     assert err == "papers@2/a: failed (exit code 3)\n"
 
@@ -160,7 +160,7 @@ def test_follower_goes_on_through_retries(started: Start, queue: Queue) -> None:
     writing.write(b"second\n")
     assert said(process) == "second\n"
     writing.end()
-    out, err = process.communicate()
+    out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "attempt 2\npapers@2/a: completed\n")
 
 
@@ -171,7 +171,7 @@ def test_follower_waits_for_a_task_that_has_not_started(started: Start, queue: Q
     assert process.stderr is not None
     assert process.stderr.readline() == "papers@2/a is ready; why: arkqueue explain papers@2/a\n"
     archive.cancel("a@2")
-    out, err = process.communicate()
+    out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "papers@2/a: canceled (canceled by ann)\n")
 
 
@@ -191,5 +191,5 @@ def test_follower_outlives_a_restart_of_the_server(started: Start, writing: Writ
     writing.write(b"after\n")
     assert said(process) == "after\n"
     writing.end()
-    out, err = process.communicate()
+    out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "papers@2/a: completed\n")

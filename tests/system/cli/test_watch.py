@@ -12,7 +12,7 @@ import pytest
 
 from arkqueue.queue import Queue
 from tests.builders import an_archive
-from tests.system.cli.conftest import Cli, Start
+from tests.system.cli.conftest import Cli, Start, the_rest
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -33,7 +33,7 @@ def test_each_change_is_a_line_and_the_run_ends_it(started: Start, queue: Queue)
         "papers@2/a  failed  exit code 3",
         "papers@2/b  skipped  because of papers@2/a",
     ]
-    out, err = process.communicate()
+    out, err = the_rest(process)
     assert (process.returncode, err) == (1, "")
     assert out.endswith("papers@2  failed  0/2, 1 failed, 1 skipped\n")
 
@@ -57,7 +57,7 @@ def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, queue: Qu
     archive.commit({"a": "depends: [PREV]"})
     assert [line(process) for _ in range(2)] == ["papers@4/a  waiting", "papers@4  pending  0/1"]
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
+    out, err = the_rest(process)
     assert (process.returncode, out, err) == (0, "", "")
 
 

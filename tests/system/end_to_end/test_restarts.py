@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue.db.embedded import Embedded
+from tests.system.cli.conftest import the_rest
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import TRACEBACK, Stage, eventually, is_gone, processes_of, tasks
 
@@ -99,7 +100,7 @@ def test_log_is_followed_across_a_restart(installations: Installations, archives
         arkqueue.start()
         stage.begun("held@2", 2)
         stage.go()
-        out, err = follower.communicate()
+        out, err = the_rest(follower)
     assert out.splitlines()[-1] == "attempt of mine"
     assert "attempt 2" in err
     assert f"{papers.task('held@2')}: completed" in err
