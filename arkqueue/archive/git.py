@@ -81,11 +81,11 @@ class GitArchive:
         self._refresh()
         main = None if branches else self.main_branch()
         with self._reading() as repository:
-            return {
-                name: str(id)
-                for name, id in _branches(repository)
-                if (name == main if main is not None else any(fnmatchcase(name, glob) for glob in branches))
-            }
+
+            def is_tracked(name: str) -> bool:
+                return name == main if main is not None else any(fnmatchcase(name, glob) for glob in branches)
+
+            return {name: str(id) for name, id in _branches(repository, is_tracked)}
 
     def baseline(self, branch: str, at: str | None = None) -> Revision | None:
         self._refresh()
@@ -277,14 +277,30 @@ class GitArchive:
         return entry if isinstance(entry, pygit2.Tree) else None
 
 
-def _branches(repository: pygit2.Repository) -> Iterator[tuple[str, pygit2.Oid]]:
-    """Every branch that names a commit, under its short name; names that are not UTF-8 or longer than libgit2 takes cannot be tracked."""
+def _branches(
+    repository: pygit2.Repository, wanted: Callable[[str], bool] | None = None
+) -> Iterator[tuple[str, pygit2.Oid]]:
+    """Every branch that names a commit, under its short name; names that are not UTF-8 or longer than libgit2 takes cannot be tracked.
+
+    A commit that cannot be read is an error for a ``wanted`` branch, which would be taken for a deleted one, and else no branch.
+    """
     for raw in repository.raw_listall_branches(BranchType.LOCAL):
         try:
             name = raw.decode()
-            yield name, repository.lookup_reference(_HEADS + name).peel(pygit2.Commit).id
+            if wanted is not None and not wanted(name):
+                continue
+            reference = repository.lookup_reference(_HEADS + name)
         except (ValueError, KeyError, pygit2.GitError):
-            continue  # deleted meanwhile, or no commit
+            continue  # deleted meanwhile
+        try:
+            id = reference.peel(pygit2.Commit).id
+        except pygit2.InvalidSpecError:
+            continue  # no commit
+        except (KeyError, ValueError, pygit2.GitError) as error:
+            if wanted is None:
+                continue
+            raise pygit2.GitError(f"the head of {name}: {error}") from error
+        yield name, id
 
 
 def _first_parents(repository: pygit2.Repository, start: pygit2.Oid) -> Iterator[pygit2.Oid]:

@@ -359,7 +359,9 @@ def _revision(number: int, properties: Mapping[str, bytes]) -> Revision:
         date = datetime.fromtimestamp(0, UTC)
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return Revision(str(number), number, text("svn:author"), within_calendar(date), text("svn:log"), parse_origin(text(PROPERTY)))
+    return Revision(
+        str(number), number, text("svn:author"), within_calendar(date), text("svn:log"), parse_origin(text(PROPERTY))
+    )
 
 
 def _touches(changed: Mapping[str, Any], folder: str) -> bool:

@@ -178,6 +178,22 @@ def test_gits_dates_and_texts_are_stored_whatever_they_say(watch: Watch, tmp_pat
     assert papers.row()["trouble"] is None
 
 
+@pytest.mark.usefixtures("manager")
+def test_a_branch_whose_head_cannot_be_read_is_no_deleted_one(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    repository.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    odd = a_raw_commit(repository, "author X <x> nonsense\ncommitter nonsense\n\nhello")
+    repository.git("push", "-q", "origin", f"{odd}:refs/heads/main")
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"])
+    assert "the head of main" in papers.row()["trouble"]
+    assert papers.tasks("main") == {"index@2": "ready"}
+
+
 def a_raw_commit(repository: GitRepository, rest: str) -> str:
     """A commit on the head as no git would make it."""
     text = f"tree {repository.id('HEAD^{tree}')}\nparent {repository.id()}\n{rest}"
