@@ -1,0 +1,199 @@
+"""How such queues have failed elsewhere: the lessons that no other test shows. The others stand with the rules, races, claims and schedules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from psycopg import sql
+
+from arkqueue.db import Connection
+from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.queue import SQL, Queue, claim, finish
+from arkqueue.queue.finish import Receipt
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
+
+Connect = Callable[[], Connection]
+
+
+@pytest.fixture
+def archive(queue: Queue) -> AnArchive:
+    return an_archive(queue)
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------------
+
+HISTORY = 100_000
+"""Settled tasks, each with an edge and an attempt."""
+
+
+@pytest.fixture
+def history(archive: AnArchive) -> AnArchive:
+    """An archive with a long past and a little to do."""
+    archive.commit({"a": "", "b": "depends: [a, PREV]"})
+    branch = archive.branches[""].id
+    archive.sql(
+        "insert into revision (id, branch_id, number, name, author, date, message, workflow_id)"
+        " select 1000 + n, %s, 1000 + n, 'r' || n, '', now(), '', (select max(id) from workflow) from generate_series(1, %s) n",
+        branch, HISTORY // 10,
+    )  # fmt: skip
+    archive.sql(
+        "insert into run (id, archive_id, branch_id, revision_id, number, run, trigger)"
+        " select 1000 + n, %s, %s, 1000 + n, 1000 + n, 1, 'commit' from generate_series(1, %s) n",
+        archive.id, branch, HISTORY // 10,
+    )  # fmt: skip
+    archive.sql(
+        "insert into task (id, run_id, archive_id, branch_id, number, run, unmet, position, state, gate, name, attempt_id, attempts)"
+        " select 10000 + n, 1001 + n / 10, %s, %s, 1001 + n / 10, 1, 0, n %% 10, 'completed', false, 't' || n %% 10, 10000 + n, 1"
+        " from generate_series(0, %s) n",
+        archive.id, branch, HISTORY - 1,
+    )  # fmt: skip
+    archive.sql(
+        "insert into edge (target, source, kind, settled, crossing, declared, met)"
+        " select 10000 + n, 10000 + n - 1, 'depends', false, n %% 10 = 0, true, true from generate_series(1, %s) n",
+        HISTORY - 1,
+    )
+    archive.sql(
+        'insert into attempt (id, task_id, number, process, host, lease_until, ended_at, "end")'
+        " select id, id, 1, 'old', 'old', now(), now(), 'exited' from task where id >= 10000"
+    )
+    archive.sql("analyze")
+    return archive
+
+
+HOT: dict[str, dict[str, Any]] = {
+    "claim": {"process": "p", "host": "h", "slots": 8, "lease": 90.0},
+    "renew": {"attempts": [1], "process": "p", "lease": 90.0},
+    "stops": {"process": "p"},
+    "live": {"process": "p"},
+    "lapsed": {},
+    "due": {},
+    "next_due": {},
+    "inputs": {"tasks": [10_500]},
+    "archives_of_attempts": {"attempts": [10_500]},
+    "lock_attempts": {"attempts": [10_500]},
+    "lock_tasks": {"tasks": [10_500]},
+    "release": {"settled": [10_500]},
+    "tick_reports": {"settled": [10_500]},
+    "skip_dependents": {"settled": [10_500]},
+    "cancelers": {"entering": [10_500]},
+    "lock_victims": {"firing": [10_500], "here": False},
+    "cancel_victims": {"firing": [10_500], "here": False},
+    "stop_victims": {"firing": [10_500], "here": False},
+    "enter": {"entering": [10_500]},
+    "nearest": {"branch": 1, "names": ["t1", "t2"], "number": 5000, "run": 1},
+    "next_gate": {"branch": 1, "number": 5000},
+    "runs_of_branch": {"branch": 1},
+}
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_nothing_that_is_done_for_each_task_reads_through_the_past(second_connection: Connect, mode: str) -> None:
+    """Also with the generic plan that a server makes once it has seen a statement a few times."""
+    connection = second_connection()
+    connection.execute(f"set plan_cache_mode = {mode}".encode())
+    for block, values in HOT.items():
+        numbered = SQL[block].decode().replace("%%", "%")
+        for place, name in enumerate(values, start=1):
+            numbered = numbered.replace(f"%({name})s", f"${place}")
+        connection.execute(f"prepare hot as {numbered}".encode())
+        arguments = sql.SQL(", ").join(map(sql.Literal, values.values()))
+        call = sql.SQL("explain execute hot ({})" if values else "explain execute hot").format(arguments)
+        plan = "\n".join(row["QUERY PLAN"] for row in connection.execute(call).fetchall())
+        connection.execute("deallocate hot")
+        scans = [line for line in plan.splitlines() if re.search(r"Seq Scan on (task|edge|attempt|run)\b", line)]
+        assert not scans, f"{block}:\n{plan}"
+
+
+def test_nothing_of_the_queue_lives_in_a_session_or_in_a_notification() -> None:
+    """A pooler gives each transaction another session; a NOTIFY in a transaction makes commits take turns."""
+    forbidden = (
+        r"\b(pg_(try_)?advisory\w*|temp|temporary|listen|notify|pg_notify|prepare|declare|set_config)\b|(^|;)\s*set\s"
+    )
+    for block in SQL:
+        text = re.sub(r"--.*", "", SQL[block].decode())
+        assert not re.search(forbidden, text, re.IGNORECASE), block
+
+
+# -- triggers and order --------------------------------------------------------------------------------------------------
+
+
+def test_a_rerun_of_an_old_revision_does_not_become_the_latest(archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"a": ""})
+        archive.run(f"a@{archive.numbers['']}")
+    archive.trigger(2)
+    archive.fail("a@2.2")
+    archive.commit({"a": "depends: [PREV]"})
+    assert archive.state("a@4") == "ready"
+    assert archive.claim("a@4").base == "3"
+
+
+def test_nothing_is_canceled_by_a_revision_whose_own_task_does_not_come_to_run(archive: AnArchive) -> None:
+    archive.commit({"index": "", "pdf": "depends: [index]\ncancels: [PREV]"})
+    archive.run("index@2")
+    archive.claim("pdf@2")
+    archive.commit({"index": "", "pdf": "depends: [index]\ncancels: [PREV]"})
+    archive.fail("index@3")
+    archive.commit({"pdf": "paths: [drafts/**]\ncancels: [PREV]"}, changed=["readme"])
+    assert archive.states() == {"index@2": "completed", "pdf@2": "running", "index@3": "failed", "pdf@3": "skipped"}
+    assert claim.stops(archive.queue, PROCESS) == {}
+
+
+# -- queue ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_in_the_future_blocks_nothing_but_what_needs_it(archive: AnArchive) -> None:
+    archive.commit({"a": "retries: {max: 1, delay: 1h}", "b": "depends: [a]"})
+    archive.fail("a@2")
+    archive.commit({"a": "", "c": ""})
+    assert archive.states() == {"a@2": "deferred", "b@2": "waiting", "a@3": "ready", "c@3": "ready"}
+    archive.run("a@3", "c@3")
+    assert finish.wake_deferred(archive.queue) is not None
+    assert archive.state("a@2") == "deferred"
+
+
+def test_what_waits_holds_no_slot_and_older_revisions_go_first(archive: AnArchive) -> None:
+    tasks = {"a": "depends: [PREV]"}
+    for _ in range(5):
+        archive.commit(tasks)
+    for number in range(2, 7):
+        (claimed,) = claim.claim(archive.queue, PROCESS, HOST, 1)
+        assert claimed.number == number
+        archive.record(claimed.attempt, End.EXITED, 0)
+
+
+def test_more_leases_than_one_batch_lapse_with_the_next_turns(archive: AnArchive) -> None:
+    archive.commit({f"t{n}": "" for n in range(1100)})
+    claimed = claim.claim(archive.queue, PROCESS, HOST, 2000)
+    assert len(claimed) == 1100
+    archive.sql("update attempt set lease_until = lease_until - interval '1 hour'")
+    archive.sql(
+        "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
+    )
+    lapsed: list[AttemptId] = []
+    while ended := finish.lapse(archive.queue):
+        lapsed += ended
+    assert sorted(lapsed) == sorted(c.attempt for c in claimed)
+    assert set(archive.states().values()) == {"ready"}
+
+
+def test_tasks_of_a_removed_archive_that_run_come_to_their_end(archive: AnArchive) -> None:
+    from arkqueue.queue import archives
+
+    archive.commit({"a": "", "b": "depends: [a]", "c": ""})
+    attempt = archive.attempt("a@2")
+    archives.remove(archive.queue, archive.id, "ann")
+    assert archive.states() == {"a@2": "running", "b@2": "canceled", "c@2": "running"}
+    assert finish.finish(archive.queue, PROCESS, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
+    assert archive.state("a@2") == "completed"
+
+
+def test_an_old_snapshot_that_is_held_is_ended_by_the_server(queue: Queue) -> None:
+    """It would make every claim read what had been ready since."""
+    with queue.database.transaction() as connection:
+        (row,) = connection.execute("show idle_in_transaction_session_timeout").fetchall()
+    assert row["idle_in_transaction_session_timeout"] == "30s"
