@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -183,7 +183,15 @@ def _cron(value: str) -> str:
     except (CronSimError, ValueError, AssertionError) as why:
         reason = str(why) if isinstance(why, CronSimError) else "a field is out of range"
         wrong(f"{shown(value)} is not a cron expression: {reason[0].lower()}{reason[1:]}", value)
+    if not _has_a_day(" ".join(value.split()[2:])):
+        wrong(f"{shown(value)} never fires: no day is all that it asks for", value)
     return value
+
+
+@lru_cache(1000)
+def _has_a_day(days: str) -> bool:
+    """Whether day of the month, month and day of the week ever meet; where one of the days begins with ``*``, both are asked for."""
+    return next(CronSim(f"0 0 {days}", datetime(2000, 1, 1)), None) is not None
 
 
 def _timezone(value: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from arkqueue.db import Connection
-from arkqueue.model import BranchId
+from arkqueue.model import BranchId, Workflow
 from arkqueue.queue import Queue, archives, planning, schedules
 from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
 from tests.db.test_races import InThread, wait_until_blocked
@@ -75,7 +76,8 @@ NEVER = "0 0 */30 * 1#2"
 
 def test_a_schedule_that_never_fires_holds_up_no_commit(archive: AnArchive) -> None:
     assert schedules.next_time(NEVER, "UTC", datetime.now(UTC)) is None
-    archive.commit({"never": f"schedule: '{NEVER}'"} | NIGHTLY)
+    nightly, never = a_workflow(NIGHTLY | {"never": "schedule: '0 4 * * *'"}).tasks
+    archive.commit(Workflow((nightly, replace(never, schedule=NEVER))))
     assert scheduled(archive) == [("0 3 * * *", ["nightly"])]
 
 
