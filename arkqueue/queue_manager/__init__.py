@@ -38,6 +38,8 @@ class QueueManager:
     def close(self) -> None:
         """Stop the loops; a reader whose repository hangs is left behind as a daemon."""
         for loop in self._loops:
+            loop.ask_to_close()
+        for loop in self._loops:
             loop.close()
         self._readers.close()
 
@@ -47,6 +49,7 @@ class QueueManager:
     def _take_up_deferred(self) -> float | None:
         return finish.wake_deferred(self._queue)
 
-    def _lapse_leases(self) -> None:
+    def _lapse_leases(self) -> float | None:
+        """A batch; where it was not empty, the next one at once."""
         lease = self._configuration.lease
-        finish.lapse(self._queue, lease=lease, gap=lease / 3)
+        return 0.0 if finish.lapse(self._queue, lease=lease, gap=lease / 3) else None

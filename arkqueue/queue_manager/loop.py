@@ -30,11 +30,15 @@ class Loop:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
-        """Let the present turn end, and no other begin."""
+    def ask_to_close(self) -> None:
         self._closing.set()
         self._bell.ring()
-        self._thread.join()
+
+    def close(self) -> None:
+        """Let the present turn end, and no other begin."""
+        self.ask_to_close()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._closing.is_set():
