@@ -16,7 +16,7 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
-from arkqueue.queue import Queue, actions, archives, claim, finish, planning
+from arkqueue.queue import Queue, actions, archives, claim, finish, planning, triggering
 from arkqueue.queue.claim import Claim
 
 PROCESS, HOST = "manager-1", "host-1"
@@ -82,7 +82,7 @@ class AnArchive:
             self.revisions[branch, entry.revision.number] = row["id"]
 
     def trigger(self, number: int, *names: str, branch: str = "", **options: Any) -> int:
-        return planning.trigger(self.queue, self.revisions[branch, number], names=names or None, **options)
+        return triggering.trigger(self.queue, self.revisions[branch, number], names=names or None, **options)
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
         """The id of ``name@number`` or ``name@number.run``."""

@@ -15,7 +15,7 @@ from arkqueue.api.callers import Caller, admit
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.queue import Queue, actions, planning
+from arkqueue.queue import Queue, actions, triggering
 from arkqueue.queue.tokens import Scope
 from arkqueue.states import MOVES, Event, State
 from arkqueue.views import find, runs, tasks
@@ -123,7 +123,7 @@ def trigger_run(request: Request, response: Response, new: NewRun) -> RunDetail:
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
     revision = _revision(caller.queue, archive, new)
-    run = planning.trigger(caller.queue, revision, names=new.tasks, by=caller.by, force=new.force)
+    run = triggering.trigger(caller.queue, revision, names=new.tasks, by=caller.by, force=new.force)
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return runs.run(caller.queue, RunId(run))
 

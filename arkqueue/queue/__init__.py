@@ -1,11 +1,11 @@
 """Every write to shared state, one function for each verb (design 6, 10).
 
-In the order in which things happen: ``archives`` registers and accepts notices, ``planning`` appends to the ledger and stores graphs, ``claim`` gives tasks to task
+In the order in which things happen: ``archives`` registers and accepts notices, ``planning`` appends to the ledger and stores graphs, ``triggering`` adds further runs, ``claim`` gives tasks to task
 managers, ``finish`` takes their ends, ``schedules`` fires, ``actions`` does what people want, ``tokens`` says who may. What follows from a change is worked out in ``graph``.
 Nobody else writes.
 """
 
-from arkqueue.queue import actions, archives, claim, finish, planning, schedules
+from arkqueue.queue import actions, archives, claim, finish, planning, schedules, triggering
 from arkqueue.queue.door import SQL, Queue
 
-__all__ = ["SQL", "Queue", "actions", "archives", "claim", "finish", "planning", "schedules"]
+__all__ = ["SQL", "Queue", "actions", "archives", "claim", "finish", "planning", "schedules", "triggering"]

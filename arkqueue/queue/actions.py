@@ -16,7 +16,7 @@ from arkqueue.plan import EVERYTHING
 from arkqueue.queue.door import Queue
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.planning import refuse_superseded
+from arkqueue.queue.triggering import refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 

@@ -19,6 +19,7 @@ from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
 from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.triggering import trigger_in
 
 log = logging.getLogger("arkqueue")
 
@@ -58,7 +59,7 @@ def fire(queue: Queue) -> float | None:
     failed = False
     for due in queue.rows("due_schedules"):
         try:
-            change(queue, [due.archive_id], lambda graph, due=due: _fire(queue, graph, due))  # type: ignore[misc]
+            change(queue, [due.archive_id], lambda graph, due=due: _fire(graph, due))  # type: ignore[misc]
         except DatabaseUnavailable:
             raise
         except Exception:
@@ -68,9 +69,7 @@ def fire(queue: Queue) -> float | None:
     return PAUSE_AFTER_ERROR if failed else seconds
 
 
-def _fire(queue: Queue, graph: Graph, due: Any) -> None:
-    from arkqueue.queue.planning import trigger
-
+def _fire(graph: Graph, due: Any) -> None:
     now = graph.rows("clock")[0].now
     following = next_time(due.cron, due.zone, max(now, due.next_at))
     if not graph.rows("advance_schedule", id=due.id, next_at=following or due.next_at, fired=due.next_at):
@@ -84,9 +83,7 @@ def _fire(queue: Queue, graph: Graph, due: Any) -> None:
     (branch,) = graph.rows("head", branch=due.branch_id)
     try:
         with graph.conn.transaction():
-            run = trigger(
-                queue, branch.head_id, cause=Trigger.SCHEDULE, names=due.tasks, by=f"schedule {due.cron}", graph=graph
-            )
+            run = trigger_in(graph, branch.head_id, Trigger.SCHEDULE, names=due.tasks, by=f"schedule {due.cron}")
             graph.do("fired_run", run=run, **key)
     except ArkqueueError as error:
         graph.do("schedule_trouble", id=due.id, trouble=str(error))

@@ -1,0 +1,106 @@
+"""Further runs of a revision that is in the ledger: by a person, or by a schedule (design 5.11, 5.17, 5.18).
+
+Their definitions are the ones that were kept with the revision and are never read again (design 5.2). A run takes its place right after those that the revision has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+
+from arkqueue.errors import Conflict, Invalid, NotFound
+from arkqueue.model import COMMIT, REPORT, Trigger, Workflow
+from arkqueue.names import name_of
+from arkqueue.queue.door import Queue
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.storage import Branch, Storage
+from arkqueue.workflow import from_json
+
+
+def trigger(
+    queue: Queue, revision: int, *, names: Collection[str] | None = None, by: str = "", force: bool = False
+) -> int:
+    """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
+
+    ``names``: these tasks alone. A dependency that is not part of the run must have completed at that revision (design 5.18), and nothing may be started that a
+    later revision has superseded, unless ``force`` (5.11). Raises ``Conflict`` or ``Invalid``, naming what is in the way.
+    """
+    archive = queue.rows("archive_of_revision", revision=revision)
+    if not archive:
+        raise NotFound(f"revision {revision}", "there is none")
+    return change(
+        queue,
+        [archive[0].archive_id],
+        lambda graph: trigger_in(graph, revision, Trigger.MANUAL, names=names, by=by, force=force),
+    )
+
+
+def trigger_in(
+    graph: Graph, revision: int, cause: Trigger, *, names: Collection[str] | None, by: str, force: bool = False
+) -> int:
+    """`trigger`, whatever the cause, inside a transaction that goes on."""
+    (row,) = graph.rows("revision_at", revision=revision)
+    archive = graph.rows("archive", archive=row.archive_id)[0].name
+    here = str(name_of(archive, row.number, branch=row.branch, main=row.main))
+    if row.gone:
+        raise Conflict(
+            here,
+            "is no longer on its branch, or its branch or archive is gone",
+            "trigger a revision that is there",
+        )
+    if row.faults:
+        raise Conflict(here, "its workflow files have faults", f"see arkqueue show {here}; mend them in a new revision")
+    workflow = Workflow(tuple(from_json(task) for task in row.tasks))
+    _check_names(here, workflow, names)
+    branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
+    storage = Storage(graph, branch)
+    run = graph.rows("last_run", branch=row.branch_id, number=row.number)[0][0] + 1
+    planned = storage.plan(
+        workflow,
+        row.number,
+        run,
+        cause,
+        (),
+        names,
+        completed=[c.name for c in graph.rows("completed_at", branch=row.branch_id, number=row.number)],
+    )
+    chosen = [node.name for node in planned.nodes if node.definition is not None]
+    if left_out := [name for name in names or () if name not in chosen]:
+        fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
+        raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
+    if not chosen:
+        raise Conflict(
+            here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
+        )
+    if planned.missing:
+        lacking = ", ".join(sorted({f"{source} (needed by {task})" for task, source in planned.missing}))
+        raise Conflict(here, f"not completed at this revision: {lacking}", "add them to the run")
+    if not force:
+        refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
+    new = storage.add_run(planned, row.id, row.number, run, cause, by, ())
+    gates, others = storage.store()
+    exclusive = storage.exclusive
+    if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
+        graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
+    graph.follow(entering=gates, then=others, may_fire=False)
+    return new
+
+
+def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:
+    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by name."""
+    later = graph.rows(
+        "superseders", branch=branch, number=number, run=run, names=list(attempts), attempts=list(attempts.values())
+    )
+    if later:
+        row = later[0]
+        fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
+        raise Conflict(here, fault, "force it, or start it at the newest revision")
+
+
+def _check_names(here: str, workflow: Workflow, names: Collection[str] | None) -> None:
+    known = [d.name for d in workflow.tasks if d.name not in (COMMIT, REPORT)]
+    for name in names or ():
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known) or 'no tasks'}"
+            raise Invalid(here, f"has no task {name!r}", remedy)
