@@ -6,8 +6,8 @@ import logging
 import os
 import pwd
 import signal
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -27,8 +27,11 @@ RETRY = 1.0
 
 
 @contextmanager
-def opened(configuration: Configuration, role: str) -> Iterator[Queue]:
-    """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups."""
+def opened(configuration: Configuration, role: str, stop: threading.Event) -> Iterator[Queue]:
+    """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups.
+
+    ``stop``: set when a database that is away is no longer to be waited for; then the program ends.
+    """
     from arkqueue.db import Database, Wakeups
 
     configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,7 +53,7 @@ def opened(configuration: Configuration, role: str) -> Iterator[Queue]:
                 size=configuration.slots + 12,
             )
         )
-        _migrate(database)
+        _migrate(database, stop)
         wakeups = Wakeups(database)
         stack.callback(wakeups.close)
         yield Queue(database, wakeups)
@@ -73,7 +76,7 @@ def _keep_alive(server: Any) -> threading.Event:
     return done
 
 
-def _migrate(database: Any) -> None:
+def _migrate(database: Any, stop: threading.Event) -> None:
     """Bring the database to this version; one that is away is waited for."""
     from arkqueue.db.migrations import migrate
 
@@ -87,7 +90,8 @@ def _migrate(database: Any) -> None:
             if not told:
                 log.warning("%s", error)
             told = True
-            time.sleep(RETRY)
+            if stop.wait(RETRY):
+                sys.exit()
 
 
 def load(ctx: click.Context, **overrides: Any) -> Configuration:
@@ -105,7 +109,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     stop = threading.Event()
     signals = _count_signals(stop)
-    with opened(configuration, role) as queue, ExitStack() as stack:
+    with opened(configuration, role, stop) as queue, ExitStack() as stack:
         if web:
             url = stack.enter_context(_served(queue, configuration))
             click.echo(f"arkqueue {__version__} serves at {url} (home: {configuration.home})")
@@ -245,5 +249,5 @@ def web(ctx: click.Context, /, **options: Any) -> None:
 @click.pass_context
 def migrate(ctx: click.Context, /, **options: Any) -> None:
     """Bring the database to this version of arkqueue. The roles do it by themselves when they start."""
-    with opened(load(ctx, **options), "migrate"):
+    with opened(load(ctx, **options), "migrate", threading.Event()):
         click.echo("the database is at this version")

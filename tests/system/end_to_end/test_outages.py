@@ -104,3 +104,15 @@ def test_roles_that_start_before_their_database_wait_for_it(
     papers = archives(arkqueue)
     papers.commit(tasks({"index": {"command": stage.once, "checkout": "none"}}))
     papers.wait_for_run(2)
+
+
+def test_role_that_waits_for_its_database_can_be_stopped(
+    own_postgres: Callable[[], OwnPostgres], installations: Installations
+) -> None:
+    postgres = own_postgres()
+    arkqueue = installations(database=postgres.uri)
+    postgres.stop()
+    for role in ("manager", "worker"):
+        started = arkqueue.start(role, home=role)
+        eventually(lambda started=started: "WARNING" in started.said)
+        assert started.stop() == 0
