@@ -151,6 +151,23 @@ def test_second_server_of_one_home_is_refused(installations: Installations) -> N
     assert "another --home" in said.err
 
 
+def test_server_that_cannot_start_says_why(installations: Installations, tmp_path: Path) -> None:
+    arkqueue = installations()
+    arkqueue.start()
+    address = arkqueue.api.url.removeprefix("http://")
+    (tmp_path / "file").touch()
+    for words, said in (
+        (["serve", "--listen", address], f"{address}: cannot be listened at: Address already in use"),
+        (["serve", "--listen", "nonsense"], "listen is no address"),
+        (["worker", "--slots", "0"], "slots"),
+        (["worker", "--database", "nonsense"], "nonsense"),
+        (["--home", str(tmp_path / "file"), "worker"], str(tmp_path / "file")),
+    ):
+        done = arkqueue(*words, code=1)
+        assert done.err.splitlines()[-1].startswith("arkqueue: "), done
+        assert said in done.err
+
+
 def test_task_that_kills_its_task_manager_is_given_up_after_three_reruns(
     installations: Installations, archives: Archives
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import psycopg
+
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Archive, Installation, eventually, tasks
 
@@ -49,7 +51,14 @@ def scheduled_runs(papers: Archive) -> list[Any]:
     return [run for run in reversed(page["runs"]) if run["trigger"] == "schedule"]
 
 
-def test_schedule_fires_once_with_two_queue_managers(installations: Installations, archives: Archives) -> None:
+def waiting_for_the_lock(arkqueue: Installation) -> int:
+    (row,) = arkqueue.sql(
+        "select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    return int(row["n"])
+
+
+def test_schedule_fires_once_with_three_queue_managers(installations: Installations, archives: Archives) -> None:
     arkqueue = installations(poll="50ms")
     arkqueue.start()
     arkqueue.start("manager", home="another")
@@ -57,14 +66,18 @@ def test_schedule_fires_once_with_two_queue_managers(installations: Installation
     papers = archives(arkqueue)
     papers.commit(nightly("hello"))
     papers.wait_for_run(2)
-    for count in range(1, 6):
-        at = let_be_due(papers)
-        eventually(lambda count=count: len(fires(papers)) == count)
+    for count in range(1, 4):
+        with psycopg.connect(arkqueue.database or "") as hold:
+            # All of them see that it is due, and stand before the archive's lock.
+            hold.execute("select from archive where name = %s for update", [papers.name])
+            at = let_be_due(papers)
+            eventually(lambda: waiting_for_the_lock(arkqueue) == 3)
         papers.wait_for_run(2, run=count + 1)
-        assert fires(papers)[-1]["fire_at"] == at
+        eventually(lambda: waiting_for_the_lock(arkqueue) == 0)
+        assert [fire["fire_at"] for fire in fires(papers)[count - 1 :]] == [at]
         (schedule,) = schedules(papers)
         assert schedule["next_at"] > at
-    assert [run["full_name"] for run in scheduled_runs(papers)] == [papers.run(2, n) for n in range(2, 7)]
+    assert [run["full_name"] for run in scheduled_runs(papers)] == [papers.run(2, n) for n in range(2, 5)]
     assert papers.log("nightly@2.2") == "hello\n"
     assert NEVER in arkqueue("archive", "show", papers.name).out
 
