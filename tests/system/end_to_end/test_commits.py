@@ -98,10 +98,11 @@ def test_commits_while_the_server_is_down_are_planned_in_order_at_its_start(
     papers = archives(arkqueue, kind)
     papers.commit(tasks({"index": {"depends": ["PREV"], "command": stage.once, "checkout": "none"}}))
     papers.wait_for_run(2)
+    address = arkqueue.api.url
     assert server.stop() == 0
     for number in range(3, 8):
         assert papers.commit({"paper.tex": f"{number}\n"}) == number
-    arkqueue("runs", code=3)
+    assert "arkqueue serve" in arkqueue("runs", "--server", address, code=3).err
     arkqueue.start()
     papers.wait_for_run(7)
     assert papers.ledger() == [1, 2, 3, 4, 5, 6, 7]
