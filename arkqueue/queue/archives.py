@@ -149,6 +149,8 @@ def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) ->
     """Begin to track a branch, or track it again after it was deleted, with the schedules of its head."""
 
     def work(graph: Graph) -> Branch:
+        if main:
+            graph.do("unset_main", archive=archive)
         (row,) = graph.rows("add_branch", archive=archive, name=name, main=main)
         if row.head_id is not None:
             (head,) = graph.rows("revision_at", revision=row.head_id)

@@ -22,6 +22,7 @@ class Claim:
     """One claimed task, with all that its attempt needs to know."""
 
     task: TaskId
+    ticket: int
     attempt: AttemptId
     attempt_number: int
     name: str
@@ -49,12 +50,17 @@ def leave(queue: Queue, process: str) -> None:
     queue.do("gone", process=process)
 
 
-def claim(queue: Queue, process: str, host: str, slots: int, lease: float = LEASE) -> list[Claim]:
-    """Take up to ``slots`` ready tasks, archives in turn, and begin an attempt for each."""
-    rows = queue.rows("claim", process=process, host=host, slots=slots, lease=lease)
+def claim(queue: Queue, process: str, host: str, slots: int, lease: float = LEASE, floor: int = 0) -> list[Claim]:
+    """Take up to ``slots`` ready tasks, archives in turn, and begin an attempt for each.
+
+    ``floor``: look at tickets from here on only. Tickets grow, so that what was claimed lies below; while an old snapshot keeps the dead entries of the claim's index
+    alive, this saves walking over them. A ticket may come late, so whoever gives a floor also looks without one now and then.
+    """
+    rows = queue.rows("claim", process=process, host=host, slots=slots, lease=lease, floor=floor)
     return [
         Claim(
             task=row.id,
+            ticket=row.ticket,
             attempt=row.attempt_id,
             attempt_number=row.attempts,
             name=row.name,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, Self, TypeVar
 
 from psycopg.rows import namedtuple_row
 
@@ -25,8 +26,16 @@ MOST_KEPT = 10_000
 class Kept:
     """What this process knows to be stored and never to be changed, so that it need not ask again: content by its digest, names of branches."""
 
+    since: datetime | None = None
+    """Of which start of the server it is known."""
     ids: dict[bytes, int] = field(default_factory=dict)
     names: set[tuple[int, str]] = field(default_factory=set)
+
+    def of(self, since: datetime) -> Self:
+        """What is known of this start of the server: nothing, where it is another than the last one."""
+        if self.since != since:
+            self.since, self.ids, self.names = since, {}, set()
+        return self
 
     def keep(self, ids: dict[bytes, int], names: set[tuple[int, str]]) -> None:
         """Remember what a committed transaction stored."""

@@ -6,17 +6,21 @@ follows is followed up. A report of what is already settled the same way is "rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId, End, Outcome, Retries
 from arkqueue.queue.claim import LEASE
 from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.states import SETTLED, Circumstances, Event, State, Verdict, move, verdict
+
+log = logging.getLogger("arkqueue")
 
 
 class Receipt(StrEnum):
@@ -48,18 +52,36 @@ def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[At
         return []
     attempts = [row.id for row in queue.rows("lapsed")]
     lost = [Outcome(a, End.LOST, message="its task manager has not been heard of for a whole lease") for a in attempts]
-    ended = _end(
-        queue, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None and row.lapsed else Receipt.NOT_YOURS
-    )
-    return [a for a, receipt in ended.items() if receipt is Receipt.RECORDED]
+    return _end_each(queue, lost, lambda row: row.ended_at is None and row.lapsed)
 
 
 def bury(queue: Queue, process: str, host: str) -> list[AttemptId]:
     """End the attempts of earlier processes of a host, which its present task manager has proved dead."""
     attempts = [row.id for row in queue.rows("left_behind", process=process, host=host)]
     lost = [Outcome(a, End.LOST, message="its task manager died") for a in attempts]
-    ended = _end(queue, lost, lambda row, _: Receipt.RECORDED if row.ended_at is None else Receipt.NOT_YOURS)
-    return [a for a, receipt in ended.items() if receipt is Receipt.RECORDED]
+    return _end_each(queue, lost, lambda row: row.ended_at is None)
+
+
+def _end_each(queue: Queue, lost: Sequence[Outcome], is_lost: Callable[[Any], bool]) -> list[AttemptId]:
+    """End attempts together; where that fails, one by one, so that none that cannot be judged holds up the others."""
+
+    def judge(row: Any, _: Outcome) -> Receipt:
+        return Receipt.RECORDED if is_lost(row) else Receipt.NOT_YOURS
+
+    try:
+        receipts = _end(queue, lost, judge)
+    except DatabaseUnavailable:
+        raise
+    except Exception:
+        receipts = {}
+        for outcome in lost:
+            try:
+                receipts |= _end(queue, [outcome], judge)
+            except DatabaseUnavailable:
+                raise
+            except Exception:
+                log.exception("attempt %s is lost and could not be ended", outcome.attempt)
+    return [a for a, receipt in receipts.items() if receipt is Receipt.RECORDED]
 
 
 def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:

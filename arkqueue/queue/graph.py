@@ -24,6 +24,7 @@ class Graph:
     def __init__(self, conn: Connection, archives: Iterable[int], kept: Kept | None = None) -> None:
         self.conn = conn
         self.kept = kept or Kept()
+        """What is known to be stored; nothing where no archive is locked yet."""
         self.to_keep: list[Callable[[], None]] = []
         """What may be remembered once this is committed."""
         self.made_ready = False
@@ -31,7 +32,9 @@ class Graph:
         self.lock(archives)
 
     def lock(self, archives: Iterable[int]) -> None:
-        self.rows("lock_archives", archives=sorted(set(archives)))
+        locked = self.rows("lock_archives", archives=sorted(set(archives)))
+        # Another server may be a restored one, and what was kept of the last one may mean something else there.
+        self.kept = self.kept.of(locked[0].server_since) if locked else Kept()
 
     def rows(self, block: str, /, **parameters: Any) -> list[Any]:
         """All rows of a named block."""

@@ -222,11 +222,14 @@ class Reader(threading.Thread):
         for branch in known.values():
             if branch.head_id is not None and branch.name in heads:
                 archive.check_known(_revision(branch))
+        # Where the main branch is gone from what is watched, the repository's HEAD names another.
+        has_main = any(branch.main and not branch.deleted and branch.name in heads for branch in known.values())
+        main = None if has_main or not heads else archive.main_branch()
         # The main branch first: what is new elsewhere is told by what is not on it.
         for name in sorted(heads, key=lambda name: not (name in known and known[name].main)):
             # Only branches that are in the ledger: two new ones would hide their common commits from each other.
             siblings = {other: head for other, head in heads.items() if other != name and other in known}
-            if not self._follow(name, known.get(name), heads[name], siblings, settings):
+            if not self._follow(name, known.get(name), heads[name], siblings, settings, main):
                 return False
             if name not in known:
                 return False
@@ -235,13 +238,15 @@ class Reader(threading.Thread):
                 archives.untrack(self._queue, self._id, BranchId(branch.id), head=branch.head_id)
         return True
 
-    def _follow(self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings) -> bool:
+    def _follow(
+        self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings, main: str | None
+    ) -> bool:
         """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
         assert self._entries is not None
         if known is not None and known.revision == head and not known.deleted:
             return True
         if known is None or known.deleted:
-            branch = archives.track(self._queue, self._id, name)
+            branch = archives.track(self._queue, self._id, name, main=name == main)
             if branch.head != (known.head_id if known else None):
                 return False
         else:

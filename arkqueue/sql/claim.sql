@@ -1,11 +1,11 @@
 -- Claims, leases and the end of attempts: what a task manager does to the database, and what is done when it is silent.
 
 -- name: claim
--- Take up to %(slots)s ready tasks: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+-- Take up to %(slots)s ready tasks from a ticket on: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
 with taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(
-        select id from task where {from claim} order by ticket limit %(slots)s for no key update skip locked))
+        select id from task where {from claim} and ticket >= %(floor)s order by ticket limit %(slots)s for no key update skip locked))
     returning t.*
 ), turned as (
     select setval('turn', max(ticket)) from taken having max(ticket) is not null
@@ -20,7 +20,7 @@ with taken as (
     from taken t
     returning id, base
 )
-select t.id, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.previous, r.generation, begun.base, (select count(*) from turned) as turned
 from taken t
 join begun on begun.id = t.attempt_id

@@ -56,8 +56,12 @@ where b.archive_id = %(archive)s order by b.main desc, b.name;
 -- name: add_branch
 -- Track a branch, or track it again.
 insert into branch (archive_id, name, main) values (%(archive)s, %(name)s, %(main)s)
-on conflict (archive_id, name) do update set deleted_at = null
+on conflict (archive_id, name) do update set deleted_at = null, main = excluded.main or branch.main
 returning id, head_id, main;
+
+-- name: unset_main
+-- No branch of an archive is its main one any more.
+update branch set main = false where archive_id = %(archive)s and main;
 
 -- name: delete_branch
 -- Note that a branch is gone.

@@ -39,6 +39,8 @@ __all__ = ["TaskManager"]
 
 log = logging.getLogger("arkqueue")
 
+LATE = 1000
+"""Tickets: so far below the last claimed one a ready task may appear and still be found at once."""
 PAUSE = 0.5
 """Seconds until the next turn when the database is away."""
 
@@ -57,6 +59,9 @@ class TaskManager:
         self._idle = threading.Condition()
         self._busy = 0
         """Slots that are taken: from the claim until the workspace is removed."""
+        self._floor = 0
+        """The last ticket that was claimed: a hint where the next one is, forgotten at each poll."""
+        self._looked_at_all = 0.0
         self._closing = threading.Event()
         self._stopping = threading.Lock()
         self._is_stopped = False
@@ -174,9 +179,12 @@ class TaskManager:
         if free <= 0:
             return
         since = boottime()
-        claims = claim.claim(self._queue, self.process, self.host, free, self._configuration.lease)
+        if since - self._looked_at_all >= self._configuration.poll:
+            self._floor, self._looked_at_all = 0, since
+        claims = claim.claim(self._queue, self.process, self.host, free, self._configuration.lease, self._floor)
         if not claims:
             return
+        self._floor = max(claimed.ticket for claimed in claims) - LATE
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
         with self._idle:
             self._busy += len(attempts)

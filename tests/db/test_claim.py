@@ -247,3 +247,33 @@ def test_no_more_is_claimed_than_there_are_slots(queue: Queue, slots: int) -> No
     archive = an_archive(queue)
     archive.commit({f"t{n}": "" for n in range(10)})
     assert len(claim.claim(queue, PROCESS, HOST, slots)) == slots
+
+
+def test_a_floor_hides_what_lies_below_it_until_one_looks_without(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    above = archive.sql("select max(ticket) as m from task")[0]["m"]
+    assert [c.name for c in claim.claim(queue, PROCESS, HOST, 9, floor=above)] == ["b"]
+    assert [c.name for c in claim.claim(queue, PROCESS, HOST, 9)] == ["a"]
+
+
+def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.claim()
+    body = '{"retries": {"no such word": 1}}'
+    archive.sql("update definition set body = %s where id = (select definition_id from task where name = 'a')", body)
+    assert len(finish.bury(queue, "its successor", HOST)) == 1
+    assert archive.states() == {"a@2": "running", "b@2": "ready"}
+
+
+def test_what_is_remembered_of_one_server_is_forgotten_with_its_restart(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.commit({"a": ""})
+    assert queue.kept.ids
+    known = dict(queue.kept.ids)
+    queue.kept.since = None
+    queue.kept.ids = dict.fromkeys(known, 10**9)
+    archive.commit({"a": ""})
+    assert queue.kept.ids == known

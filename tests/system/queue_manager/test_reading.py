@@ -13,7 +13,7 @@ from arkqueue import registration
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue
 from arkqueue.queue_manager import QueueManager
-from tests.repositories import a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
 
 Watch = Callable[..., Watched]
@@ -340,3 +340,20 @@ def test_several_queue_managers_plan_each_revision_once(
         other.close()
     (runs,) = papers.sql("select count(*) as n, count(distinct revision_id) as distinct from run")
     assert runs == {"n": 7, "distinct": 7}
+
+
+def test_the_main_branch_is_the_one_that_the_repositorys_head_names(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": "- {name: nightly, command: x, schedule: '0 3 * * *'}\n"})
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    repository.switch("trunk", "main")
+    repository.push("trunk")
+    run("git", "symbolic-ref", "HEAD", "refs/heads/trunk", cwd=repository.path)
+    papers.notify()
+    papers.wait_for_ledger(1, "trunk")
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'trunk' and main"))
+    assert papers.sql("select name from branch where main") == [{"name": "trunk"}]
+    papers.wait_for(
+        lambda: papers.sql("select s.id from schedule s join branch b on b.id = s.branch_id where b.name = 'trunk'")
+    )
