@@ -89,7 +89,7 @@ class Configuration(_Strict):
     listen: str = "127.0.0.1:8417"
     """Where the API listens."""
     server: str | None = None
-    """Where the command line finds the API; None: at ``listen``."""
+    """Where the command line finds the API; None: where the home folder says that its own server listens."""
     token: str | None = Field(default=None, repr=False)
     """The command line's token; None: the first token in the home folder."""
     slots: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=10_000)
@@ -148,11 +148,6 @@ class Configuration(_Strict):
     def port(self) -> int:
         """0: any free one."""
         return int(self.listen.rpartition(":")[2])
-
-    @property
-    def url(self) -> str:
-        """Where the command line and the hooks find the API."""
-        return (self.server or f"http://{self.listen}").rstrip("/")
 
     def credentials_for(self, url: str) -> Credentials | None:
         """The entry with the longest matching prefix; a prefix ends at a slash of the URL or at its end."""

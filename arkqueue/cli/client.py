@@ -54,7 +54,11 @@ class Event:
 def connect(home: str | None, config: str | None, server: str | None) -> Client:
     """The client for what the command line's options and the configuration say."""
     configuration = Configuration.load(file=Path(config) if config else None, home=home, server=server)
-    url = configuration.server or _line(configuration.home / URL_FILE) or configuration.url
+    # No guess: this home's token is for this home's server, not for whoever listens at the usual port while that is down.
+    url = configuration.server or _line(configuration.home / URL_FILE)
+    if url is None:
+        remedy = "Start it with `arkqueue serve`, or name another with --server."
+        raise Unreachable(f"the server of {configuration.home}", "cannot be reached: it does not run", remedy)
     return Client(url.rstrip("/"), configuration.token or _line(configuration.home / TOKEN_FILE))
 
 

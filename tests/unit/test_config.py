@@ -27,7 +27,7 @@ def test_without_anything_the_defaults_hold() -> None:
     found = Configuration.load({"HOME": "/home/someone"})
     assert found.home == Path("/home/someone/.local/share/arkqueue")
     assert found.database is None
-    assert (found.host, found.port, found.url) == ("127.0.0.1", 8417, "http://127.0.0.1:8417")
+    assert (found.host, found.port, found.server) == ("127.0.0.1", 8417, None)
     assert (found.lease, found.renew, found.sweep, found.poll, found.adopt_within) == (90, 10, 60, 1, 300)
     assert (found.log_head, found.log_tail) == (1048576, 15728640)
     assert found.slots >= 1
