@@ -119,7 +119,11 @@ class Beside(RuleBasedStateMachine):
         self.both("rewrite", branch, set(numbers[1:][-data.draw(st.integers(1, 3)) :]))
 
     def delete_branch(self, data: st.DataObject) -> None:
-        if "side" not in self.model.deleted_branches and len(self.model.on_branch("side")) > 3 and data.draw(st.booleans()):
+        if (
+            "side" not in self.model.deleted_branches
+            and len(self.model.on_branch("side")) > 3
+            and data.draw(st.booleans())
+        ):
             self.both("delete_branch", "side")
 
     # ----------------------------------------------------------------------------------------------------------------------- attempts

@@ -70,7 +70,9 @@ def test_a_claim_that_commits_while_its_task_is_canceled_does_not_escape(
 
     claimer, watcher = second_connection(), second_connection()
     with claimer.transaction():
-        rows = claimer.execute(SQL["claim"], {"process": "m2", "host": "h2", "slots": 9, "lease": 90, "floor": 0}).fetchall()
+        rows = claimer.execute(
+            SQL["claim"], {"process": "m2", "host": "h2", "slots": 9, "lease": 90, "floor": 0}
+        ).fetchall()
         assert [row["name"] for row in rows] == ["build-PDF"]
         finishing = InThread(lambda: archive.end("indexing@3"))
         wait_until_blocked(watcher)
