@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -134,6 +135,7 @@ class _refusals:
             raise Refused(Reason.STATE) from error
 
 
+@pytest.mark.timeout(3600)
 def test_queue_and_model_agree_after_every_step(queue: Queue) -> None:
     class BesideQueue(Beside):
         def make_subject(self) -> Subject:
