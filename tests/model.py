@@ -549,7 +549,7 @@ class Model:
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
             if by := [c.key for task in again for c in self._superseders(task.run, task.name, bool(task.attempts))]:
                 raise Refused(Reason.SUPERSEDED, *by)
-            if by := [edge.target.key for task in again for edge in self.out_of(task) if _built_upon(edge)]:
+            if by := [key for task in again for key in self._built_upon(task)]:
                 raise Refused(Reason.STARTED, *by)
         root.state = move(root.state, Event.RETRY)
         root.cause = root.superseded_by = None
@@ -558,6 +558,23 @@ class Model:
         root.retried = True
         self._reopen(reopened, stay, again)
         return self._follow(before)
+
+    def _built_upon(self, task: Task) -> set[Key]:
+        """What of later runs has started on the strength of this task, directly or through gates that passed (design 5.19)."""
+        started: set[Key] = set()
+        seen: set[Key] = set()
+        left = [edge for edge in self.out_of(task) if edge.crossing]
+        while left:
+            edge = left.pop()
+            target = edge.target
+            if not edge.met or target.key in seen:
+                continue
+            seen.add(target.key)
+            if target.attempts:
+                started.add(target.key)
+            elif target.is_gate and target.state is State.COMPLETED:
+                left += self.out_of(target)
+        return started
 
     def skip(self, key: Key, as_completed: bool = False) -> Changes:
         before = self.states()
@@ -780,13 +797,6 @@ def skips(edge: Edge) -> bool:
         and edge.source.bad
         and not edge.target.implicit
     )
-
-
-def _built_upon(edge: Edge) -> bool:
-    """Whether a later run went on because of this edge, so that it must not be taken back unasked (design 5.19)."""
-    target = edge.target
-    passed = target.is_gate and target.state is State.COMPLETED
-    return edge.crossing and edge.met and (bool(target.attempts) or passed)
 
 
 def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> bool:

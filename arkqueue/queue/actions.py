@@ -19,9 +19,15 @@ from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
+SILENCE = 30.0
+"""Seconds after which a task manager that says nothing may be assumed to be gone; it says something each ten."""
+
 
 def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
-    """Cancel a task: at once, or by asking its running attempt to stop. ``assume_gone``: a person knows that the attempt is gone."""
+    """Cancel a task: at once, or by asking its running attempt to stop.
+
+    ``assume_gone``: a person knows that the attempt is gone; refused while its task manager is heard of, which would prove it.
+    """
 
     def work(graph: Graph, row: Any) -> None:
         _refuse_implicit(row, "canceled")
@@ -30,6 +36,9 @@ def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) ->
         if row.state == State.RUNNING:
             _ask_to_stop(graph, [row.id], "cancel", by)
             if assume_gone:
+                if heard := graph.rows("heard_of", attempt=row.attempt_id, silence=SILENCE):
+                    fault = f"its task manager on {heard[0].hostname} was heard of {heard[0].ago:.0f} s ago and proves its end itself"
+                    raise Conflict(_name(graph, row), fault, "cancel it without --assume-gone")
                 settled = presume_gone(graph, row.attempt_id, by)
                 graph.follow(settled)
         else:

@@ -89,12 +89,23 @@ update task t set unmet = t.unmet + %(n)s
 from run where run.id = %(run)s and t.id = run.report_id and t.state = 'waiting';
 
 -- name: started_after
--- Tasks of later runs that have started because one of these tasks let them (design 5.19).
-select distinct t.id, t.number, t.run, t.name
-from edge e join task t on t.id = e.target join task s on s.id = e.source
-where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
-  and (t.state = 'running' or t.attempts > 0 or (t.gate and t.state = 'completed'))
-order by t.number, t.run, t.name limit 20;
+-- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed (design 5.19).
+with recursive behind(id) as (
+    select e.target from edge e
+    where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
+    union
+    select step.target
+    from behind b join task g on g.id = b.id and g.gate and g.state = 'completed'
+    cross join lateral (
+        select e.target from edge e where e.source = g.id and e.crossing and e.met and e.kind <> 'cancels'
+        union all
+        select t.id from task t join edge e on e.target = t.id and e.source = g.id and e.met and e.kind <> 'cancels'
+        where t.run_id = g.run_id) step
+), found as (
+    -- The first ones found: without an order, so that a long history is not walked to its end.
+    select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit 10
+)
+select * from found order by number, run, name;
 
 -- name: superseders
 -- Later tasks whose `cancels` have fired and that cancel tasks of these names at this place (design 5.11).
@@ -170,3 +181,9 @@ where run.id = %(run)s;
 -- name: remember
 -- Keep who did what.
 insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s);
+
+-- name: heard_of
+-- The task manager of an attempt, if it was heard of within so many seconds.
+select m.hostname, extract(epoch from clock_timestamp() - m.seen_at)::float8 as ago
+from attempt a join task_manager m on m.process = a.process
+where a.id = %(attempt)s and m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s);

@@ -6,8 +6,8 @@ import pytest
 
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import End
-from arkqueue.queue import Queue, actions, archives, finish, planning
-from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
+from arkqueue.queue import Queue, actions, archives, claim, finish, planning
+from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
 
@@ -276,6 +276,18 @@ def test_assume_gone_ends_a_victim_at_once(archive: AnArchive) -> None:
     assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
 
 
+def test_nobody_may_assume_gone_what_a_task_manager_that_is_heard_of_runs(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    claim.register(archive.queue, PROCESS, HOST, "a-host", 4)
+    with pytest.raises(Conflict, match="a-host was heard of"):
+        archive.cancel("a@2", assume_gone=True)
+    assert archive.state("a@2") == "running"
+    archive.sql("update task_manager set seen_at = seen_at - interval '31 s'")
+    archive.cancel("a@2", assume_gone=True)
+    assert archive.state("a@2") == "canceled"
+
+
 def test_victims_are_in_all_earlier_revisions(archive: AnArchive) -> None:
     for _ in range(3):
         archive.commit({"pdf": "", "x": ""})
@@ -427,6 +439,20 @@ def test_a_retry_after_later_tasks_have_started_is_refused_unless_forced(archive
     archive.retry("a@2", force=True)
     assert archive.state("a@2") == "ready"
     assert archive.state("a@3") == "running"
+
+
+def test_in_strict_order_a_failed_task_is_retried_as_long_as_nothing_started_behind_it(archive: AnArchive) -> None:
+    tasks = STRICT | {"a": "depends: [PREV]", "b": "depends: [PREV]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.run("b@2")
+    archive.fail("a@2")
+    assert archive.states() == {"a@2": "failed", "b@2": "completed", "a@3": "waiting", "b@3": "ready"}
+    archive.retry("a@2")
+    archive.fail("a@2")
+    archive.claim("b@3")
+    with pytest.raises(Conflict, match="papers@3/b"):
+        archive.retry("a@2")
 
 
 def test_restart_makes_another_attempt_without_settling(archive: AnArchive) -> None:

@@ -450,16 +450,26 @@ def test_a_retry_counts_failures_anew_and_lifts_the_waiver(archive: Archive) -> 
 @pytest.mark.parametrize("how", ["running", "ended", "gate", "COMMIT", "reopened"])
 def test_retry_is_refused_when_a_later_run_went_on_because_of_it(archive: Archive, how: str) -> None:
     archive.revision(2, task("a"), task("b", "a"))
-    later = {"gate": task("x", settled("PREV:a"), gate=True), "COMMIT": task(COMMIT, settled("PREV:a"))}
-    archive.revision(3, later.get(how, task("x", settled("PREV:b" if how == "reopened" else "PREV:a"))))
+    gates = {"gate": task("g", settled("PREV:a"), gate=True), "COMMIT": task(COMMIT, settled("PREV:a"))}
+    if how in gates:
+        archive.revision(3, gates[how], task("x", "g") if how == "gate" else task("x"))
+    else:
+        archive.revision(3, task("x", settled("PREV:b" if how == "reopened" else "PREV:a")))
     archive.do("2:a", 1)
-    if how in ("running", "ended", "reopened"):
-        archive.start("3:x")
+    archive.start("3:x")
     if how == "ended":
         archive.end("3:x")
     with refused(Reason.STARTED):
         archive.again("2:a")
     archive.again("2:a", force=True)
+    assert archive.at("2:a") is READY
+
+
+def test_a_gate_that_passed_alone_does_not_stand_against_a_retry(archive: Archive) -> None:
+    archive.revision(2, task("a"))
+    archive.revision(3, task("g", settled("PREV:a"), gate=True), task("x", "g"))
+    archive.do("2:a", 1)
+    archive.again("2:a")
     assert archive.at("2:a") is READY
 
 
