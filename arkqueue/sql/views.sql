@@ -117,7 +117,9 @@ select t.id, t.run_id, t.archive_id, t.branch_id, a.name as archive, b.name as b
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
        at.id as attempt_id, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, at.host, at.process, at.lease_until,
-       at.lease_until < clock_timestamp() as lapsed, tm.hostname
+       at.lease_until < clock_timestamp() as lapsed, tm.hostname, tm.seen_at,
+       coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
+       run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
 from task t
 join archive a on a.id = t.archive_id
 join branch b on b.id = t.branch_id
@@ -211,9 +213,15 @@ order by t.run desc;
 -- The names of the tasks at a revision.
 select distinct t.name from task t where t.branch_id = %(branch)s and t.number = %(number)s and t.name not like 'PREV:%%' order by t.name;
 
+-- name: task_names_ever
+-- The names that the tasks of a branch ever had.
+select name from task_name where branch_id = %(branch)s order by name;
+
 -- name: workflow_at
--- The parsed workflow files of a revision, and whether its ledger starts there.
-select r.baseline, w.tasks, w.faults from revision r join workflow w on w.id = r.workflow_id where r.id = %(revision)s;
+-- The parsed workflow files of a revision, whether its ledger starts there, and whether it, its branch or its archive is watched no more.
+select r.baseline, w.tasks, w.faults, a.name as archive, null as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
+from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
+where r.id = %(revision)s;
 
 -- name: unmet_chain
 -- The unmet edges into a task and, as long as what it waits for waits too, into that, and so on; cut off at a limit.

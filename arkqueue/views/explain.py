@@ -17,6 +17,7 @@ from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.plan import EVERYTHING, matches_branch
+from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
@@ -30,6 +31,7 @@ from arkqueue.views.reasons import (
     doing,
     fate,
     faults,
+    gone,
     held,
     ready,
     remedies,
@@ -127,7 +129,7 @@ class _Task:
             case State.READY:
                 return ready(self.queue, self.row, "It")
             case State.RUNNING:
-                return running(self.row, "It")
+                return running(self.queue, self.row, "It")
             case State.DEFERRED:
                 return deferred(self.row, "It")
             case State.HELD:
@@ -138,34 +140,34 @@ class _Task:
         row, name, when = self.row, self.name, at(self.row.settled_at)
         by = f" by {row.by}" if row.by else ""
         names = task_names(self.queue, [row.root_id, row.superseded_by])
+        lost = f" Nothing will run it: {gone(row)}." if gone(row) else ""
         if row.state == State.COMPLETED:
             logs = [] if row.gate else [f"arkqueue logs {name}"]
             return Reason(kind=Why.COMPLETED, text=f"It completed{when}.", commands=logs)
         if row.state in (State.FAILED, State.REJECTED):
-            return self._ended_badly(when, by)
+            return self._ended_badly(when, by, lost)
         if row.state == State.SKIPPED:
             root = names.get(row.root_id)
             if root is None:
-                text, commands = f"It was skipped{by}{when}.", [f"arkqueue retry {name}"]
-                return Reason(kind=Why.SKIPPED, text=text, commands=commands)
+                return Reason(kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=remedies(row))
             rooted = _tasks(self.queue, [row.root_id])[row.root_id]
-            commands = remedies(rooted, inside=True)
-            text = f"It was skipped because {root} {fate(rooted)}."
+            commands = [] if lost else remedies(rooted, inside=True)
+            text = f"It was skipped because {root} {fate(rooted)}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:
             canceler = names[row.superseded_by]
-            text = f"It was superseded by {canceler}{when}; a superseded task is retried only by force."
+            text = f"It was superseded by {canceler}{when}; a superseded task is retried only with --force."
             return Reason(kind=Why.SUPERSEDED, text=text, tasks=[canceler], commands=[f"arkqueue explain {canceler}"])
-        return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.", commands=[f"arkqueue retry {name}"])
+        return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=remedies(row))
 
-    def _ended_badly(self, when: str, by: str) -> Reason:
+    def _ended_badly(self, when: str, by: str, lost: str) -> Reason:
         row, name = self.row, self.name
         waived = f" What waits for it was let go on{by}." if row.waived else ""
         commands = [f"arkqueue logs {name}", *remedies(row)]
         if row.state == State.REJECTED:
             text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}"
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
-        text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}"
+        text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
@@ -213,7 +215,7 @@ class _Task:
             via = f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
         subject = f"It waits for {name}{via}, which"
         if edge.kind == "stopping" and other.state == State.RUNNING:
-            return stopping(other, name)
+            return stopping(self.queue, other, name)
         if edge.kind == "exclusive" and edge.crossing:
             text = f"The gate to the next revision{via} is closed by {name} (exclusive), which {doing(other)}."
             return Reason(kind=Why.GATE, text=text, tasks=[name], commands=[f"arkqueue explain {name}"])
@@ -227,7 +229,7 @@ class _Task:
                 tasks = [task_name(root), name]
                 return Reason(kind=Why.BLOCKED, text=text, tasks=tasks, commands=remedies(root))
             case State.RUNNING:
-                reason = running(other, subject)
+                reason = running(self.queue, other, subject)
                 return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
             case State.READY:
                 return ready(self.queue, other, subject)
@@ -262,7 +264,13 @@ def _explain_run(queue: Queue, run: RunId, name: Name) -> Explanation:
         return _explanation(str(name), None, [faults(row.faults, str(name))])
     unsettled = [r.id for r in queue.rows("unsettled_beside", run=run)]
     if not unsettled:
-        text = f"All of its {row.tasks} tasks are settled."
+        text = (
+            "Its task is settled."
+            if row.tasks == 1
+            else f"All of its {row.tasks} tasks are settled."
+            if row.tasks
+            else "It has no tasks, and has ended."
+        )
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text)])
     reasons: dict[str, Reason] = {}
     for task in _tasks(queue, unsettled).values():
@@ -315,8 +323,13 @@ def _left_out(queue: Queue, place: Place, name: Name) -> Explanation:
         text = f"The branch {branch} does not match its branches: {', '.join(definition.branches)}."
     else:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
-    command = f"arkqueue trigger {name.archive} --revision {name.revision} {name.task}"
-    reason = Reason(kind=Why.LEFT_OUT, text=f"{run} has no task {name.task}. {text}", commands=[command])
+    commands = []
+    if lost := gone(workflow):
+        text += f" Nothing will run it: {lost}."
+    elif Trigger.MANUAL in definition.on and matches_branch(definition.branches, branch):
+        on = f" --branch {name.branch}" if name.branch else ""
+        commands = [f"arkqueue trigger {name.archive}{on} --revision {name.revision} {name.task}"]
+    reason = Reason(kind=Why.LEFT_OUT, text=f"{run} has no task {name.task}. {text}", commands=commands)
     return _explanation(str(name), None, [reason])
 
 
@@ -343,7 +356,7 @@ def _wait(edge: Any, source: Any) -> Wait:
 
 def _tasks(queue: Queue, tasks: Iterable[int]) -> dict[int, Any]:
     wanted = sorted(tasks)
-    return {row.id: row for row in queue.rows("show_tasks", runs=[], tasks=wanted)} if wanted else {}
+    return {row.id: row for row in queue.rows("show_tasks", runs=[], tasks=wanted, silence=SILENCE)} if wanted else {}
 
 
 def _is_superseded(row: Any) -> bool:

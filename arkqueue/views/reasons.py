@@ -16,6 +16,7 @@ from arkqueue.states import State
 from arkqueue.views.installation import task_managers
 from arkqueue.views.naming import task_name
 from arkqueue.views.tasks import how_it_ended
+from arkqueue.workflow import from_json
 
 
 class Why(StrEnum):
@@ -85,30 +86,47 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name], commands=["arkqueue worker"])
 
 
-def running(row: Any, subject: str) -> Reason:
+def running(queue: Queue, row: Any, subject: str) -> Reason:
     name = task_name(row)
     text = f"{subject} {doing(row)}"
-    if row.lapsed:
-        text += f"; its task manager is silent, its lease ended{at(row.lease_until)}."
-        commands = [f"arkqueue cancel {name} --assume-gone"]
-        return Reason(kind=Why.SILENT, text=text, tasks=[name], commands=commands)
+    if row.lapsed or not row.heard:
+        text += f"{', and is being stopped' if row.stop else ''}; {_silence(row)}."
+        return Reason(kind=Why.SILENT, text=text, tasks=[name], commands=_gone(row))
     if row.stop:
-        text += ", and is being stopped."
-        commands = [f"arkqueue cancel {name} --assume-gone"]
-        return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=commands)
+        text += f", and is being stopped{' to be started again' if row.stop == 'restart' else ''}: {_choreography(queue, row)}."
+        return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=[f"arkqueue logs {name} -f"])
     return Reason(kind=Why.RUNNING, text=text + ".", tasks=[name], commands=[f"arkqueue logs {name} -f"])
 
 
-def stopping(other: Any, name: str) -> Reason:
+def stopping(queue: Queue, other: Any, name: str) -> Reason:
     text = f"It supersedes {name} and waits until that is gone: {name} {doing(other)}"
-    text += f"; its task manager is silent, its lease ended{at(other.lease_until)}." if other.lapsed else "."
-    return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=[f"arkqueue cancel {name} --assume-gone"])
+    if other.lapsed or not other.heard:
+        return Reason(kind=Why.STOPPING, text=f"{text}; {_silence(other)}.", tasks=[name], commands=_gone(other))
+    text += f", and is being stopped: {_choreography(queue, other)}."
+    return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=[f"arkqueue logs {name} -f"])
+
+
+def _silence(row: Any) -> str:
+    heard = f"was heard last{at(row.seen_at)}" if row.seen_at else "is not known"
+    lease = f", its lease ended{at(row.lease_until)}" if row.lapsed else ""
+    return f"its task manager {heard}{lease}"
+
+
+def _gone(row: Any) -> list[str]:
+    """A task manager that is heard of proves the end of its attempts itself, and the command is refused."""
+    return [] if row.heard else [f"arkqueue cancel {task_name(row)} --assume-gone"]
+
+
+def _choreography(queue: Queue, row: Any) -> str:
+    (definition,) = queue.rows("show_definition", definition=row.definition_id)
+    grace = from_json(definition.body).grace
+    return f"{row.hostname or row.host} sends it SIGTERM, and SIGKILL after its grace of {grace:g} s"
 
 
 def deferred(row: Any, subject: str) -> Reason:
     asked = row.exit_code == 75 and row.end == "exited"
     why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
-    text = f"{subject} is deferred until {moment(row.due_at)}: {why}."
+    text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why}."
     return Reason(kind=Why.DEFERRED, text=text, tasks=[task_name(row)], commands=[f"arkqueue logs {task_name(row)}"])
 
 
@@ -139,15 +157,30 @@ def fate(row: Any) -> str:
 def remedies(row: Any, *, inside: bool = False) -> list[str]:
     """What helps those that a failed task holds up; ``inside`` its run they were skipped, and come back only as if it had completed."""
     name = task_name(row)
+    if row.run_deleted_at is not None:
+        return []
     skip = [] if row.waived and not inside else [f"arkqueue skip {name}{' --as-completed' if inside else ''}"]
     match row.state:
         case State.FAILED:
-            return [f"arkqueue retry {name}", *skip]
+            return skip if gone(row) else [f"arkqueue retry {name}", *skip]
         case State.REJECTED:
             return skip
-        case State.CANCELED | State.SKIPPED if row.superseded_by is None:
+        case State.CANCELED | State.SKIPPED if row.superseded_by is None and not gone(row):
             return [f"arkqueue retry {name}"]
     return []
+
+
+def gone(row: Any) -> str:
+    """Why a task is run by nothing any more, as the end of a sentence; empty where it may run."""
+    if row.run_deleted_at is not None:
+        return f"its run was deleted{at(row.run_deleted_at)}"
+    if row.removed_at is not None:
+        return f"{row.archive} was removed{at(row.removed_at)}"
+    if row.dropped_at is not None:
+        return f"a rewrite of the branch dropped its revision{at(row.dropped_at)}"
+    if row.deleted_at is not None:
+        return f"its branch was deleted{at(row.deleted_at)}"
+    return ""
 
 
 def at(time: datetime | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from arkqueue.errors import NotFound
 from arkqueue.model import AttemptId, RunId, TaskId
 from arkqueue.plan import EVERYTHING
+from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.naming import task_name, task_names
@@ -145,7 +146,7 @@ def is_implicit(row: Any) -> bool:
 
 
 def _rows(queue: Queue, runs: Sequence[RunId], tasks: Sequence[TaskId]) -> list[Any]:
-    return queue.rows("show_tasks", runs=list(runs), tasks=list(tasks))
+    return queue.rows("show_tasks", runs=list(runs), tasks=list(tasks), silence=SILENCE)
 
 
 def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
