@@ -209,7 +209,7 @@ class Database:
         return ""
 
     def _session(self, pooler: bool) -> dict[str, Any]:
-        session: dict[str, Any] = {"autocommit": True, "row_factory": dict_row}
+        session: dict[str, Any] = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": 1}
         return session | {"prepare_threshold": None} if pooler else session
 
     def _unavailable(self, fault: str) -> DatabaseUnavailable:

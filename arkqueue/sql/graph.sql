@@ -3,8 +3,9 @@
 -- `cancels` fire; those that then still wait without an unmet edge become ready, or complete where they are gates.
 
 -- name: lock_archives
--- Lock the archives whose graph is about to change, in order; and say which start of the server this is.
-select id, pg_postmaster_start_time() as server_since from archive where id = any(%(archives)s) order by id for no key update;
+-- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements that follow are planned
+-- once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them.
+select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mode', 'force_generic_plan', true) from archive where id = any(%(archives)s) order by id for no key update;
 
 -- name: release
 -- Meet the edges that settled tasks satisfy, count them off their targets, and return the targets without an unmet edge.
