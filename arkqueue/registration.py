@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from arkqueue.archive import Archive
+from arkqueue.archive.origin import check_author
 from arkqueue.archive.registered import location_of, open_registered
 from arkqueue.config import Configuration
 from arkqueue.errors import Conflict, Invalid, NotFound
@@ -37,6 +38,8 @@ def add(
     """
     check_name(name)
     location = location_of(configuration, url, kind)
+    if settings.author is not None:
+        check_author(location.kind, settings.author)
     archive = open_registered(configuration, location.url, location.kind)
     identity = archive.identity()
     heads = archive.heads(settings.branches)
@@ -59,6 +62,15 @@ def add(
     )
     archives.notify(queue, [added])
     return added
+
+
+def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings) -> None:
+    """Look after an archive in another way from now on."""
+    row = archives.one(queue, archive)
+    if settings.author is not None and settings.author != row.settings.get("author"):
+        check_author(ArchiveKind(row.kind), settings.author)
+    archives.change_settings(queue, archive, settings)
+    archives.notify(queue, [archive])
 
 
 def rewind(

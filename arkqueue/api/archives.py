@@ -33,7 +33,9 @@ class Settings(BaseModel):
     )
     process: bool | None = Field(default=None, description="whether its tasks may run as processes on a host")
     process_user: str | None = Field(default=None, max_length=100)
-    author: str | None = Field(default=None, max_length=1000, description="who commits for its tasks")
+    author: str | None = Field(
+        default=None, max_length=1000, description="who commits for its tasks; Git: Name <email>"
+    )
     task_url: str | None = Field(default=None, max_length=4096, description="where working copies commit to")
 
     @field_validator("branches")
@@ -120,8 +122,7 @@ def change_archive(request: Request, name: str, settings: Settings) -> ArchiveVi
     caller = admit(request, Scope.ADMIN)
     archive = _watched(caller, name)
     present = views.settings_of(archives.one(caller.queue, archive).settings)
-    archives.change_settings(caller.queue, archive, settings.applied_to(present))
-    archives.notify(caller.queue, [archive])
+    registration.change_settings(caller.queue, archive, settings.applied_to(present))
     return views.archive(caller.queue, archive)
 
 

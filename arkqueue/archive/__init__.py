@@ -108,6 +108,9 @@ class Archive(Protocol):
         None: the branch has no revision yet, so that its ledger starts empty.
         """
 
+    def has(self, revision: str) -> bool:
+        """Whether the repository holds a revision that a notice named, on any branch or on none."""
+
     def check_known(self, known: Revision) -> None:
         """Raise `ArchiveMismatch` where the repository no longer holds the ledger's last revision as it was."""
 
@@ -145,7 +148,7 @@ class Archive(Protocol):
     def working_copy(
         self, revision_id: str, branch: str, target: Path, *, author: str, origin: Origin | None = None
     ) -> Path | None:
-        """Make a clone or checkout that a task can commit from, as ``author`` ("Name <email>"), marked with ``origin``.
+        """Make a clone or checkout that a task can commit from, as ``author`` (Git: "Name <email>"), marked with ``origin``.
 
         ``target`` must not exist or be empty. The answer is a folder to put first on the task's PATH, if any.
         """

@@ -19,8 +19,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from arkqueue.archive.location import Location
-from arkqueue.archive.origin import install_git_hooks
-from arkqueue.errors import ArchiveError, ArchiveUnreachable, Invalid, WorkspaceError
+from arkqueue.archive.origin import install_git_hooks, split_author
+from arkqueue.errors import ArchiveError, ArchiveUnreachable, WorkspaceError
 from arkqueue.model import Origin
 
 _HEADS = "refs/heads/"
@@ -185,14 +185,6 @@ def clone_for_task(
     except (ArchiveError, OSError) as error:
         fault = error.fault if isinstance(error, ArchiveError) else str(error)
         raise WorkspaceError(thing, f"no working copy can be made there: {fault}") from error
-
-
-def split_author(author: str) -> tuple[str, str]:
-    """Name and address of "Name <email>"."""
-    found = re.fullmatch(r"\s*([^<>\n]*?)\s*<([^<>\n]*)>\s*", author)
-    if not found or not found[1]:
-        raise Invalid(author, "is no author", "Write it as: Name <email>")
-    return found[1], found[2]
 
 
 def run_git(thing: str, *arguments: str, timeout: float) -> str:

@@ -5,6 +5,9 @@ Subversion: the revision property ``arkqueue:origin`` with the same value. Neith
 working copy can order a revision property, so that a working copy brings a small ``svn`` and ``svnmucc`` along, to be
 put first on the task's PATH, which add ``--with-revprop`` to what commits and leave all else to the real program. A
 task that goes around them leaves only the configured author behind.
+
+The task's home is that of the person who runs it. So its ``svn`` reads what Subversion keeps there (servers, passwords)
+and writes nothing: a remembered author would be the author of that person's next commit.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ import re
 import shlex
 from pathlib import Path
 
-from arkqueue.model import Origin
+from arkqueue.errors import Invalid
+from arkqueue.model import ArchiveKind, Origin
 
 TRAILER = "Arkqueue-Origin"
 PROPERTY = "arkqueue:origin"
 
 _VALUE = re.compile(r"(?P<task>\S(?:.*\S)?); generation=(?P<generation>\d{1,9})")
+_AUTHOR = re.compile(r"\s*(?P<name>[^<>]*?)\s*<(?P<email>[^<>\s]+)>\s*")
 _TRAILER_LINE = re.compile(rf"^{TRAILER}:[ \t]*(.+?)[ \t]*$", re.MULTILINE)
 
 
@@ -38,6 +43,22 @@ def origin_of_message(message: str) -> Origin | None:
     return parse_origin(lines[-1]) if lines else None
 
 
+def check_author(kind: ArchiveKind, author: str) -> None:
+    """Raise `Invalid` for what cannot be the author of a commit: Git's is "Name <email>", Subversion's any one line."""
+    if kind is ArchiveKind.GIT:
+        split_author(author)
+    elif not author.strip() or not author.isprintable():
+        raise Invalid(f"author {author!r}", "is no name of one line", "Write it as: name")
+
+
+def split_author(author: str) -> tuple[str, str]:
+    """Name and address of "Name <email>". Of a name git drops some signs at its ends, and refuses what is empty then."""
+    found = _AUTHOR.fullmatch(author)
+    if not found or not author.isprintable() or not found["name"].strip(" .,:;\"\\'"):
+        raise Invalid(f"author {author!r}", "is no author of Git commits", "Write it as: Name <email>")
+    return found["name"], found["email"]
+
+
 def install_git_hooks(hooks: Path, origin: Origin) -> None:
     """Two hooks do the same, once: ``--no-verify`` skips one, and an editor can undo what the other wrote."""
     script = _GIT_HOOK.replace("@TRAILER@", shlex.quote(f"{TRAILER}: {format_origin(origin)}"))
@@ -47,7 +68,7 @@ def install_git_hooks(hooks: Path, origin: Origin) -> None:
 
 
 def install_subversion_commands(folder: Path, origin: Origin | None, username: str | None) -> None:
-    """The ``svn`` and ``svnmucc`` that mark commits; ``username`` is the author where no server asks who commits."""
+    """The ``svn`` and ``svnmucc`` that mark commits and remember nobody; ``username``: the author where no server asks who commits."""
     options = ["--username", username] if username else []
     if origin:
         options += ["--with-revprop", f"{PROPERTY}={format_origin(origin)}"]
@@ -71,7 +92,7 @@ exec git interpret-trailers --in-place --if-exists replace --trailer @TRAILER@ "
 _SUBVERSION_COMMAND = """\
 #!/bin/sh
 # Marks commits that are made by an arkqueue task, so that a chain of them can be seen and ended;
-# everything else goes to the real program of this name unchanged.
+# everything else goes to the real program of this name as it is, which only may not write to the home of its user.
 me=${0##*/}
 here=${0%/*}
 real=
@@ -83,6 +104,7 @@ done
 IFS=$old_ifs
 if [ -z "$real" ]; then echo "$me: not found" >&2; exit 127; fi
 
+marked=yes
 command=
 last=
 skip=
@@ -101,7 +123,11 @@ case $me/$command/$last in
     svn/commit/*|svn/ci/*|svn/import/*|svnmucc/?*) ;;
     svn/mkdir/*://*|svn/delete/*://*|svn/del/*://*|svn/remove/*://*|svn/rm/*://*) ;;
     svn/copy/*://*|svn/cp/*://*|svn/move/*://*|svn/mv/*://*|svn/rename/*://*|svn/ren/*://*) ;;
-    *) exec "$real" "$@" ;;
+    *) marked= ;;
 esac
-exec "$real" @OPTIONS@ "$@"
+if [ -n "$marked" ]; then set -- @OPTIONS@ "$@"; fi
+
+# Where the user has no folder of settings, Subversion would make one.
+if [ -n "$HOME" ] && [ ! -d "$HOME/.subversion" ]; then set -- --config-dir "$here/config" "$@"; fi
+exec "$real" --no-auth-cache "$@"
 """

@@ -30,7 +30,6 @@ from subvertpy import _ra as ra
 
 from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file, within_calendar
 from arkqueue.archive.location import Identity, Location, local_path
-from arkqueue.archive.mirror import split_author
 from arkqueue.archive.origin import PROPERTY, install_subversion_commands, parse_origin
 from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
 from arkqueue.archive.subversion_tree import DifferenceEditor, ExportEditor, finish_file
@@ -86,6 +85,13 @@ class SubversionArchive:
                 session.get_log(lambda _, revision, *__: found.append(revision), [""], number, 0, 1)
                 number = found[0] if found else number
             return _revision(number, session.rev_proplist(number))
+
+    def has(self, revision: str) -> bool:
+        """Also a revision that does not touch the archive's folder."""
+        if not revision.isascii() or not revision.isdigit():
+            return False
+        with self._session(fresh=True) as session:
+            return int(revision) <= int(session.get_latest_revnum())
 
     def check_known(self, known: Revision) -> None:
         with self._session(fresh=True) as session:
@@ -247,7 +253,6 @@ class SubversionArchive:
     ) -> Path | None:
         """The answer holds the ``svn`` that marks commits (see `origin`). A server asks the task for its own password."""
         number = _number(revision_id, self._location.shown)
-        name, _ = split_author(author)
         with self._session(fresh=True) as session:
             if session.check_path("", number) != subvertpy.NODE_DIR:
                 raise NotFound(self._location.shown, f"has no revision {number}", "Check the revision.")
@@ -259,7 +264,7 @@ class SubversionArchive:
                     self._url, str(target), number, number, True, ignore_externals=True
                 )
                 commands = target / ".svn" / "arkqueue"
-                install_subversion_commands(commands, origin, name if self._is_local else None)
+                install_subversion_commands(commands, origin, author if self._is_local else None)
             except OSError as error:
                 raise WorkspaceError(str(target), f"cannot be written ({error.strerror})") from error
             return commands

@@ -33,7 +33,7 @@ def _settings(command: Any) -> Any:
             click.option("--branch", "branches", multiple=True, metavar="GLOB", help="Git: a branch to track, or a glob of them; again for more."),
             click.option("--executor", type=click.Choice(["process", "none"]), help="process: its tasks run as processes of a task manager's host."),
             click.option("--process-user", metavar="USER", help="The operating system's user that its processes run as."),
-            click.option("--author", metavar="NAME", help="Who commits for its tasks."),
+            click.option("--author", metavar="NAME", help="Who commits for its tasks; of a Git archive: \"Name <email>\"."),
             click.option("--task-url", metavar="URL", help="Where its tasks' working copies commit to."),
         ]
     ):  # fmt: skip

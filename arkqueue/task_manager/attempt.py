@@ -21,7 +21,7 @@ from arkqueue.archive import Archive
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable, Forbidden
 from arkqueue.executor import Ended, Executor, Program, Running, argv_for
 from arkqueue.logs import LogWriter
-from arkqueue.model import AttemptId, Checkout, End, Origin, Outcome, TaskDefinition
+from arkqueue.model import ArchiveKind, AttemptId, Checkout, End, Origin, Outcome, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.queue.claim import Claim
 from arkqueue.task_manager.environment import environment
@@ -30,7 +30,7 @@ from arkqueue.workspace import Fill, Workspace, Workspaces
 
 log = logging.getLogger("arkqueue")
 
-AUTHOR = "arkqueue <arkqueue@localhost>"
+AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
 """Who commits for a task where the archive's settings name nobody."""
 
 LONGEST = 1e9
@@ -178,7 +178,7 @@ def _working_copy(claim: Claim, archive: Registration, opened: Archive, tree: Pa
         claim.revision,
         claim.branch,
         tree,
-        author=archive.settings.author or AUTHOR,
+        author=archive.settings.author or AUTHORS[archive.kind],
         origin=Origin(str(task), claim.generation + 1),
     )
 

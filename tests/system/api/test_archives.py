@@ -108,6 +108,29 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
     problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
 
 
+MALFORMED = {
+    "git": ["bot", "<bot@example.org>", "Bot <>", "Bot <a> <b>", "Bot\nX <bot@example.org>", ". <bot@example.org>", ""],
+    "subversion": ["", " ", "a\nb", "a\0b"],
+}
+WELL_FORMED = {"git": ["Bot <bot@example.org>"], "subversion": ["bot", "Ark Queue", "Bot <bot@example.org>"]}
+
+
+@pytest.mark.parametrize("kind", ["git", "subversion"])
+def test_author_is_what_its_kind_of_archive_can_have(admin: httpx.Client, tmp_path: Path, kind: str) -> None:
+    repository = (a_git_repository if kind == "git" else a_subversion_repository)(tmp_path)
+    repository.commit({"x": "1"})
+    new = {"name": "papers", "url": str(repository.path)}
+    rule = "Write it as: Name <email>" if kind == "git" else "Write it as: name"
+    for author in MALFORMED[kind]:
+        problem(admin.post("/archives", json={**new, "author": author}), 422, "author", rule)
+    assert admin.get("/archives").json() == []
+    assert admin.post("/archives", json={**new, "author": WELL_FORMED[kind][0]}).status_code == 201
+    for author in MALFORMED[kind]:
+        problem(admin.patch("/archives/papers", json={"author": author}), 422, "author", rule)
+    for good in (*WELL_FORMED[kind], None):
+        assert admin.patch("/archives/papers", json={"author": good}).json()["settings"]["author"] == good
+
+
 def test_removed_archive_keeps_its_history(admin: httpx.Client, operator: httpx.Client, queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": ""})

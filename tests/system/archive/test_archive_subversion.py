@@ -455,7 +455,7 @@ def test_a_working_copy_commits_marked_and_as_the_author(repository: SubversionR
     archive = an_archive(repository, "trunk")
     copy = tmp_path / "copy"
     origin = Origin("My-Project@1.1/it's", 2)
-    commands = archive.working_copy("1", "", copy, author="Ark Queue <ark@example.org>", origin=origin)
+    commands = archive.working_copy("1", "", copy, author="Ark Queue", origin=origin)
     assert (copy / "x").read_text() == "1"
     path = f"{commands}:{os.environ['PATH']}"
     (copy / "y").write_text("by the task")
@@ -472,6 +472,32 @@ def test_a_working_copy_commits_marked_and_as_the_author(repository: SubversionR
     ]
     with pytest.raises(WorkspaceError, match="not empty"):
         archive.working_copy("1", "", copy, author="A <a@b>")
+
+
+@pytest.mark.parametrize("has_settings", [True, False])
+def test_a_working_copy_leaves_the_home_of_its_user_as_it_is(
+    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_settings: bool
+) -> None:
+    repository.commit({"x": "1"})
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    if has_settings:
+        run("svn", "info", repository.url)
+        with (home / ".subversion" / "config").open("a") as file:
+            file.write("[miscellany]\nenable-auto-props = yes\n[auto-props]\n*.txt = svn:eol-style=native\n")
+    before = tree(home)
+    commands = an_archive(repository).working_copy("1", "", copy, author="bot", origin=Origin("A@1/t", 1))
+    assert commands is not None
+    (copy / "y.txt").write_text("by the task")
+    run(commands / "svn", "add", "-q", "y.txt", cwd=copy)
+    run(commands / "svn", "commit", "-q", "-m", "", cwd=copy)
+    run(commands / "svn", "checkout", "-q", "--username", "eve", repository.url, tmp_path / "another")
+    run(commands / "svnmucc", "-m", "", "mkdir", repository.url + "/mucc")
+    assert tree(home) == before
+    for number in ("2", "3"):
+        assert run("svnlook", "author", "-r", number, repository.path).strip() == "bot"
+    assert ("svn:eol-style" in run("svnlook", "proplist", repository.path, "y.txt")) == has_settings
 
 
 # Threads
