@@ -48,9 +48,8 @@ def read(file: SourceFile) -> Source:
 
 def _text(data: bytes) -> str:
     if len(data) > MAX_BYTES:
-        raise Unreadable(
-            0, 0, f"the file is larger than 1 MiB ({len(data)} bytes); split it, or move scripts into files"
-        )
+        # Not by how much: the reader stopped there.
+        raise Unreadable(0, 0, "the file is larger than 1 MiB; split it, or move scripts into files")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:
