@@ -120,6 +120,9 @@ def test_only_the_names_that_matter_are_asked_for() -> None:
         ("docs/?.md", "docs/ab.md", False),
         ("/docs/*", "docs/a", True),
         ("a.b", "axb", False),
+        ("[", "[", True),
+        ("[ab]{c}", "[ab]{c}", True),
+        ("[ab]{c}", "ac", False),
     ],
 )
 def test_globs_stop_at_folders_unless_doubled(glob: str, path: str, found: bool) -> None:
