@@ -98,6 +98,21 @@ class GitArchive:
             id = self._resolve(repository, branch, head, at) if at else head
             return _revision(repository, id, sum(1 for _ in _first_parents(repository, id)))
 
+    def has(self, revision: str) -> bool:
+        """Any object will do: a tag is an object of its own, which a mirror fetches by its id."""
+        self._refresh()
+        if len(revision) not in {40, 64}:
+            return False
+        with self._reading() as repository:
+            if revision in repository:
+                return True
+        if self._mirror is None:
+            return False
+        self._mirror.fetch_commit(revision)
+        self._opened = None
+        with self._reading() as repository:
+            return revision in repository
+
     def check_known(self, known: Revision) -> None:
         """A commit's id stands for its whole history: a repository that holds it is the same one."""
         with self._reading() as repository:

@@ -88,10 +88,12 @@ class SubversionArchive:
 
     def has(self, revision: str) -> bool:
         """Also a revision that does not touch the archive's folder."""
-        if not revision.isascii() or not revision.isdigit():
+        try:
+            number = _number(revision, self._location.shown)
+        except NotFound:
             return False
         with self._session(fresh=True) as session:
-            return int(revision) <= int(session.get_latest_revnum())
+            return bool(number <= session.get_latest_revnum())
 
     def check_known(self, known: Revision) -> None:
         with self._session(fresh=True) as session:

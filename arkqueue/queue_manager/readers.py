@@ -19,7 +19,7 @@ from typing import Any
 
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable, NotFound
+from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Origin, Revision
 from arkqueue.queue import Queue, archives, planning
 from arkqueue.reading import EntryReader
@@ -276,12 +276,9 @@ class Reader(threading.Thread):
         if row.revision is None or row.asked is None:
             return None
         assert self._entries is not None
-        try:
-            self._entries.archive.baseline(self._entries.archive.main_branch(), row.revision)
-        except NotFound:
-            waited = row.waited
-            return None if waited > LONGEST_EXPECTATION else min(max(waited, FIRST_PAUSE), LONGEST_PAUSE)
-        return None
+        if self._entries.archive.has(row.revision):
+            return None
+        return None if row.waited > LONGEST_EXPECTATION else min(max(row.waited, FIRST_PAUSE), LONGEST_PAUSE)
 
 
 def _revision(branch: Any) -> Revision:

@@ -355,6 +355,22 @@ def test_a_remote_is_read_through_its_mirror(repository: GitRepository, tmp_path
     assert archive.read_workflows(first) == (SourceFile("_workflows/a.yaml", b"one"),)
 
 
+def test_a_mirror_has_what_any_branch_or_tag_of_the_remote_has(repository: GitRepository, tmp_path: Path) -> None:
+    first = repository.commit({"x": "1"})
+    with repository.served() as server:
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        repository.git("checkout", "-q", "-b", "topic")
+        second = repository.commit({"x": "2"}, push=False)
+        assert not archive.has(second)
+        repository.push("topic")
+        assert archive.has(first)
+        assert archive.has(second)
+        repository.git("tag", "-a", "v1", "-m", "one")
+        repository.git("push", "-q", "origin", "v1")
+        assert archive.has(repository.git("rev-parse", "v1").strip())
+        assert not archive.has(second[:10])
+
+
 def test_a_mirror_that_lags_behind_fetches_what_it_is_asked_for(repository: GitRepository, tmp_path: Path) -> None:
     repository.commit({"x": "1"})
     with repository.served() as server:

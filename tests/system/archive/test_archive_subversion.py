@@ -85,6 +85,13 @@ def test_baseline_at_no_revision_is_not_found(repository: SubversionRepository, 
         an_archive(repository).baseline("", at)
 
 
+def test_it_has_every_revision_up_to_the_youngest(repository: SubversionRepository) -> None:
+    repository.commit({"trunk/x": "1"})
+    repository.commit({"other/x": "1"})
+    archive = an_archive(repository, "trunk")
+    assert [archive.has(revision) for revision in ("0", "2", "3", "x", "9" * 5000)] == [True, True, False, False, False]
+
+
 def test_a_folder_that_does_not_exist_is_not_found(repository: SubversionRepository) -> None:
     repository.commit({"trunk/x": "1"})
     with pytest.raises(NotFound, match="is no folder"):

@@ -228,6 +228,28 @@ def test_a_push_of_many_commits_is_planned_commit_by_commit(watch: Watch, tmp_pa
     assert papers.tasks("main") == {"index@2": "ready", "index@3": "waiting", "index@4": "waiting"}
 
 
+def test_a_push_to_an_untracked_branch_names_no_missing_revision(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    repository.git("checkout", "-q", "-b", "topic")
+    other = repository.commit({"readme": "1"}, push=False)
+    repository.push("topic")
+    papers.wait_for(lambda: papers.row()["read_at"])
+    papers.notify(other)
+    papers.wait_for(lambda: looked_or_gone(papers))
+    assert not papers.sql("select archive_id from look")
+    assert papers.ledger("main") == [(1, first)]
+    papers.notify("0" * 39 + "1")
+    papers.wait_for(lambda: looked_or_gone(papers))
+    assert papers.sql("select archive_id from look where looked = asked"), "that one is missing indeed"
+
+
+def looked_or_gone(papers: Watched) -> bool:
+    """Whether a look has answered the notice: it is forgotten, or what it named is expected."""
+    return not papers.sql("select archive_id from look where looked < asked")
+
+
 def test_a_first_push_into_an_empty_repository_plans_all_of_it(watch: Watch, tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     papers = watch(repository.path)
