@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from arkqueue.cli.output import bold, dim, say
+from arkqueue.cli.output import bold, dim, moment, say
 from arkqueue.errors import ArkqueueError
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def demo(is_git: bool, plain: bool) -> None:
     from arkqueue.cli.client import Client
 
     home = Path(tempfile.mkdtemp(prefix="arkqueue-demo-"))
-    say(f"A new server starts, with a PostgreSQL of its own, in {home}")
+    # What may be copied has a line of its own, or a narrow terminal breaks it in the middle.
+    say(f"A new server starts, with a PostgreSQL of its own, in\n  {home}")
     with _server(home) as url:
         client = Client(url, (home / "token").read_text("ascii").strip())
         repository = _git(home) if is_git else _subversion(home)
@@ -166,10 +168,10 @@ def _display(plain: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
         seen: dict[str, str] = {}
 
         def show_lines(tasks: Mapping[str, Any]) -> None:
-            for name, task in tasks.items():
-                if seen.get(name) != task["state"]:
-                    seen[name] = task["state"]
-                    say(f"  {name:12} {_described(task)}")
+            changed = {name: task for name, task in tasks.items() if seen.get(name) != task["state"]}
+            for name, task in sorted(changed.items(), key=lambda item: _since(item[1])):
+                seen[name] = task["state"]
+                say(f"  {name:12} {_described(task)}")
 
         yield show_lines
         return
@@ -188,6 +190,12 @@ def _display(plain: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
             live.update(table)
 
         yield show_table
+
+
+def _since(task: Mapping[str, Any]) -> tuple[bool, datetime]:
+    """When a task came to its state; what has not begun to run comes last. Two changes may be seen at one look."""
+    since = moment(task["settled_at"] or task["started_at"])
+    return since is None, since or datetime.max.replace(tzinfo=UTC)
 
 
 def _described(task: Mapping[str, Any]) -> str:
@@ -212,8 +220,7 @@ def _look_back(home: Path) -> None:
 
 def _go_on(home: Path) -> None:
     program = os.path.relpath(sys.argv[0]) if sys.argv[0].endswith("/arkqueue") else "arkqueue"
-    say(f"\n{bold('To go on')}\n")
-    say(f"  export ARKQUEUE_HOME={home}")
+    say(f"\n{bold('To go on')}\n\n  export ARKQUEUE_HOME={home}")
     for words, meaning in (
         ("serve", "start this server again"),
         ("watch", "watch runs as they go"),
@@ -221,8 +228,8 @@ def _go_on(home: Path) -> None:
         (f"explain {ARCHIVE}@2/build-PDF", "why it is not running"),
         (f"graph {ARCHIVE}@3 --format mermaid", "the graph for a web page"),
     ):
-        say(f"  {program + ' ' + words:58} {dim('# ' + meaning)}")
-    say(f"\nEverything is in {home}; remove that folder when you have seen enough.")
+        say(f"\n  {dim('# ' + meaning)}\n  {program} {words}")
+    say(f"\nEverything is in this folder; remove it when you have seen enough:\n  {home}")
 
 
 # -- repositories ------------------------------------------------------------------------------------------------------

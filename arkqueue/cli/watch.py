@@ -145,12 +145,16 @@ def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> Re
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, width=width)
-    for heading, ratio in (("RUN, TASK", None), ("STATE", None), ("TOOK", None), ("", 1)):
+    for heading, ratio in (("RUN, TASK", None), ("STATE", None), ("TOOK", None), ("ABOUT", 1)):
         table.add_column(Text(heading, style="dim"), no_wrap=True, overflow="ellipsis", ratio=ratio)
     blocks: list[list[tuple[Text, Text, str, Text]]] = []
     for run in runs:
-        made = Text(f"{tally(run)}  {ago(run['created_at'])}  {whence(run)}  {one_line(run['message'])}", style="dim")
-        block = [(Text(run["full_name"], style="bold"), _state(run["state"]), "", made)]
+        # What matters least stands last: a narrow terminal cuts it.
+        about = (tally(run), ago(run["created_at"]), whence(run), one_line(run["message"]))
+        made = Text(" · ".join(words for words in about if words not in ("", "-")), style="dim")
+        is_timed = run["settled_at"] or run["state"] not in ENDED
+        lasted = took(run["created_at"], run["settled_at"]) if is_timed else ""
+        block = [(Text(run["full_name"], style="bold"), _state(run["state"]), lasted, made)]
         for task in run["tasks"]:
             if task["name"] != "COMMIT" and run["state"] != "deleted":
                 name = Text("  " + task["full_name"])

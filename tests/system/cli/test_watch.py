@@ -84,6 +84,36 @@ def test_terminal_sees_a_table_with_colours_unless_it_wants_none(
         assert ("\x1b[32m" in text) == (not no_color), text
 
 
+def test_table_has_its_columns_on_a_narrow_terminal(
+    started: Start, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "build-PDF": "depends: [a]"})
+    archive.run("a@2")
+    archive.claim("build-PDF@2")
+    archive.end("build-PDF@2", 1)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    ours, its = pty.openpty()
+    process = started("watch", "papers@2", stdout=its)
+    os.close(its)
+    seen = b""
+    while data := _read(ours):
+        seen += data
+    os.close(ours)
+    assert process.wait() == 1
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r", "")
+    header, *rows = text[text.rindex("RUN, TASK") :].rstrip().splitlines()
+    state, took, about = map(header.index, ("STATE", "TOOK", "ABOUT"))
+    cells = [[row[:state], row[state:took], row[took:about], row[about:]] for row in rows]
+    assert [[name.strip(), now.strip()] for name, now, *_ in cells] == [
+        ["papers@2", "failed"], ["papers@2/a", "completed"], ["papers@2/build-PDF", "failed"]
+    ]  # fmt: skip
+    assert all(re.fullmatch(r"(\d[\d.]*[smhd])? +", lasted) for _, _, lasted, _ in cells), text
+    assert cells[0][3].startswith("1/2, 1 failed · ")
+    assert all(len(row) < 80 for row in rows)
+
+
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)

@@ -1,0 +1,42 @@
+"""What ``arkqueue demo`` says; the demo itself is what ``make demo`` runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.cli import demo
+
+NOW = "2026-01-01T10:00:0"
+
+
+def a_task(state: str, *, started: str | None = None, settled: str | None = None) -> dict[str, Any]:
+    times = {"started_at": started and NOW + started + "Z", "settled_at": settled and NOW + settled + "Z"}
+    return {"state": state, "stop": None, "why": "", **times}
+
+
+def test_changes_of_one_look_are_told_in_the_order_in_which_they_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    with demo._display(plain=True) as show:
+        show({"2:build-PDF": a_task("running", started="0"), "3:indexing": a_task("running", started="1")})
+        capsys.readouterr()
+        show(
+            {
+                "2:build-PDF": a_task("canceled", started="0", settled="4"),
+                "3:more": a_task("waiting"),
+                "3:indexing": a_task("completed", started="1", settled="3"),
+                "3:build-PDF": a_task("running", started="5"),
+            }
+        )
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["3:indexing", "completed"], ["2:build-PDF", "canceled"], ["3:build-PDF", "running"], ["3:more", "waiting"]
+    ]  # fmt: skip
+
+
+def test_what_may_be_copied_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    home = Path("/tmp/arkqueue-demo-12345678")
+    demo._go_on(home)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert {f"export ARKQUEUE_HOME={home}", "arkqueue watch", str(home)} <= set(lines)
+    assert max(map(len, lines)) < 78
