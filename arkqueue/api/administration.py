@@ -15,6 +15,7 @@ from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.registration import check_name
 from arkqueue.states import UNSETTLED, State
+from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, measure, task_managers
 
 router = APIRouter(tags=["installation"])
@@ -65,6 +66,8 @@ def create_token(request: Request, new: NewToken) -> MadeToken:
     if caller.token.archives is not None and not set(new.archives or ["*"]) <= set(caller.token.archives):
         fault = f"is for {', '.join(caller.token.archives)} only"
         raise Forbidden(f"token {caller.token.name}", fault, "Name archives among these.")
+    for archive in new.archives or ():
+        find_archive(caller.queue, archive)
     made, secret = tokens.create(caller.queue, name=new.name, scope=new.scope, archives=new.archives, by=caller.by)
     return MadeToken(
         id=made.id, name=made.name, scope=made.scope, archives=made.archives, created_at=made.created_at, token=secret

@@ -161,6 +161,7 @@ def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     branch = find.find_branch(caller.queue, archive, waiver.branch, name)
+    find.check_task_name(caller.queue, branch, waiver.task, name)
     return Waived(waived=actions.skip_until(caller.queue, archive, branch, waiver.task, waiver.until, caller.by))
 
 

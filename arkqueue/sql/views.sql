@@ -219,7 +219,7 @@ select name from task_name where branch_id = %(branch)s order by name;
 
 -- name: workflow_at
 -- The parsed workflow files of a revision, whether its ledger starts there, and whether it, its branch or its archive is watched no more.
-select r.baseline, w.tasks, w.faults, a.name as archive, null as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
+select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 

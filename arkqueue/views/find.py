@@ -16,9 +16,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
+from arkqueue.model import COMMIT, REPORT, ArchiveId, BranchId, RunId, TaskId
 from arkqueue.names import Name, parse_name
 from arkqueue.queue.door import Queue
+
+RETIRED = "rewound~"
+"""How the name of a branch begins that keeps the history from before a rewind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def find_revision(queue: Queue, archive: ArchiveId, name: Name) -> Place:
         found = _revisions(queue, branches, name)
         found = [row for row in found if row.branch_id == branch] or found
     if not found:
-        raise _no_revision(queue, branch, name)
+        raise _no_revision(queue, archive, branch, name)
     if len({(row.branch_id, row.name) for row in found}) > 1:
         some = ", ".join(sorted({row.name for row in found})[:5])
         raise Invalid(str(name), f"may mean several revisions: {some}", "Give more of the id, or the branch.")
@@ -98,9 +101,16 @@ def find_task(queue: Queue, text: str | Name) -> TaskId:
 def no_task(queue: Queue, place: Place, name: Name) -> NotFound:
     """What to say of a task that a revision does not have."""
     names = [row.name for row in queue.rows("task_names_at", branch=place.branch, number=place.number)]
-    own = [n for n in names if n not in ("COMMIT", "REPORT")]
+    own = [n for n in names if n not in (COMMIT, REPORT)]
     where = str(replace(name, task=None, item=""))
     return NotFound(str(name), f"{where} has no task {name.task!r}", _nearest(name.task or "", own, "It has"))
+
+
+def check_task_name(queue: Queue, branch: BranchId, task: str, shown: str) -> None:
+    """Raise ``NotFound`` for a task that no revision of a branch ever had. ``shown``: how to call the archive."""
+    names = [row.name for row in queue.rows("task_names_ever", branch=branch) if row.name not in (COMMIT, REPORT)]
+    if task not in names:
+        raise NotFound(f"archive {shown}", f"never had a task {task!r}", _nearest(task, names, "It had"))
 
 
 def _revisions(queue: Queue, branches: Sequence[int], name: Name) -> list[Any]:
@@ -119,8 +129,10 @@ def _number(name: Name) -> int:
     return int(name.revision)
 
 
-def _no_revision(queue: Queue, branch: BranchId, name: Name) -> NotFound:
+def _no_revision(queue: Queue, archive: ArchiveId, branch: BranchId, name: Name) -> NotFound:
     head = queue.rows("head_revision", branch=branch)
+    if name.branch is None and (retired := _in_a_retired_branch(queue, archive, name)):
+        return NotFound(str(name), "is not in the ledger, which was rewound", f"What was before is {retired}.")
     if not head:
         return NotFound(str(name), "the branch has no revision yet", f"Look for some: arkqueue sync {name.archive}")
     newest = f"the newest is {head[0].number}"
@@ -128,6 +140,15 @@ def _no_revision(queue: Queue, branch: BranchId, name: Name) -> NotFound:
         return NotFound(str(name), f"is not in the ledger; {newest}", f"Look for more: arkqueue sync {name.archive}")
     near = [str(row.number) for row in queue.rows("nearest_revisions", branch=branch, number=int(name.revision))]
     return NotFound(str(name), "is not in the ledger", f"The nearest: {', '.join(near)}." if near else "")
+
+
+def _in_a_retired_branch(queue: Queue, archive: ArchiveId, name: Name) -> Name | None:
+    """What a revision is called that the main branch had before its ledger was last rewound to start anew."""
+    rows = queue.rows("branches_named", archive=archive)
+    retired = {row.id: row.name for row in rows if row.name.startswith(RETIRED)}
+    found = _revisions(queue, list(retired), name) if retired else []
+    newest = max(found, key=lambda row: row.branch_id, default=None)
+    return replace(name, branch=retired[newest.branch_id]) if newest else None
 
 
 def _nearest(word: str, names: Sequence[str], have: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
+from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import task_managers
 from arkqueue.views.naming import task_name
 from arkqueue.views.tasks import how_it_ended
@@ -178,6 +179,8 @@ def gone(row: Any) -> str:
         return f"{row.archive} was removed{at(row.removed_at)}"
     if row.dropped_at is not None:
         return f"a rewrite of the branch dropped its revision{at(row.dropped_at)}"
+    if row.branch.startswith(RETIRED):
+        return f"the ledger was rewound{at(row.deleted_at)} to start anew"
     if row.deleted_at is not None:
         return f"its branch was deleted{at(row.deleted_at)}"
     return ""

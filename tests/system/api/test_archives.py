@@ -171,6 +171,8 @@ def test_rewind_takes_up_a_stopped_archive(
     assert [(b["name"], b["main"], b["deleted"], b["rev"]) for b in rewound["branches"]] == [
         ("", True, False, 2), ("rewound~1", False, True, 3)
     ]  # fmt: skip
+    problem(admin.get("/find", params={"name": "papers@3"}), 404, "What was before is papers:rewound~1@3.")
+    assert admin.get("/find", params={"name": "papers:rewound~1@3"}).status_code == 200
 
 
 def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: httpx.Client, queue: Queue) -> None:
@@ -181,6 +183,15 @@ def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: ht
     problem(reader.post("/archives/papers/skip", json={"task": "a", "until": 2}), 403)
     assert operator.post("/archives/papers/skip", json={"task": "a", "until": 2}).json() == {"waived": 1}
     assert operator.post("/archives/papers/skip", json={"task": "a", "until": 9}).json() == {"waived": 1}
+
+
+def test_failures_of_a_task_that_never_was_are_not_waived(operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"index": ""})
+    archive.commit({"other": ""})
+    assert operator.post("/archives/papers/skip", json={"task": "index", "until": 3}).json() == {"waived": 0}
+    answer = operator.post("/archives/papers/skip", json={"task": "indx", "until": 3})
+    problem(answer, 404, "archive papers: never had a task 'indx'", "Did you mean index?")
 
 
 @pytest.mark.parametrize("path", ["/archives", "/archives/papers"])

@@ -26,7 +26,8 @@ from tests.system.api.conftest import Client, problem
 # Tokens
 
 
-def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer) -> None:
+def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer, queue: Queue) -> None:
+    an_archive(queue)
     made = admin.post("/tokens", json={"name": "hooks", "scope": "hook", "archives": ["papers"]})
     assert made.status_code == 201, made.text
     token = made.json()
@@ -60,7 +61,17 @@ def test_tokens_are_an_administrators_business(client: Client) -> None:
         problem(low.delete("/tokens/1"), 403)
 
 
-def test_administrator_of_some_archives_gives_no_more_than_he_has(client: Client, admin: httpx.Client) -> None:
+def test_token_is_not_made_for_an_archive_that_is_not_there(admin: httpx.Client, queue: Queue) -> None:
+    an_archive(queue)
+    new = {"name": "x", "scope": "read", "archives": ["papers", "paper"]}
+    problem(admin.post("/tokens", json=new), 404, "archive paper", "Did you mean papers?")
+    assert "x" not in [token["name"] for token in admin.get("/tokens").json()]
+
+
+def test_administrator_of_some_archives_gives_no_more_than_he_has(
+    client: Client, admin: httpx.Client, queue: Queue
+) -> None:
+    an_archive(queue)
     confined = client(Scope.ADMIN, "papers")
     problem(confined.post("/tokens", json={"name": "x", "scope": "read"}), 403, "is for papers only")
     problem(confined.post("/tokens", json={"name": "x", "scope": "read", "archives": ["papers", "b"]}), 403)

@@ -29,7 +29,7 @@ def test_notice_that_cannot_be_accepted_is_answered_with_a_problem(shared: Insta
     papers = archives(shared)
     here = str(papers.repository.path)
     hook = shared("token", "create", "--scope", "hook").out.strip()
-    other = shared("token", "create", "--scope", "hook", "--archive", "another").out.strip()
+    other = shared("token", "create", "--scope", "hook", "--archive", archives(shared).name).out.strip()
     for path, body, token, status in (
         ("/notices", {"repository": "11111111-2222-3333-4444-555555555555", "revision": 1}, None, 404),
         ("/notices", {"repository": "/nowhere"}, None, 404),
