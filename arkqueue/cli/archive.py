@@ -64,6 +64,7 @@ def add(
     where = ", ".join(f"{_branch_name(b)}{b['rev']}" for b in added["branches"] if b["rev"] is not None)
     start_at = f"its ledger starts at revision {where}" if where else "it has no revision yet"
     say(f"{bold(name)}: {added['kind']} archive {visible(added['url'])} is watched; {start_at}")
+    _tell_what_it_grants(added)
     if not added["settings"]["process"]:
         say(f"note: its tasks may not run as processes; to allow it: arkqueue archive set {name} --executor process")
     if added["repository"].startswith(("/", "file://")):
@@ -151,6 +152,8 @@ def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
     else:
         settings = changed["settings"]
         say(f"{bold(name)}: {', '.join(f'{key} {_shown(settings[key])}' for key in body)}")
+        if "process" in body or "process_user" in body:
+            _tell_what_it_grants(changed)
 
 
 @archive.command(
@@ -224,7 +227,9 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
     elif not wait:
         say(f"{bold(archive)}: will be looked at")
     elif found["stopped"] or found["trouble"]:
-        say(f"{archive}: {visible(found['stopped'] or found['trouble'])}. {visible(found['remedy'])}", err=True)
+        said, remedy = visible(found["stopped"] or found["trouble"]), visible(found["remedy"])
+        more = "" if remedy in said else f". {remedy}"
+        say(f"{said.rstrip('.')}{more}" if said.startswith(archive) else f"{archive}: {said.rstrip('.')}{more}", err=True)
     else:
         say(f"{bold(archive)}: is read; its head is {_head(found)}")
     if wait and (found["stopped"] or found["trouble"]):
@@ -242,6 +247,14 @@ def _get(client: Client, name: str) -> Any:
     from arkqueue.cli.client import archive_path
 
     return client.get(archive_path(name))
+
+
+def _tell_what_it_grants(archive: Any) -> None:
+    """Say plainly what an archive's right to run processes means, as ``serve`` does where they run."""
+    if archive["settings"]["process"]:
+        user = visible(archive["settings"]["process_user"] or "the task manager's own user")
+        where = visible(archive["url"])
+        say(f"note: whoever may commit to {where} can do on the task manager's host whatever {user} may do")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

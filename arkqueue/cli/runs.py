@@ -167,6 +167,7 @@ def _show_run(run: Any) -> None:
         ("report", state(run["report"]) if run["report"] else ""),
         ("canceled", f"by {visible(run['canceled_by'])}" if run["canceled_by"] else ""),
         ("deleted", f"by {visible(run['deleted_by'])}" if run["deleted_by"] else ""),
+        ("other runs", _INDENT.join(f"{r['full_name']} {r['trigger']} {state(r['state'])}" for r in run["others"])),
         ("", "its revision was dropped by a rewrite of the branch" if run["dropped"] else ""),
     ]
     _head(run, facts)

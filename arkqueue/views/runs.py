@@ -23,6 +23,9 @@ from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of
 MOST_LOOKED_AT = 2000
 """Runs whose state is computed for one page of a list that is filtered by state."""
 
+MOST_OTHERS = 20
+"""Runs of the same revision that are shown with a run."""
+
 
 class RunState(StrEnum):
     DELETED = "deleted"
@@ -90,10 +93,11 @@ class RunWithTasks(RunView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail(RunWithTasks):
-    """A run with its tasks, the edges that its graph shows, and what people did to it and its tasks."""
+    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, and the newest other runs of its revision."""
 
     edges: list[EdgeView]
     deeds: list[DeedView]
+    others: list[RunView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +158,16 @@ def _with_tasks(queue: Queue, found: Sequence[RunView]) -> Iterator[RunWithTasks
 
 def run(queue: Queue, run: RunId) -> RunDetail:
     """One run with its tasks and edges."""
-    found = _views(queue, [run])
-    if not found:
+    rows = queue.rows("show_runs", runs=[run])
+    if not rows:
         raise NotFound(f"run {run}", "there is none")
+    beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return RunDetail(
-        **_fields(found[0]),
+        **_fields(_view(rows[0])),
         tasks=tasks_of(queue, [run]).get(run, []),
         edges=graph(queue, [run]).edges,
         deeds=deeds(queue, runs=[run]),
+        others=_views(queue, [row.id for row in beside if row.id != run][:MOST_OTHERS]),
     )
 
 

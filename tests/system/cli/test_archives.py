@@ -52,6 +52,10 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
     }  # fmt: skip
     done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
     assert done.out == "book: process_user none, task_url file:///x, process no\n"
+    done = arkqueue("archive", "set", "book", "--executor", "process")
+    assert "whoever may commit to " in done.out
+    assert "can do on the task manager's host whatever the task manager's own user may do" in done.out
+    assert "whoever" not in arkqueue("archive", "set", "book", "--executor", "none").out
     settings = arkqueue("archive", "show", "book", "--json").json["settings"]
     assert (settings["process"], settings["process_user"], settings["task_url"]) == (False, None, "file:///x")
     assert settings["branches"] == ["main", "release/*"]
@@ -84,6 +88,7 @@ def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: Queue
     done = arkqueue("sync", "papers", "--wait")
     assert (done.code, done.out) == (1, "")
     assert "arkqueue sync papers" in done.err
+    assert done.err.count("arkqueue sync papers") == 1
     assert "in trouble" in arkqueue("archive", "list").out
 
 
@@ -112,7 +117,7 @@ def test_archive_of_a_restored_backup_is_taken_up_by_rewind(
     (tmp_path / "backup").rename(repository.path)
     done = arkqueue("sync", "papers", "--wait")
     assert done.code == 1
-    assert "arkqueue archive rewind papers REV" in done.err
+    assert done.err.count("arkqueue archive rewind papers REV") == 1
     assert "stopped" in arkqueue("archive", "list").out
     done = arkqueue("archive", "rewind", "papers", "1")
     assert (done.code, done.out) == (0, "papers: its ledger starts anew at revision 1\n")

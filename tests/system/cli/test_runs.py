@@ -105,6 +105,17 @@ def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, queue: Queue)
     assert "because of papers@2/a" in done.out
 
 
+def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    assert "other runs" not in arkqueue("show", "papers@2").out
+    archive.run("a@2")
+    archive.trigger(2, "a")
+    shown = " ".join(arkqueue("show", "papers@2").out.split())
+    assert shown.startswith("papers@2.2 pending")
+    assert "other runs papers@2.1 commit completed" in shown
+
+
 def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, queue: Queue) -> None:
     archive = a_failed_one(queue)
     archive.retry("a@2")
