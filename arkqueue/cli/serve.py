@@ -77,7 +77,8 @@ def _keep_alive(server: Any) -> threading.Event:
 
 
 def _migrate(database: Any, stop: threading.Event) -> None:
-    """Bring the database to this version; one that is away is waited for."""
+    """Bring the database to this version; one that is away is waited for, one that lets nobody in is an error."""
+    from arkqueue.db.connections import Refused
     from arkqueue.db.migrations import migrate
 
     told = False
@@ -86,6 +87,8 @@ def _migrate(database: Any, stop: threading.Event) -> None:
             with database.connect() as connection:
                 migrate(connection)
             return
+        except Refused:
+            raise
         except DatabaseUnavailable as error:
             if not told:
                 log.warning("%s", error)
@@ -110,11 +113,10 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     stop = threading.Event()
     signals = _count_signals(stop)
     with opened(configuration, role, stop) as queue, ExitStack() as stack:
+        does = role
         if web:
-            url = stack.enter_context(_served(queue, configuration))
-            click.echo(f"arkqueue {__version__} serves at {url} (home: {configuration.home})")
-        else:
-            click.echo(f"arkqueue {__version__} {role} (home: {configuration.home})")
+            url, announce = stack.enter_context(_served(queue, configuration))
+            does = f"serves at {url}"
         if manager:
             from arkqueue.queue_manager import QueueManager
 
@@ -127,28 +129,40 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             task_manager = TaskManager(queue, configuration)
             task_manager.start()
             stack.callback(_stopper(task_manager, drain, signals))
+        # Said only now: a home folder has one task manager, and a second one ends with an error.
+        if web:
+            announce()
+        click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
+        if worker:
             _tell_about_processes(queue)
         stop.wait()
         click.echo("arkqueue stops" + (" when its running tasks have ended" if drain and worker else ""))
 
 
 @contextmanager
-def _served(queue: Queue, configuration: Configuration) -> Iterator[str]:
-    """The API; its address and the administrator's token are left in the home folder for the command line."""
+def _served(queue: Queue, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The API: its address, and what leaves that in the home folder for the command line, beside the administrator's token."""
     from arkqueue.api import create_app, run_api
     from arkqueue.queue import tokens
 
     tokens.first_token(queue, configuration.home)
     server = run_api(create_app(queue, configuration), configuration.host, configuration.port)
     address = configuration.home / URL_FILE
-    # Whoever waits for the file finds it whole.
-    draft = address.with_suffix(".new")
-    draft.write_text(server.url + "\n", "ascii")
-    draft.replace(address)
+    announced = False
+
+    def announce() -> None:
+        nonlocal announced
+        announced = True
+        # Whoever waits for the file finds it whole.
+        draft = address.with_suffix(".new")
+        draft.write_text(server.url + "\n", "ascii")
+        draft.replace(address)
+
     try:
-        yield server.url
+        yield server.url, announce
     finally:
-        address.unlink(missing_ok=True)
+        if announced:
+            address.unlink(missing_ok=True)
         server.close()
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import select
 import socket
 import threading
@@ -213,6 +214,8 @@ class Database:
         return session | {"prepare_threshold": None} if pooler else session
 
     def _unavailable(self, fault: str) -> DatabaseUnavailable:
+        if _REFUSAL.search(fault):
+            return Refused(self.name, fault, "Correct the connection string's user, password or database name.")
         return DatabaseUnavailable(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
 
     def _lost(self, fault: str) -> DatabaseUnavailable:
@@ -221,6 +224,10 @@ class Database:
 
 class Lost(DatabaseUnavailable):
     """The connection was lost while it was in use."""
+
+
+class Refused(DatabaseUnavailable):
+    """The server is there and knows no such user, password or database: trying again helps only when somebody has mended that."""
 
 
 class Guard:
@@ -333,6 +340,12 @@ def _is_quiet(connection: Connection) -> bool:
 
 
 _COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+
+# A connection that is refused has no SQLSTATE (it would be 28xxx or 3D000), only what the server said.
+_REFUSAL = re.compile(
+    r"authentication failed|no password supplied|(role|database) .* does not exist"
+    r"|no pg_hba\.conf entry|not permitted to log in|permission denied for database"
+)
 
 _OUTAGES = {
     "53": "out of disk, memory or connections",

@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.conninfo import make_conninfo
 
-from arkqueue.db.connections import Connection, Database
+from arkqueue.db.connections import Connection, Database, Refused
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 
 
@@ -245,6 +246,19 @@ def test_an_unreachable_server_is_no_fault_at_the_opening(home: Any) -> None:
             database.connect()
         with pytest.raises(DatabaseUnavailable, match="No such file"), database.transaction():
             pass
+
+
+@pytest.mark.parametrize("wrong", [{"password": "wrong"}, {"user": "nobody"}, {"dbname": "nothing"}])
+def test_a_server_that_lets_nobody_in_is_told_from_one_that_is_away(pg_uri: str, wrong: dict[str, str]) -> None:
+    with Database.open(make_conninfo(pg_uri, **wrong)) as database:
+        with pytest.raises(Refused, match="Correct the connection string"):
+            database.connect()
+        with pytest.raises(Refused), database.transaction():
+            pass
+    with Database.open(make_conninfo(pg_uri, host="127.0.0.1", hostaddr="127.0.0.1", port="1")) as database:
+        with pytest.raises(DatabaseUnavailable, match="see that PostgreSQL runs") as raised:
+            database.connect()
+        assert not isinstance(raised.value, Refused)
 
 
 def test_a_faulty_connection_string_is_refused_without_showing_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, eventually, is_gone, tasks
@@ -113,3 +114,24 @@ def test_two_queue_managers_plan_each_revision_once(arkqueue: Installation, arch
     for number in range(3, 12):
         papers.commit({"paper.tex": f"{number}\n"})
     assert_each_ran_once(papers, stage, range(2, 12))
+
+
+def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(installations: Installations) -> None:
+    arkqueue = installations()
+    first = arkqueue.start()
+    refused = arkqueue("serve", "--listen", "127.0.0.1:0", code=1)
+    assert "has a task manager that runs" in refused.err
+    assert "serves at" not in refused.out
+    assert arkqueue("archive", "list").code == 0, "the address of the first is still known"
+    assert first.process.poll() is None
+
+
+@pytest.mark.parametrize("wrong", [{"password": "wrong"}, {"dbname": "nothing"}])
+def test_server_that_the_database_does_not_let_in_ends_and_says_why(
+    installations: Installations, pg_uri: str, wrong: dict[str, str]
+) -> None:
+    arkqueue = installations(database=make_conninfo(pg_uri, **wrong))
+    arkqueue.home()
+    refused = arkqueue("serve", "--listen", "127.0.0.1:0", code=1)
+    assert "Correct the connection string's user, password or database name." in refused.err
+    assert "wrong" not in refused.err
