@@ -131,6 +131,9 @@ def perform(attempt: Attempt, means: Means) -> Outcome:
 def _prepare(attempt: Attempt, definition: TaskDefinition, means: Means) -> tuple[Workspace, Program]:
     archive = means.sources.registration(attempt.claim.archive)
     if not archive.settings.process:
+        # It may have been allowed just now, by the person who retries this.
+        archive = means.sources.registration(attempt.claim.archive, afresh=True)
+    if not archive.settings.process:
         raise Forbidden(
             f"archive {archive.name}",
             "its tasks may not run as processes on a task manager's host, and this task names no image",

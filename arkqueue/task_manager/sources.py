@@ -79,12 +79,12 @@ class Sources:
         """The outputs of what each task depends on, where there are any."""
         return claim.inputs(self._queue, tasks)
 
-    def registration(self, archive: int) -> Registration:
-        """How an archive is registered, as of a moment ago."""
+    def registration(self, archive: int, *, afresh: bool = False) -> Registration:
+        """How an archive is registered, as of a moment ago; ``afresh``: as of now."""
         now = time.monotonic()
         with self._lock:
             read_at, known = self._registrations.get(archive, (0.0, None))
-        if known is not None and now - read_at < FRESH:
+        if known is not None and now - read_at < FRESH and not afresh:
             return known
         row = archives.one(self._queue, ArchiveId(archive))
         settings = ArchiveSettings(**row.settings)
