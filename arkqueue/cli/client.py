@@ -156,6 +156,9 @@ class Client:
             return Forbidden(self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`.")
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
+        # The queue speaks of what can be done; how that is typed is known here.
+        if remedy.startswith("force it"):
+            remedy = "use --force" + remedy.removeprefix("force it")
         return Refused(status, thing or self.url, fault or detail, remedy)
 
     def _unreachable(self, why: str) -> Unreachable:

@@ -116,6 +116,16 @@ def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, queue: 
     assert "other runs papers@2.1 commit completed" in shown
 
 
+def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"pdf": "cancels: [PREV]"})
+    archive.commit({"pdf": "cancels: [PREV]"})
+    refused = arkqueue("retry", "papers@2/pdf")
+    assert refused.code == 1
+    assert "use --force, or" in refused.err
+    assert arkqueue("retry", "papers@2/pdf", "--force").code == 0
+
+
 def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, queue: Queue) -> None:
     archive = a_failed_one(queue)
     archive.retry("a@2")
