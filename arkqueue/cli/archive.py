@@ -228,8 +228,8 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
         say(f"{bold(archive)}: will be looked at")
     elif found["stopped"] or found["trouble"]:
         said, remedy = visible(found["stopped"] or found["trouble"]), visible(found["remedy"])
-        more = "" if remedy in said else f". {remedy}"
-        say(f"{said.rstrip('.')}{more}" if said.startswith(archive) else f"{archive}: {said.rstrip('.')}{more}", err=True)
+        said = said.removeprefix(f"{archive}: ").rstrip(".")
+        say(f"{archive}: {said}" + ("" if remedy in said else f". {remedy}"), err=True)
     else:
         say(f"{bold(archive)}: is read; its head is {_head(found)}")
     if wait and (found["stopped"] or found["trouble"]):
