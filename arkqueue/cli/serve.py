@@ -183,12 +183,12 @@ def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Call
     """Stops the task manager; while it drains, a further signal makes it hand its tasks back."""
 
     def stop() -> None:
-        before = signals()
         ending = threading.Thread(target=task_manager.stop, kwargs={"drain": drain})
         ending.start()
         while ending.is_alive():
             ending.join(0.2)
-            if drain and signals() > before:
+            # The first one began all this; the second may have come before we got here.
+            if drain and signals() > 1:
                 task_manager.stop(drain=False)
                 break
         ending.join()
