@@ -66,6 +66,9 @@ def demo(is_git: bool, plain: bool) -> None:
     """
     from arkqueue.cli.client import Client
 
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        # A terminal that is closed must not leave the server behind.
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     home = Path(tempfile.mkdtemp(prefix="arkqueue-demo-"))
     # What may be copied has a line of its own, or a narrow terminal breaks it in the middle.
     say(f"A new server starts, with a PostgreSQL of its own, in\n  {home}")
