@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import BranchId, End, RunId, Workflow
-from arkqueue.queue import Queue, actions, archives, finish
+from arkqueue.queue import Queue, actions, archives, finish, planning
 from arkqueue.states import State
 from tests.builders import AnArchive, an_archive, an_entry
 from tests.db import strategies
@@ -38,7 +38,10 @@ class QueueAsSubject:
         self.said.add(branch)
 
     def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str]) -> None:
-        self.archive.append(branch, [an_entry(number, workflow, tuple(changed), branch=branch)])
+        before, entry = self.archive.branches[branch], an_entry(number, workflow, tuple(changed), branch=branch)
+        self.archive.append(branch, [entry])
+        # The same notice once more, read by somebody who has not seen the first answered: the head has moved, nothing is planned twice.
+        assert planning.append(self.queue, before, [entry]) is None
 
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> None:
         with _refusals():
