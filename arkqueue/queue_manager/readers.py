@@ -20,9 +20,9 @@ from typing import Any
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Origin, Revision
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives, planning
-from arkqueue.reading import EntryReader
+from arkqueue.reading import EntryReader, last_known, named
 
 log = logging.getLogger("arkqueue")
 
@@ -32,6 +32,8 @@ SWEEPS_AT_ONCE, NOTICES_AT_ONCE = 16, 64
 """How many looks may be under way for another to begin. Those that have taken ``SLOW`` seconds do not count: they wait for their repository."""
 SLOW = 2.0
 """Seconds."""
+SILENT = 60.0
+"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same: nothing can end a call of libsvn."""
 CLOSING = 5.0
 """Seconds that the readers have to come to an end."""
 LINGER = 20.0
@@ -55,10 +57,19 @@ class Readers:
         self._are_waiting = False
 
     def turn(self) -> None:
-        """Hand every archive that is to be looked at to its reader; the first turn is a sweep of all."""
+        """Hand every archive that is to be looked at to its reader; the first turn is a sweep of all, and the first one after the database was away."""
+        try:
+            self._hand_out()
+        except DatabaseUnavailable:
+            self._has_swept = False  # what hooks told meanwhile was not kept either
+            raise
+
+    def _hand_out(self) -> None:
         if not self._has_swept:
             archives.sweep_all(self._queue)
             self._has_swept = True
+        for each in self._readers.values():
+            each.tell_if_silent()
         rows = archives.to_read(self._queue)
         with self._lock:
             self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
@@ -113,7 +124,12 @@ class Reader(threading.Thread):
         self._condition = threading.Condition()
         self._next: Any = row
         self._present: Any = None
-        self._since = time.monotonic()
+        self._since = self._heard = time.monotonic()
+        """When the look began, and when it last came a step further."""
+        self._told: Any = None
+        """The look that a person has been told of."""
+        self._trouble: str | None = None
+        """What the log has said of the archive, and has not taken back."""
         self._closing = False
         self.ended = False
 
@@ -141,6 +157,16 @@ class Reader(threading.Thread):
             self._condition.notify()
             return True
 
+    def tell_if_silent(self) -> None:
+        """Show on the archive that its repository hangs (design 2); the end of the look takes that back, or says more. Called by the dispatcher alone."""
+        row = self._present
+        if row is None or row is self._told or time.monotonic() - self._heard < SILENT:
+            return
+        fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
+        archives.read_failed(self._queue, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE)
+        log.warning("%s", fault)
+        self._told, self._trouble = row, fault
+
     def close(self) -> None:
         """Let it end as soon as it is between two transactions."""
         with self._condition:
@@ -154,6 +180,9 @@ class Reader(threading.Thread):
                 self._look(row)
             except DatabaseUnavailable as error:
                 log.warning("%s: %s", self.name, error)
+            except Exception:
+                # Its archive is still due: another look comes with the dispatcher's next turn.
+                log.exception("%s: what came of a look could not be stored", self.name)
             with self._condition:
                 self._present = None
             lingers = self._freed() and row.asked is not None and self._entries is not None
@@ -164,7 +193,7 @@ class Reader(threading.Thread):
             if seconds:
                 self._condition.wait_for(lambda: self._next is not None or self._closing, seconds)
             self._present, self._next = self._next, None
-            self._since = time.monotonic()
+            self._since = self._heard = time.monotonic()
             self.ended = self._present is None or self._closing
             return None if self.ended else self._present
 
@@ -176,30 +205,38 @@ class Reader(threading.Thread):
             raise
         except ArchiveMismatch as error:
             # The repository's reader knows the fault; which archive is to be rewound is known here.
-            archives.stop(self._queue, self._id, str(error).replace("rewind NAME", f"rewind {row.name}"))
+            why = named(error, row.name)
+            archives.stop(self._queue, self._id, why)
+            log.warning("%s is stopped: %s", row.name, why)
             self._entries = None
         except ArkqueueError as error:
-            self._fail(str(error))
+            self._fail(row, str(error))
         except Exception as error:
             # A revision that cannot be read or stored stops its own archive only, and a person has to know.
             log.exception("%s: a look failed and is taken again", self.name)
-            self._fail(f"{row.name}: cannot be read or stored: {type(error).__name__}: {error}")
+            self._fail(row, f"{row.name}: cannot be read or stored: {type(error).__name__}: {error}")
         else:
             if self._closing:
                 return  # it may not have been read to its end, and goes on being due
+            if self._trouble is not None:
+                log.warning("%s is read again", row.name)
+            self._trouble = None
             if again is None:
                 archives.read_done(self._queue, self._id, row.asked, self._configuration.sweep)
             else:
                 archives.expect(self._queue, self._id, row.asked, again)
 
-    def _fail(self, trouble: str) -> None:
+    def _fail(self, row: Any, trouble: str) -> None:
         archives.read_failed(self._queue, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
-        self._entries = None
+        if trouble != self._trouble:  # once, and not at each attempt
+            log.warning("%s cannot be read: %s", row.name, trouble)
+        self._entries, self._trouble = None, trouble
 
     def _read(self, row: Any) -> float | None:
         """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
         while not self._closing:
             registered = archives.one(self._queue, self._id)
+            self._trouble = registered.trouble
             if registered.removed_at is not None or registered.stopped is not None:
                 return None
             where = registered.url, registered.uuid
@@ -220,8 +257,9 @@ class Reader(threading.Thread):
         known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
         heads = archive.heads(settings.branches)
         for branch in known.values():
-            if branch.head_id is not None and branch.name in heads:
-                archive.check_known(_revision(branch))
+            # Of a deleted branch the repository need not keep anything.
+            if branch.head_id is not None and branch.name in heads and not branch.deleted:
+                archive.check_known(last_known(branch))
         # Where the main branch is gone from what is watched, the repository's HEAD names another.
         has_main = any(branch.main and not branch.deleted and branch.name in heads for branch in known.values())
         main = None if has_main or not heads else archive.main_branch()
@@ -251,11 +289,11 @@ class Reader(threading.Thread):
                 return False
         else:
             branch = planning.Branch(known.id, self._id, name, known.main, known.head_id)
-        before = _revision(known) if known is not None and known.head_id is not None else None
+        before = last_known(known) if known is not None and known.head_id is not None else None
         # A tracked branch without a revision is an archive that began empty: all of its commits are new.
-        siblings = siblings if known is None else {}
+        others = siblings if known is None or known.deleted else None
         while not self._closing:
-            advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=siblings)
+            advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
             if not advance.revisions and not advance.dropped and advance.baseline is None:
                 return True
             baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
@@ -266,9 +304,10 @@ class Reader(threading.Thread):
             )
             if appended is None:
                 return False
+            self._heard = time.monotonic()
             if advance.complete:
                 return True
-            branch, before = replace(branch, head=appended), advance.revisions[-1]
+            branch, before, others = replace(branch, head=appended), advance.revisions[-1], None
         return False
 
     def _expected(self, row: Any) -> float | None:
@@ -279,9 +318,3 @@ class Reader(threading.Thread):
         if self._entries.archive.has(row.revision):
             return None
         return None if row.waited > LONGEST_EXPECTATION else min(max(row.waited, FIRST_PAUSE), LONGEST_PAUSE)
-
-
-def _revision(branch: Any) -> Revision:
-    """The ledger's last revision of a branch, as the repository told it."""
-    origin = Origin(branch.origin, branch.generation) if branch.origin else None
-    return Revision(branch.revision, branch.number, branch.author, branch.date, branch.message, origin)

@@ -152,8 +152,8 @@ update task set waived = true where run_id = %(run)s and state in ('failed', 're
 select id from task where run_id = %(run)s and state in ('completed', 'failed', 'rejected', 'canceled', 'skipped') order by id;
 
 -- name: unsettled_of_run
--- How many tasks of a run are not settled, REPORT and gates of PREV:* left aside.
-select count(*) from task
+-- The names of a run's tasks that are not settled, REPORT and gates of PREV:* left aside.
+select name from task
 where run_id = %(run)s and state in ('waiting', 'held', 'ready', 'running', 'deferred') and name not like 'PREV:%%' and name <> 'REPORT';
 
 -- name: lock_ready_targets
@@ -163,8 +163,8 @@ where t.id in (select e.target from edge e where e.source = any(%(sources)s) and
 order by t.id for no key update;
 
 -- name: place_of_task
--- Where a task is, what it is called, and whether its run or revision is gone.
-select t.id, t.archive_id, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
+-- Where a task is, what it is called, its state, and whether its run or revision is gone.
+select t.id, t.archive_id, t.state, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
        run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id

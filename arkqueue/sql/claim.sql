@@ -30,12 +30,27 @@ join branch b on b.id = t.branch_id
 order by t.ticket;
 
 -- name: inputs
--- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).
+-- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS). To what completed at the revision in another run,
+-- and is no part of a run by hand or by a schedule, there is no edge (design 5.18).
 select e.target, s.name, a.outputs
 from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
-where e.target = any(%(tasks)s) and e.kind = 'depends' and a.outputs is not null;
+where e.target = any(%(tasks)s) and e.kind = 'depends' and a.outputs is not null
+union all
+select t.id, needed.task, a.outputs
+from task t
+join run on run.id = t.run_id and run.trigger <> 'commit'
+join definition d on d.id = t.definition_id
+cross join jsonb_to_recordset(d.body->'depends') as needed(task text, previous boolean)
+cross join lateral (
+    select s.attempt_id from task s
+    where s.branch_id = t.branch_id and s.name = needed.task and s.number = t.number and s.run < t.run and s.state = 'completed'
+    order by s.run desc limit 1
+) done
+join attempt a on a.id = done.attempt_id
+where t.id = any(%(tasks)s) and needed.previous is not true and a.outputs is not null
+  and not exists (select from task o where o.branch_id = t.branch_id and o.name = needed.task and o.number = t.number and o.run = t.run);
 
 -- name: definitions
 -- Frozen definitions by id.
@@ -44,6 +59,17 @@ select id, body from definition where id = any(%(ids)s);
 -- name: started
 -- Note that the program of an attempt has begun.
 update attempt set started_at = clock_timestamp() where id = any(%(attempts)s) and ended_at is null;
+
+-- name: installation
+-- The id of this installation, made when it is first asked for.
+with made as (insert into installation default values on conflict do nothing returning id)
+select id::text from made union all select id::text from installation limit 1;
+
+-- name: reserve
+-- Note that an attempt will outlive its task manager, and from which image; it has to be ours still.
+update attempt set outlives = make_interval(secs => %(adopt_within)s), image = %(image)s
+where id = %(attempt)s and process = %(process)s and ended_at is null
+returning id;
 
 -- name: renew
 -- Renew the leases of a task manager's attempts; an attempt that does not come back is not its own any more.
@@ -86,15 +112,41 @@ update heartbeat set
 returning clock_timestamp() - steady_since >= make_interval(secs => %(lease)s) as steady;
 
 -- name: lapsed
--- Live attempts whose lease is over.
+-- Live attempts whose lease is over, and what outlives its task manager only after its reservation.
 select a.id from attempt a
-where a.ended_at is null and a.lease_until < clock_timestamp()
+where a.ended_at is null and a.lease_until + coalesce(a.outlives, '0') < clock_timestamp()
 order by a.id limit 1000;
 
--- name: left_behind
--- Live attempts of earlier processes of a host whose present task manager proves them dead.
-select a.id from attempt a
-where a.ended_at is null and a.host = %(host)s and a.process <> %(process)s
+-- name: live_on
+-- Live attempts of a host.
+select a.id, a.process, a.outlives is not null as outlives from attempt a
+where a.ended_at is null and a.host = %(host)s
+order by a.id;
+
+-- name: adopt
+-- Give attempts that outlived their task manager to the present one of their host, with a new lease. Each names the process that it is taken
+-- from, so that of two who want it the first gets it; it locks attempts only, as a renewal does.
+with mine as (
+    select a.id
+    from attempt a
+    join unnest(%(attempts)s::bigint[], %(processes)s::text[]) as e(id, process) on e.id = a.id and e.process = a.process
+    where a.host = %(host)s and a.outlives is not null and a.ended_at is null
+    order by a.id for no key update of a
+), adopted as (
+    update attempt a set process = %(process)s, lease_until = clock_timestamp() + make_interval(secs => %(lease)s),
+        outlives = make_interval(secs => %(adopt_within)s)
+    from mine where a.id = mine.id
+    returning a.*
+)
+select t.id, t.ticket, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+       b.name as branch, b.main, r.name as revision, r.previous, r.generation, a.base,
+       t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
+       extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
+from adopted a
+join task t on t.attempt_id = a.id
+join run on run.id = t.run_id
+join revision r on r.id = run.revision_id
+join branch b on b.id = t.branch_id
 order by a.id;
 
 -- name: archives_of_attempts
@@ -108,7 +160,7 @@ with locked_tasks as (
     from task t where t.id in (select task_id from attempt where id = any(%(attempts)s))
     order by t.id for no key update
 )
-select a.id, a.process, a.ended_at, a."end", a.lease_until < clock_timestamp() as lapsed,
+select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
        t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body
 from attempt a
 join locked_tasks t on t.id = a.task_id

@@ -26,6 +26,17 @@ update task t set unmet = t.unmet - c.n
 from counted c where t.id = c.target
 returning t.id, t.cancels, t.unmet = 0 and {from enable} as enters;
 
+-- name: cancel_gone
+-- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.
+update task t set state = {to cancel}, settled_at = clock_timestamp(), due_at = null,
+    by = case when a.removed_at is not null then 'the removal of the archive'
+              when b.deleted_at is not null then 'the deletion of the branch'
+              else 'a rewrite of the branch' end
+from run join revision r on r.id = run.revision_id join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
+where t.id = any(%(tasks)s) and {from cancel t} and run.id = t.run_id
+  and coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null
+returning t.id;
+
 -- name: tick_reports
 -- Count settled tasks off their runs' REPORT, and return each REPORT that waits for no other.
 with counted as (

@@ -227,6 +227,11 @@ values (%(name)s, %(kind)s, %(url)s, %(repository)s, %(uuid)s, %(folder)s, %(set
 on conflict (name) where removed_at is null do nothing
 returning id;
 
+-- name: rename_removed
+-- Keep the removed archive of a name, which another one has now, under a name of its own.
+update archive set name = name || '~' || (select count(*) + 1 from archive o where starts_with(o.name, %(name)s || '~'))
+where name = %(name)s and removed_at is not null;
+
 -- name: remove_archive
 -- Stop watching an archive; its history stays.
 update archive set removed_at = clock_timestamp() where id = %(archive)s and removed_at is null returning id;
@@ -251,6 +256,11 @@ select count(*) from branch where archive_id = %(archive)s and name like 'rewoun
 -- Take reading up again.
 update archive set stopped = null, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp()
 where id = %(archive)s;
+
+-- name: go_on
+-- Take reading up again, unless it was taken up or stopped anew meanwhile.
+update archive set stopped = null, trouble = null, trouble_since = null, next_read_at = clock_timestamp()
+where id = %(archive)s and stopped = %(stopped)s;
 
 -- name: archive
 -- One archive.

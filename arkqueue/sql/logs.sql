@@ -7,8 +7,10 @@ with mine as (
     where id = any(%(attempts)s) and process = %(process)s and ended_at is null
     order by id for no key update
 ), counted as (
-    update attempt a set log_bytes = greatest(a.log_bytes, e.bytes)
-    from mine, unnest(%(attempts)s::bigint[], %(bytes)s::bigint[]) as e(id, bytes)
+    update attempt a set log_bytes = greatest(a.log_bytes, e.bytes),
+        log_stdout = greatest(a.log_stdout, e.stdout), log_stderr = greatest(a.log_stderr, e.stderr)
+    from mine, unnest(%(attempts)s::bigint[], %(bytes)s::bigint[], %(stdouts)s::bigint[], %(stderrs)s::bigint[])
+        as e(id, bytes, stdout, stderr)
     where a.id = mine.id and e.id = mine.id
     returning a.id
 ), written as (

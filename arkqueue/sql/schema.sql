@@ -17,7 +17,7 @@ create type edge_kind as enum ('depends', 'cancels', 'exclusive', 'stopping');
 
 create table archive (
     id          bigint generated always as identity primary key,
-    name        text not null check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]*$'),
+    name        text not null check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]*(~[0-9]+)?$'),  -- papers~1: it was removed, and papers is another one now
     kind        text not null check (kind in ('subversion', 'git')),
     url         text not null,                      -- as a person gave it
     repository  text not null,                      -- the repository's root, normalised: what a notice names
@@ -191,6 +191,12 @@ create table task_manager (
     stopped_at  timestamptz
 );
 
+-- Which installation this is; no row until somebody asks. Containers carry it, so that several can share an engine.
+create table installation (
+    single      boolean primary key default true check (single),
+    id          uuid not null default gen_random_uuid()
+);
+
 create sequence attempt_id;
 create table attempt (
     id          bigint primary key default nextval('attempt_id'),
@@ -207,7 +213,11 @@ create table attempt (
     message     text not null default '',
     outputs     jsonb,
     base        text,                               -- BASE, as it was at the claim
+    outlives    interval,                           -- it is in a container: so long after its lease it stays reserved for its host
+    image       text,                               -- of its container, by digest
     log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
+    log_stdout  bigint not null default 0,          -- how many of these bytes are the task's own: who adopts it skips so many
+    log_stderr  bigint not null default 0,
     unique (task_id, number)
 ) with (fillfactor = 85);
 create unique index attempt_live on attempt (task_id) where ended_at is null;

@@ -29,6 +29,10 @@ where b.archive_id = any(%(archives)s) order by s.next_at;
 -- Archives of a name, the watched one first, then the one removed last.
 select id, name, removed_at from archive where name = %(name)s order by removed_at desc nulls first limit 1;
 
+-- name: archives_renamed
+-- The removed archives that had a name before, the last one first.
+select id, name from archive where starts_with(name, %(name)s || '~') order by id desc;
+
 -- name: archive_names
 -- The names of the watched archives.
 select name from archive where removed_at is null order by name;
@@ -89,7 +93,7 @@ left join task report on report.id = run.report_id
 cross join lateral (
     select count(*) filter (where shown) as tasks,
            count(*) filter (where unsettled) as unsettled,
-           count(*) filter (where shown and (not unsettled or attempts > 0)) as begun,
+           count(*) filter (where shown and (state = 'completed' or attempts > 0)) as begun,
            count(*) filter (where shown and state = 'held') as held,
            count(*) filter (where shown and state in ('failed', 'rejected') and not waived) as bad,
            count(*) filter (where shown and state = 'completed') as completed,
@@ -117,7 +121,7 @@ select t.id, t.run_id, t.archive_id, t.branch_id, a.name as archive, b.name as b
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
        at.id as attempt_id, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, at.host, at.process, at.lease_until,
-       at.lease_until < clock_timestamp() as lapsed, tm.hostname, tm.seen_at,
+       at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.hostname, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
        run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
 from task t
@@ -129,6 +133,11 @@ left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 where t.run_id = any(%(runs)s) or t.id = any(%(tasks)s)
 order by t.number, t.run, t.position, t.id;
+
+-- name: awaited
+-- The first of what each of some waiting tasks waits for, and how many they are.
+select e.target, min(e.source) as source, count(*)::int as n
+from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels' group by e.target;
 
 -- name: task_places
 -- What is needed to name tasks.
@@ -144,15 +153,15 @@ select body from definition where id = %(definition)s;
 -- name: show_attempts
 -- The attempts of a task, the first first.
 select at.id, at.task_id, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
-       at."end", at.message, at.outputs, at.base, at.log_bytes
+       at."end", at.message, at.outputs, at.base, at.log_bytes, at.image
 from attempt at left join task_manager tm on tm.process = at.process
 where at.task_id = any(%(tasks)s) or at.id = any(%(attempts)s)
 order by at.task_id, at.number;
 
 -- name: show_deeds
--- What people did to a task, or to a run, oldest first.
-select at, by, verb, note from deed
-where task_id = any(%(tasks)s) or run_id = any(%(runs)s) order by id;
+-- What people did to a task, or to a run and its tasks, oldest first.
+select d.at, d.by, d.verb, t.name as task, d.note from deed d left join task t on t.id = d.task_id
+where d.task_id = any(%(tasks)s) or d.run_id = any(%(runs)s) order by d.id;
 
 -- name: show_edges
 -- Every edge into the tasks of some runs.
@@ -210,8 +219,10 @@ where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s a
 order by t.run desc;
 
 -- name: task_names_at
--- The names of the tasks at a revision.
-select distinct t.name from task t where t.branch_id = %(branch)s and t.number = %(number)s and t.name not like 'PREV:%%' order by t.name;
+-- The names of the tasks at a revision, of all its runs or of one.
+select distinct t.name from task t
+where t.branch_id = %(branch)s and t.number = %(number)s and (%(run)s::int is null or t.run = %(run)s) and t.name not like 'PREV:%%'
+order by t.name;
 
 -- name: task_names_ever
 -- The names that the tasks of a branch ever had.

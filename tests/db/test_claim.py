@@ -242,6 +242,23 @@ def test_the_newest_outputs_of_dependencies_are_the_inputs(queue: Queue) -> None
     assert claim.inputs(queue, [claimed.task]) == {claimed.task: {"a": {"pages": 12}}}
 
 
+def test_what_is_no_part_of_a_run_by_hand_gives_its_outputs_too(queue: Queue) -> None:
+    """Design 5.18: it is taken as met because it completed at that revision, in the newest run that has it."""
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]\non: manual"})
+    archive.end("a@2", outputs={"pages": 12})
+    archive.trigger(2, "a")
+    archive.end("a@2.2", outputs={"pages": 13})
+    archive.trigger(2, "a")
+    archive.fail("a@2.3")
+    archive.trigger(2, "b")
+    apart = archive.claim("b@2.4").task
+    archive.trigger(2, "a", "b")
+    archive.run("a@2.5")
+    together = archive.claim("b@2.5").task
+    assert claim.inputs(queue, [apart, together]) == {apart: {"a": {"pages": 13}}}
+
+
 @pytest.mark.parametrize("slots", [1, 7])
 def test_no_more_is_claimed_than_there_are_slots(queue: Queue, slots: int) -> None:
     archive = an_archive(queue)

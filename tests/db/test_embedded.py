@@ -244,6 +244,8 @@ def test_a_data_folder_of_another_version_is_refused(home: Path) -> None:
 def test_a_server_that_cannot_start_says_why_and_keeps_nobody_in_its_list(home: Path) -> None:
     server = Embedded.open(home, durable=False)
     server.close()
+    for log in (home / "postgres" / "data" / "log").glob("*.log"):
+        log.write_text(log.read_text() + "FATAL:  something of long ago\n")
     (home / "postgres" / "custom.conf").write_text("shared_buffers = nonsense\n")
     (home / "postgres" / "custom.conf").chmod(0o644)
     with pytest.raises(ArkqueueError, match=r"cannot be started: .*configuration file .*custom.conf"):

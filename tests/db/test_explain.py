@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import Queue, actions, archives, claim
+from arkqueue.queue import Queue, actions, archives, claim, finish
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
@@ -427,6 +429,54 @@ def test_task_that_a_filter_left_out(queue: Queue, fields: str, text: str) -> No
     assert kinds(told) == [Why.LEFT_OUT]
     assert text in told.text
     assert told.commands == (["arkqueue trigger papers --revision 2 a"] if "branches" not in fields else [])
+
+
+def test_task_that_a_further_run_does_not_have(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "on: [commit, manual]", "c": "on: schedule\nschedule: 0 3 * * *"})
+    archive.trigger(2, "b")
+    told = explain_name(queue, "papers@2.2/a")
+    assert told.text == "papers@2.2 has no task a. That run was made by hand, for others alone: b."
+    assert told.commands == ["arkqueue trigger papers --revision 2 a"]
+    assert "It does not run by hand: on: schedule." in explain_name(queue, "papers@2.2/c").text
+    assert "It does not run on commits: on: schedule." in explain_name(queue, "papers@2/c").text
+    with pytest.raises(NotFound, match=r"there is no run 99 of this revision\. The newest is 2\."):
+        explain_name(queue, "papers@2.99/a")
+
+
+def test_task_of_a_run_that_was_planned_as_failed_for_its_generation(queue: Queue) -> None:
+    archive = an_archive(queue)
+    entries = [an_entry(2 + n, a_workflow({"a": ""}), author="robot") for n in range(11)]
+    archive.append("", entries, author="robot")
+    told = explain_name(queue, "papers@12/a")
+    assert kinds(told) == [Why.FAULTS]
+    assert "11th in a chain" in told.text
+
+
+def test_revision_that_a_notice_named_is_looked_for(queue: Queue) -> None:
+    archives.notify(queue, [ArchiveId(an_archive(queue).id)], "17")
+    text = explain_name(queue, "papers@17/a").text
+    assert re.search(r" A notice of \d{4}-\d\d-\d\d \S+ UTC named 17; it is looked for\.", text), text
+
+
+def test_task_that_was_given_up_because_its_task_managers_died(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "on_lost: fail"})
+    for _ in range(4):
+        archive.claim("a@2")
+        finish.bury(queue, "the next one", HOST)
+    assert archive.states() == {"a@2": "failed", "b@2": "failed"}
+    told = why(archive, "a@2")
+    assert "(lost: its task manager died; given up after 3 reruns) at attempt 4. Find out what ends" in told.text
+    assert told.commands == [f"arkqueue {verb} papers@2/a" for verb in ("logs", "retry", "skip")]
+    assert "(lost: its task manager died; not run again (on_lost: fail)) at attempt 1." in why(archive, "b@2").text
+
+
+def test_task_whose_exit_code_is_not_known(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.end("a@2", None, message="its guard process was killed")
+    assert "(its guard process was killed) at attempt 1." in why(archive, "a@2").text
 
 
 def test_task_of_the_baseline(queue: Queue) -> None:

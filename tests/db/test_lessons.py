@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from arkqueue.db import Connection
-from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import SQL, Queue, claim, finish
+from arkqueue.model import AttemptId, BranchId, End, Outcome
+from arkqueue.queue import SQL, Queue, archives, claim, finish
 from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 
@@ -118,6 +118,17 @@ def test_nothing_of_the_queue_lives_in_a_session_or_in_a_notification() -> None:
         assert not re.search(forbidden, text, re.IGNORECASE), block
 
 
+def test_every_id_is_a_bigint_from_the_first_day(archive: AnArchive) -> None:
+    """Tables of one row aside."""
+    small = archive.sql(
+        "select table_name, column_name from information_schema.columns where table_schema = 'public' and data_type <> 'bigint'"
+        " and (column_name = 'id' or column_name ~ '_id$') and table_name not in ('heartbeat', 'installation')"
+    )
+    assert small == []
+    identities = archive.sql("select sequencename from pg_sequences where data_type <> 'bigint'::regtype")
+    assert identities == []
+
+
 # -- triggers and order --------------------------------------------------------------------------------------------------
 
 
@@ -130,6 +141,19 @@ def test_a_rerun_of_an_old_revision_does_not_become_the_latest(archive: AnArchiv
     archive.commit({"a": "depends: [PREV]"})
     assert archive.state("a@4") == "ready"
     assert archive.claim("a@4").base == "3"
+
+
+def test_base_brings_back_the_paths_whose_revision_was_superseded(archive: AnArchive) -> None:
+    """A task that runs for changed paths and was canceled there is told from which revision on it has not seen them."""
+    tasks = {"pdf": "paths: [doc/**]\ncancels: [PREV]"}
+    archive.commit(tasks, changed=["doc/a"])
+    archive.run("pdf@2")
+    archive.commit(tasks, changed=["doc/b"])
+    archive.commit(tasks, changed=["readme"])
+    archive.commit(tasks, changed=["doc/c"])
+    assert archive.states() == {"pdf@2": "completed", "pdf@3": "canceled", "pdf@5": "ready"}
+    claimed = archive.claim("pdf@5")
+    assert (claimed.base, claimed.previous) == ("2", "4")
 
 
 def test_nothing_is_canceled_by_a_revision_whose_own_task_does_not_come_to_run(archive: AnArchive) -> None:
@@ -182,14 +206,61 @@ def test_more_leases_than_one_batch_lapse_with_the_next_turns(archive: AnArchive
 
 
 def test_tasks_of_a_removed_archive_that_run_come_to_their_end(archive: AnArchive) -> None:
-    from arkqueue.queue import archives
-
     archive.commit({"a": "", "b": "depends: [a]", "c": ""})
     attempt = archive.attempt("a@2")
     archives.remove(archive.queue, archive.id, "ann")
     assert archive.states() == {"a@2": "running", "b@2": "canceled", "c@2": "running"}
     assert finish.finish(archive.queue, PROCESS, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
     assert archive.state("a@2") == "completed"
+
+
+def drop_revision(archive: AnArchive) -> None:
+    archive.append("", [], dropped=["2"])
+
+
+def delete_branch(archive: AnArchive) -> None:
+    archives.untrack(archive.queue, archive.id, BranchId(archive.branches[""].id))
+
+
+def remove_archive(archive: AnArchive) -> None:
+    archives.remove(archive.queue, archive.id, "ann")
+
+
+@pytest.mark.parametrize(
+    ("go", "by"),
+    [
+        (drop_revision, "a rewrite of the branch"),
+        (delete_branch, "the deletion of the branch"),
+        (remove_archive, "the removal of the archive"),
+    ],
+)
+@pytest.mark.parametrize(("end", "code"), [(End.EXITED, 1), (End.EXITED, 75), (End.STOPPED, None), (End.LOST, None)])
+def test_what_is_gone_is_not_tried_again_by_itself(
+    archive: AnArchive, go: Callable[[AnArchive], None], by: str, end: End, code: int | None
+) -> None:
+    """Whether a failure or a deferral would bring it back, its task manager hands it back, or it is lost."""
+    archive.commit({"a": "retries: 3", "b": "depends: [a]"})
+    attempt = archive.attempt("a@2")
+    go(archive)
+    if end is End.LOST:
+        assert finish.bury(archive.queue, "its successor", HOST) == [attempt]
+    else:
+        assert archive.record(attempt, end, code) is Receipt.RECORDED
+    assert archive.states() == {"a@2": "canceled", "b@2": "canceled"}
+    (task,) = archive.sql("select by, due_at from task where name = 'a'")
+    assert task == {"by": by, "due_at": None}
+    assert archive.state("REPORT@2") == "completed"
+
+
+def test_what_is_gone_is_tried_again_where_a_person_wants_it(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    remove_archive(archive)
+    archive.restart("a@2")
+    archive.end("a@2", None, End.STOPPED)
+    archive.fail("a@2")
+    archive.retry("a@2", force=True)
+    archive.run("a@2")
 
 
 def test_an_old_snapshot_that_is_held_is_ended_by_the_server(queue: Queue) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from arkqueue.db.migrations import check, migrate
 from arkqueue.errors import ArkqueueError
@@ -147,6 +148,21 @@ def test_an_old_server_is_refused(empty_uri: str, released: Path, monkeypatch: p
         for refuse in (migrate, check):
             with pytest.raises(ArkqueueError, match="arkqueue needs 99 or newer"):
                 refuse(connection, released)
+
+
+def test_a_database_that_cannot_hold_every_script_is_refused(empty_uri: str) -> None:
+    name = "ascii_" + conninfo_to_dict(empty_uri)["dbname"]  # type: ignore[operator]
+    with connected(empty_uri) as admin:
+        admin.execute(f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0".encode())
+    try:
+        with (
+            connected(make_conninfo(empty_uri, dbname=name)) as connection,
+            pytest.raises(ArkqueueError, match=r"its encoding is SQL_ASCII.*--encoding UTF8"),
+        ):
+            migrate(connection)
+    finally:
+        with connected(empty_uri) as admin:
+            admin.execute(f"drop database {name}".encode())
 
 
 @pytest.mark.parametrize("name", ["0003_what.sql", "0004-gap.sql", "0002-twice.sql"])

@@ -1,13 +1,16 @@
-"""The queue beside the model: random workflows and events, and after every step both agree on every task (design 5).
+"""The queue beside the model: random workflows and events, and after every step both agree on every task and run (design 5).
 
 ``Subject`` is what is tested; the machine says each verb to the model and to it, and compares. A subject has its own idea of which ready task is claimed next;
-the model is told. At the end of each example everything is let run out: nothing may be left waiting for what will not come.
+the model is told. Commits happen to a scripted repository. Their notices wait in a pool, from which they are delivered late, twice, in another order, or never;
+whoever then looks at the repository is to bring the ledger to where the rules of the ledger say (``tests.model.Ledger``). At the end of each example everything
+is let run out: no revision may be missing, and nothing may be left waiting for what will not come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from hypothesis import note, settings
 from hypothesis import strategies as st
@@ -16,14 +19,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from arkqueue.model import End, Workflow
 from arkqueue.states import State
 from tests.db import strategies
-from tests.model import Key, Model, Refused, RunKey, Seen
+from tests.db.scripted_repository import Repository
+from tests.model import Appended, Entry, Key, Kind, Ledger, Model, Refused, RunKey, RunSeen, Seen, Task
 
 
 class Subject(Protocol):
-    """A queue with one archive. Each verb does what the model's verb of that name does, or raises ``Refused``; ``claim`` chooses a task."""
+    """A queue with one archive. Each verb does what the model's verb of that name does, or raises ``Refused``; ``claim`` chooses a task.
+
+    What a look at the repository appends is not among them: who is tested finds it out by itself (``Beside.take_turn``).
+    """
 
     def baseline(self, branch: str, number: int) -> object: ...
-    def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str]) -> object: ...
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
     def claim(self) -> Key | None: ...
     def finish(self, key: Key, end: End, exit_code: int | None) -> object: ...
@@ -32,12 +38,11 @@ class Subject(Protocol):
     def cancel_run(self, key: RunKey) -> object: ...
     def restart(self, key: Key) -> object: ...
     def retry(self, key: Key, force: bool) -> object: ...
-    def skip(self, key: Key, as_completed: bool) -> object: ...
+    def skip(self, key: Key, as_completed: bool, force: bool) -> object: ...
     def skip_until(self, name: str, branch: str, until: int) -> object: ...
     def delete(self, key: RunKey) -> object: ...
-    def rewrite(self, branch: str, dropped: Collection[int]) -> object: ...
-    def delete_branch(self, branch: str) -> object: ...
     def look(self) -> Mapping[Key, Seen]: ...
+    def look_at_runs(self) -> Mapping[RunKey, RunSeen]: ...
     def close(self) -> None: ...
 
 
@@ -68,15 +73,23 @@ class Beside(RuleBasedStateMachine):
     example, and then little ever runs.
     """
 
+    examples: ClassVar[Counter[str]]
+    """In how many examples something happened; each subclass of the test has its own."""
+
     def make_subject(self) -> Subject:
         raise NotImplementedError
 
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
-        self.subject = self.make_subject()
+        self.repository = Repository(strategies.BRANCHES)
+        self.ledgers = {branch: Ledger([Entry(f"{branch}1", 1)]) for branch in strategies.BRANCHES}
+        self.notices: list[str] = []
+        """Of the commits whose notice is still on its way."""
+        self.happened: set[str] = set()
         self.workflow = Workflow()
         self.agree = True
+        self.subject = self.make_subject()
         for branch in strategies.BRANCHES:
             self.both("baseline", branch, 1)
 
@@ -84,24 +97,148 @@ class Beside(RuleBasedStateMachine):
     def begin(self, workflow: Workflow, branch: str) -> None:
         """Two revisions with the same definitions, so that there is something to do."""
         self.workflow = workflow
-        for number in (2, 3):
-            self.both("commit", branch, number, workflow, frozenset(strategies.PATHS))
+        for _ in range(2):
+            self.repository.commit(branch, workflow, strategies.PATHS)
+            self.sweep()
+            self.take_turn()
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
-        here = {state for state in State if self.keys(state)}
-        possible = [verb for verb, weight, states in VERBS if not states or here & states for _ in range(weight)]
-        getattr(self, data.draw(st.sampled_from(possible)))(data)
+        self.do_something(data)
 
-    # ------------------------------------------------------------------------------------------------------------------------ commits
+    def do_something(self, data: st.DataObject, verbs: Sequence[tuple[str, int, set[State]]] = ()) -> None:
+        here = {state for state in State if self.keys(state)}
+        verbs = verbs or VERBS
+        possible = [verb for verb, weight, states in verbs if not states or here & states for _ in range(weight)]
+        verb = data.draw(st.sampled_from(possible))
+        self.saw(verb)
+        getattr(self, verb)(data)
+
+    def saw(self, what: str, really: object = True) -> None:
+        """Remember that this example has it: the test tells at its end what was drawn often enough."""
+        if really:
+            self.happened.add(what)
+
+    # ---------------------------------------------------------------------------------------------------- commits, and who is told of them
 
     def commit(self, data: st.DataObject) -> None:
-        """Mostly with the definitions of the last commit."""
-        branch = data.draw(st.sampled_from(strategies.BRANCHES))
-        self.workflow = data.draw(st.one_of([st.just(self.workflow)] * 3 + [strategies.workflows()]))
-        number = self.last(branch) + data.draw(st.sampled_from([1, 1, 1, 3]))
-        if branch not in self.model.deleted_branches:
-            self.both("commit", branch, number, self.workflow, data.draw(strategies.changed_paths))
+        """One commit or several, mostly with the definitions of the last one."""
+        branch = data.draw(st.sampled_from([name for name in strategies.BRANCHES if name in self.repository.heads]))
+        for _ in range(data.draw(st.sampled_from([1, 1, 1, 1, 3]))):
+            before, self.workflow = self.workflow, data.draw(strategies.mostly(self.workflow))
+            self.saw("definitions that change", before != self.workflow)
+            gap = data.draw(st.sampled_from([1, 1, 1, 3]))
+            id = self.repository.commit(branch, self.workflow, data.draw(strategies.changed_paths), gap)
+            note(f"commit {id}")
+            self.tell(data, id)
+        self.perhaps_look(data)
+
+    def rewrite(self, data: st.DataObject) -> None:
+        """A reset, or a force-push with commits of its own; or what was taken off is pushed again."""
+        branch = data.draw(st.sampled_from([name for name in strategies.BRANCHES if name in self.repository.heads]))
+        others = [id for id in self.repository.commits if id.startswith(branch)]
+        if data.draw(st.sampled_from("bbp")) == "b":
+            self.repository.take_back(branch, data.draw(st.integers(1, 3)))
+            self.saw("reset")
+        else:
+            self.repository.put_back(branch, data.draw(st.sampled_from(others)))
+        for _ in range(data.draw(st.sampled_from([0, 1, 2]))):
+            self.repository.commit(branch, self.workflow, data.draw(strategies.changed_paths))
+        note(f"rewrite {branch} to {[commit.id for commit in self.repository.chain(self.repository.heads[branch].id)]}")
+        self.tell(data, self.repository.heads[branch].id)
+        self.perhaps_look(data)
+
+    def delete_branch(self, data: st.DataObject) -> None:
+        """Or bring it back."""
+        ids = [id for id in self.repository.commits if id.startswith("side")]
+        if "side" not in self.repository.heads:
+            id = data.draw(st.sampled_from([self.ledgers["side"].entries[-1].id, *ids]))
+            self.repository.put_back("side", id)
+            note(f"side comes back at {id}")
+            self.tell(data, id)
+        elif len(ids) > 2:
+            note("side is deleted")
+            self.repository.delete("side")
+            self.tell(data, ids[-1])
+        self.perhaps_look(data)
+
+    def perhaps_look(self, data: st.DataObject) -> None:
+        """Half of the time somebody looks at once."""
+        if data.draw(st.booleans()):
+            self.look(data)
+
+    def tell(self, data: st.DataObject, id: str) -> None:
+        """Send the notice of a commit on its way; now and then it never comes."""
+        if data.draw(st.sampled_from("ttttl")) == "t":
+            self.notices.append(id)
+        else:
+            self.saw("a notice is lost")
+
+    def deliver(self, data: st.DataObject) -> None:
+        """Any of the notices that are under way arrives; now and then it will arrive once more."""
+        if not self.notices:
+            return
+        place = data.draw(st.integers(0, len(self.notices) - 1))
+        id = self.notices[place]
+        self.saw("notices change places", place)
+        self.saw("a notice is late", any(id in ledger.kept for ledger in self.ledgers.values()))
+        if data.draw(st.sampled_from("ooot")) == "o":
+            self.notices.pop(place)
+        else:
+            self.saw("a notice comes twice")
+        self.notify(id)
+
+    def look(self, data: st.DataObject) -> None:
+        """Somebody looks at the repository, because of a notice, a sweep, or one that came before."""
+        why = data.draw(st.sampled_from(["notice"] * 4 + ["sweep", "before"]))
+        if why == "notice":
+            self.deliver(data)
+        elif why == "sweep":
+            self.sweep()
+        self.take_turn(data)
+
+    def notify(self, id: str) -> None:
+        """Whoever looks without notices knows nothing of them."""
+
+    def sweep(self) -> None:
+        """Whoever looks without notices needs no sweep."""
+
+    def take_turn(self, data: st.DataObject | None = None) -> None:  # noqa: ARG002  # readers draw what happens meanwhile
+        """Bring the ledger to the repository's heads. Here all at once; ``BesideQueue`` has real readers that do it in parts."""
+        for branch in strategies.BRANCHES:
+            if branch not in self.repository.heads:
+                if branch not in self.model.deleted_branches:
+                    self.both("delete_branch", branch)
+                continue
+            if branch in self.model.deleted_branches:
+                self.both("track", branch)
+            revisions, dropped = self.lacking(branch, self.repository.heads[branch].id)
+            if revisions:
+                self.both("append", branch, revisions, dropped)
+        self.check_ledgers()
+
+    def lacking(self, branch: str, head: str, limit: int | None = None) -> tuple[list[Appended], list[int]]:
+        """What the rules say that a look appends, and what it drops, which saw this head of the branch; entered in the ledger."""
+        ledger, chain = self.ledgers[branch], self.repository.chain(head)
+        dropped, new = ledger.lacks([commit.id for commit in chain])
+        numbers = ledger.drop(dropped)
+        self.saw("a rewrite", dropped)
+        self.saw("several revisions at once", len(new) > 1)
+        revisions = []
+        for id in new[:limit]:
+            last, commit = ledger.entries[-1], self.repository.commits[id]
+            ledger.entries.append(Entry(id, last.number + commit.gap))
+            changed = frozenset(self.repository.difference(last.id, id))
+            revisions.append(Appended(last.number + commit.gap, commit.workflow, changed))
+        return revisions, numbers
+
+    def check_ledgers(self) -> None:
+        """After a look during which nothing happened: every revision is there, once, in order, and nothing else."""
+        for branch, ledger in self.ledgers.items():
+            gone = branch not in self.repository.heads
+            self.check(gone == (branch in self.model.deleted_branches), f"whether {branch} is gone was not seen")
+            chain = [] if gone else [commit.id for commit in self.repository.chain(self.repository.heads[branch].id)]
+            self.check(gone or ledger.kept == chain, f"{branch} is {chain}, its ledger {ledger.entries}")
 
     def trigger(self, data: st.DataObject) -> None:
         gone = self.model.deleted_branches
@@ -111,26 +248,12 @@ class Beside(RuleBasedStateMachine):
             some = st.lists(st.sampled_from(sorted(task.name for task in run.own)), min_size=1, unique=True)
             self.both("trigger", run.branch, run.place.number, data.draw(st.none() | some), data.draw(st.booleans()))
 
-    def rewrite(self, data: st.DataObject) -> None:
-        branch = data.draw(st.sampled_from(strategies.BRANCHES))
-        if branch in self.model.deleted_branches:
-            return
-        numbers = sorted({run.place.number for run in self.model.on_branch(branch)})
-        self.both("rewrite", branch, set(numbers[1:][-data.draw(st.integers(1, 3)) :]))
-
-    def delete_branch(self, data: st.DataObject) -> None:
-        if (
-            "side" not in self.model.deleted_branches
-            and len(self.model.on_branch("side")) > 3
-            and data.draw(st.booleans())
-        ):
-            self.both("delete_branch", "side")
-
     # ----------------------------------------------------------------------------------------------------------------------- attempts
 
     def claim(self, data: st.DataObject) -> None:
         for _ in range(data.draw(st.sampled_from([1, 3, 6, 9]))):
             self.claim_one()
+        self.compare()
 
     def work(self, data: st.DataObject) -> None:
         """Claim and finish one task after the other, so that examples get somewhere."""
@@ -149,6 +272,7 @@ class Beside(RuleBasedStateMachine):
         """Once, or until it is given up."""
         key = self.pick(data, State.RUNNING)
         for _ in range(data.draw(st.sampled_from([1, 1, 4]))):
+            self.saw("a stopping task is lost", self.model.task(key).stop)
             self.both("finish", key, End.LOST, None)
             while self.model.task(key).state is State.READY:
                 self.claim_one()
@@ -174,11 +298,15 @@ class Beside(RuleBasedStateMachine):
 
     def retry(self, data: st.DataObject) -> None:
         key = self.pick_any(data, State.FAILED, State.CANCELED, State.SKIPPED)
-        self.both("retry", key, data.draw(st.booleans()), judged_again=key)
+        force = data.draw(st.booleans())
+        self.both("retry", key, force, judged_again=key)
+        self.saw("retry by force", force)
 
     def skip(self, data: st.DataObject) -> None:
         key = self.pick_any(data, State.WAITING, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
-        self.both("skip", key, data.draw(st.booleans()), judged_again=key)
+        as_completed = data.draw(st.booleans())
+        self.both("skip", key, as_completed, as_completed and data.draw(st.booleans()), judged_again=key)
+        self.saw("skip as completed", as_completed)
 
     def skip_until(self, data: st.DataObject) -> None:
         key = self.pick(data, *BAD)
@@ -215,22 +343,35 @@ class Beside(RuleBasedStateMachine):
             note(f"claim {key}")
             before = self.model.snapshot()
             self.model.claim(key)
-            self.compare()
             self.model.check_invariants(before)
         return key
 
-    def both(self, verb: str, *words: Any, judged_again: Key | None = None) -> None:
+    def both(
+        self, verb: str, *words: Any, judged_again: Key | None = None, theirs: Callable[[], object] | None = None
+    ) -> None:
+        """Say a verb to the model and to the subject, or do ``theirs``, and compare."""
         note(f"{verb} {', '.join(map(str, words))}")
         before = self.model.snapshot()
-        ours, theirs = _refusal(self.model, verb, words), _refusal(self.subject, verb, words)
-        self.check((ours is None) == (theirs is None), f"{verb} {words}: the model says {ours!r}, the queue {theirs!r}")
+        ours = _refusal(lambda: getattr(self.model, verb)(*words))
+        other = _refusal(theirs or (lambda: getattr(self.subject, verb)(*words)))
+        self.check((ours is None) == (other is None), f"{verb} {words}: the model says {ours!r}, the queue {other!r}")
+        self.saw(f"{verb} is refused", ours)
+        self.saw(f"an attempt ends: {' '.join(map(str, words[1:]))}", verb == "finish")
         if ours:
             self.check(self.model.snapshot() == before, f"{verb} was refused and yet changed something")
         self.compare()
+        self.compare_runs()
         self.model.check_invariants(before, judged_again)
 
     def compare(self) -> None:
-        ours, theirs = self.model.look(), self.subject.look()
+        self.compare_what(self.model.look(), self.subject.look())
+
+    def compare_runs(self) -> None:
+        runs = self.model.look_at_runs()
+        self.compare_what(runs, self.subject.look_at_runs())
+        self.happened.update(f"a run is {run.state}" for run in runs.values())
+
+    def compare_what(self, ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
         differ = {key: (ours.get(key), theirs.get(key)) for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
         self.check(
             not differ,
@@ -245,14 +386,42 @@ class Beside(RuleBasedStateMachine):
         """Let everything run out, then waive what failed: in the end nothing waits."""
         try:
             if self.agree:
+                self.sweep()
+                self.take_turn()
                 self.run_out()
                 for name, branch in {(key.name, key.branch) for key in self.keys(State.FAILED, State.REJECTED)}:
                     self.both("skip_until", name, branch, self.last(branch))
                 self.run_out()
                 left = [key for key, state in self.model.states().items() if not self.model.task(key).settled]
                 assert not left, f"left for ever: {left}"
+                type(self).examples.update(self.happened | self.in_the_graph())
         finally:
             self.subject.close()
+
+    def in_the_graph(self) -> set[str]:
+        """What can be told in the end."""
+        found = {"examples"}
+        for run in self.model.runs:
+            left_out = [task for task in run.workflow.tasks if task.name not in run.tasks]
+            found.update({"paths leave out"} if any(task.paths for task in left_out) else ())
+            found.update({"branches leave out"} if any(task.branches for task in left_out) else ())
+            found.update({"faults"} if run.workflow.faults else ())
+            for task in run.tasks.values():
+                for wish in task.definition.depends:
+                    words = "PREV:*" if wish.task == "*" else "PREV:x" if wish.task else "PREV"
+                    found.add(f"depends {words if wish.previous else 'x'} {wish.when}")
+                found.update({"COMMIT extended"} if task.name == "COMMIT" and task.definition.depends else ())
+                found.update({"canceled as superseded"} if task.superseded_by else ())
+                found.update({"stopped as superseded"} if task.superseded_by and task.attempts else ())
+                found.update({"only unstarted fires"} if task.fired and _spares_started(task) else ())
+                found.update({"skipped with a root"} if task.root else ())
+                found.update({"waived"} if task.waived else ())
+                found.update({"deferred for another attempt"} if task.failures and len(task.attempts) > 1 else ())
+                found.update({"its task managers died too often"} if task.losses > 3 else ())
+        for edge in self.model.edges:
+            if edge.kind in (Kind.EXCLUSIVE, Kind.STOPPING):
+                found.add(f"{edge.kind} {'across runs' if edge.crossing else 'inside a run'}")
+        return found
 
     def run_out(self) -> None:
         moved = True
@@ -270,6 +439,10 @@ class Beside(RuleBasedStateMachine):
                     self.both("due", key)
 
 
+def _spares_started(task: Task) -> bool:
+    return any(entry.only_unstarted for entry in task.definition.cancels)
+
+
 UNSETTLED = {State.WAITING, State.READY, State.RUNNING, State.DEFERRED}
 BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
@@ -277,6 +450,8 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("trigger", 2, set()),
     ("rewrite", 1, set()),
     ("delete_branch", 1, set()),
+    ("deliver", 2, set()),
+    ("look", 4, set()),
     ("claim", 6, {State.READY}),
     ("work", 6, {State.READY}),
     ("finish", 8, {State.RUNNING}),
@@ -291,17 +466,21 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("delete", 1, BAD),
 ]
 """The verbs of a step, how often each is chosen, and which of these states some task must be in."""
+OUTSIDE = [entry for entry in VERBS if entry[0] in ("commit", "rewrite", "delete_branch", "deliver", "look")]
+"""Those of the repository and of who looks at it."""
 
 
-def _refusal(queue: Any, verb: str, words: tuple[Any, ...]) -> Refused | None:
+def _refusal(say: Callable[[], object]) -> Refused | None:
     try:
-        getattr(queue, verb)(*words)
+        say()
     except Refused as refusal:
         return refusal
     return None
 
 
 class BesideItself(Beside):
+    examples: ClassVar[Counter[str]] = Counter()
+
     def make_subject(self) -> Subject:
         return ModelAsSubject()
 

@@ -6,17 +6,20 @@ A race is stopped at its turning point by holding a lock on a third connection, 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from arkqueue.db import Connection
-from arkqueue.model import End, Outcome
-from arkqueue.queue import SQL, Queue, actions, claim, finish
+from arkqueue.errors import Conflict
+from arkqueue.logs import Logs
+from arkqueue.model import End, Outcome, RunId
+from arkqueue.queue import SQL, Queue, actions, claim, finish, planning
 from arkqueue.queue.finish import Receipt
 from arkqueue.queue.graph import Graph
-from tests.builders import HOST, PROCESS, AnArchive, a_revision, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_example import EXAMPLE
 
 Connect = Callable[[], Connection]
@@ -39,19 +42,35 @@ class InThread:
         self._thread.start()
 
     def result(self) -> Any:
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         if self._error:
             raise self._error
         return self._result
 
 
-def wait_until_blocked(connection: Connection) -> None:
-    """Until some other backend waits for a lock."""
-    while not connection.execute(
-        "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    ).fetchall():
-        pass
+PATIENCE = 30.0
+"""Seconds after which what is waited for will never come. No test depends on it."""
+
+
+def wait_until_blocked(connection: Connection, count: int = 1) -> None:
+    """Until so many other backends wait for a lock."""
+    waiting = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    until = time.monotonic() + PATIENCE
+    while len(connection.execute(waiting).fetchall()) < count:
+        assert time.monotonic() < until, "nobody waits"
+
+
+def one_after_the_other(archive: AnArchive, connect: Connect, *works: Callable[[], Any]) -> list[InThread]:
+    """Do things that change the graph of an archive: all have begun before the first can act, and they act in this order."""
+    holder, watcher = connect(), connect()
+    begun = []
+    with holder.transaction():
+        holder.execute("select from archive where id = %s for update", [archive.id])
+        for count, work in enumerate(works, 1):
+            begun.append(InThread(work))
+            wait_until_blocked(watcher, count)
+    return begun
 
 
 def test_a_claim_that_commits_while_its_task_is_canceled_does_not_escape(
@@ -104,22 +123,8 @@ def test_of_a_finish_and_a_cancel_the_first_wins(queue: Queue, second_connection
         "finish": lambda: finish.finish(queue, PROCESS, [Outcome(attempt, End.EXITED, 0)]),
         "cancel": lambda: actions.cancel(queue, archive.task("a@2"), "ann"),
     }
-    holder, watcher = second_connection(), second_connection()
-    with holder.transaction():
-        holder.execute("select from archive where id = %s for update", [archive.id])
-        one = InThread(doing.pop(first))
-        wait_until_blocked(watcher)
-        (other,) = doing.values()
-        two = InThread(other)
-        while (
-            len(
-                watcher.execute(
-                    "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-                ).fetchall()
-            )
-            < 2
-        ):
-            pass
+    order = [doing.pop(first), *doing.values()]
+    one, two = one_after_the_other(archive, second_connection, *order)
     one.result()
     if first == "finish":
         with pytest.raises(Exception, match="is completed already"):
@@ -151,29 +156,176 @@ def test_a_lease_that_is_renewed_while_it_is_found_lapsed_does_not_lapse(
 
 def test_two_appends_of_the_same_revision_plan_it_once(queue: Queue, second_connection: Connect) -> None:
     """Notices that come together: the compare-and-set on the branch's head lets one through."""
-    from arkqueue.queue import planning
-    from tests.builders import a_workflow
-
     archive = an_archive(queue)
     branch = archive.branches[""]
     entries = [planning.Entry(a_revision(n), a_workflow(EXAMPLE)) for n in (2, 3)]
+    append = [lambda: planning.append(queue, branch, entries)] * 2
+    first, second = one_after_the_other(archive, second_connection, *append)
+    assert first.result() is not None
+    assert second.result() is None
+    assert [r["number"] for r in archive.sql("select number from revision order by number")] == [1, 2, 3]
+    assert len(archive.sql("select id from run")) == 3
+
+
+@pytest.mark.parametrize("first", ["finish", "append"])
+def test_an_edge_from_what_settles_while_it_is_stored_is_met(
+    queue: Queue, second_connection: Connect, first: str
+) -> None:
+    """Judged before and released after, or the other way round: the next revision never waits for what has ended."""
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    branch = archive.branches[""]
+    doing = {
+        "finish": lambda: archive.record(attempt, End.EXITED, 0),
+        "append": lambda: planning.append(queue, branch, [an_entry(3, a_workflow({"a": "depends: [PREV]"}))]),
+    }
+    order = [doing.pop(first), *doing.values()]
+    for work in one_after_the_other(archive, second_connection, *order):
+        assert work.result() is not None
+    assert archive.states() == {"a@2": "completed", "a@3": "ready"}
+
+
+def test_two_reports_of_one_end_at_once_count_once(queue: Queue, second_connection: Connect) -> None:
+    """A report is sent again when its answer was lost, and the first may still be under way."""
+    archive = an_archive(queue)
+    archive.commit({"a": "retries: 3"})
+    attempt = archive.attempt("a@2")
+    report = [lambda: archive.record(attempt, End.EXITED, 1)] * 2
+    receipts = [work.result() for work in one_after_the_other(archive, second_connection, *report)]
+    assert receipts == [Receipt.RECORDED, Receipt.ALREADY_RECORDED]
+    assert archive.sql("select state, failures from task where name = 'a'") == [{"state": "deferred", "failures": 1}]
+
+
+def test_two_queue_managers_end_a_lapsed_attempt_once(queue: Queue, second_connection: Connect) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    archive.sql("update attempt set lease_until = clock_timestamp() - interval '1 s'")
+    archive.sql(
+        "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
+    )
+    lapsing = one_after_the_other(archive, second_connection, *[lambda: finish.lapse(queue)] * 2)
+    assert [work.result() for work in lapsing] == [[attempt], []]
+    assert archive.sql("select state, losses from task where name = 'a'") == [{"state": "ready", "losses": 1}]
+
+
+def test_two_queue_managers_take_a_deferred_task_back_once(queue: Queue, second_connection: Connect) -> None:
+    """The second finds it due, and it runs already when it acts."""
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.end("a@2", 75)
+    archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
+
     holder, watcher = second_connection(), second_connection()
     with holder.transaction():
         holder.execute("select from archive where id = %s for update", [archive.id])
-        appends = [InThread(lambda: planning.append(queue, branch, entries)) for _ in range(2)]
-        while (
-            len(
-                watcher.execute(
-                    "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-                ).fetchall()
-            )
-            < 2
-        ):
-            pass
-    heads = [append.result() for append in appends]
-    assert sorted(head is None for head in heads) == [False, True]
-    assert [r["number"] for r in archive.sql("select number from revision order by number")] == [1, 2, 3]
-    assert len(archive.sql("select id from run")) == 3
+        late = InThread(lambda: finish.wake_deferred(queue))
+        wait_until_blocked(watcher)
+        graph = Graph(holder, [archive.id])
+        graph.follow(entering=graph.ids("make_due", tasks=[archive.task("a@2")]))
+        rows = holder.execute(
+            SQL["claim"], {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0}
+        ).fetchall()
+        assert [row["name"] for row in rows] == ["a"]
+    late.result()
+    assert archive.state("a@2") == "running"
+
+
+def test_two_runs_by_hand_at_once_have_numbers_of_their_own(queue: Queue, second_connection: Connect) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "depends: [PREV]"})
+    one, two = one_after_the_other(archive, second_connection, *[lambda: archive.trigger(2)] * 2)
+    assert (one.result(), two.result()) == (archive.run_id(2, 2), archive.run_id(2, 3))
+    sources = archive.sql(
+        "select s.number, s.run from edge e join task s on s.id = e.source where e.target = %s and e.crossing",
+        archive.task("a@2.3"),
+    )
+    assert sources == [{"number": 2, "run": 2}]
+
+
+@pytest.mark.parametrize("first", ["delete", "retry"])
+def test_a_run_is_deleted_or_retried(queue: Queue, second_connection: Connect, first: str) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    run = RunId(archive.run_id(2))
+    doing = {
+        "delete": lambda: actions.delete_run(queue, run, "ann"),
+        "retry": lambda: archive.retry("a@2"),
+    }
+    order = [doing.pop(first), *doing.values()]
+    one, two = one_after_the_other(archive, second_connection, *order)
+    one.result()
+    with pytest.raises(Conflict, match="deleted" if first == "delete" else "has not ended"):
+        two.result()
+    assert archive.state("a@2") == ("failed" if first == "delete" else "ready")
+
+
+@pytest.mark.parametrize("first", ["supersede", "retry"])
+def test_of_a_retry_and_what_supersedes_it_the_newer_revision_wins(
+    queue: Queue, second_connection: Connect, first: str
+) -> None:
+    """Which comes first decides only whether the retry is refused or canceled."""
+    archive = an_archive(queue)
+    tasks = {"index": "", "pdf": "depends: [index]\ncancels: [PREV]"}
+    archive.commit(tasks)
+    archive.run("index@2")
+    archive.fail("pdf@2")
+    archive.commit(tasks)
+    attempt = archive.attempt("index@3")
+    doing = {
+        "supersede": lambda: archive.record(attempt, End.EXITED, 0),
+        "retry": lambda: archive.retry("pdf@2"),
+    }
+    order = [doing.pop(first), *doing.values()]
+    one, two = one_after_the_other(archive, second_connection, *order)
+    one.result()
+    if first == "retry":
+        two.result()
+    else:
+        with pytest.raises(Conflict, match="superseded by pdf of revision 3"):
+            two.result()
+    states = archive.states()
+    assert (states["pdf@2"], states["pdf@3"]) == ("canceled" if first == "retry" else "failed", "ready")
+
+
+def test_of_two_archives_that_take_a_name_at_once_one_gets_it(queue: Queue, second_connection: Connect) -> None:
+    first, watcher = second_connection(), second_connection()
+    with first.transaction():
+        first.execute("insert into archive (name, kind, url, repository) values ('papers', 'git', '/x', '/x')")
+        registering = InThread(lambda: an_archive(queue))
+        wait_until_blocked(watcher)
+    with pytest.raises(Conflict, match="exists already"):
+        registering.result()
+
+
+@pytest.mark.parametrize("what", ["renewal", "log", "start"])
+def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
+    queue: Queue, second_connection: Connect, what: str
+) -> None:
+    """It waits for the attempt's row, and looks anew when it has it."""
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    attempt = archive.attempt("a@2")
+    before = archive.sql("select started_at, lease_until, log_bytes from attempt")
+    flusher = Logs(queue, PROCESS)
+    writer = flusher.open(attempt)
+    writer.note("too late")
+    say: dict[str, Callable[[], Any]] = {
+        "renewal": lambda: claim.renew(queue, PROCESS, [attempt]),
+        "log": lambda: flusher.flush([writer]),
+        "start": lambda: claim.started(queue, [attempt]),
+    }
+    ender, watcher = second_connection(), second_connection()
+    with ender.transaction():
+        end: dict[str, Any] = {"ids": [attempt], "ends": ["lost"], "codes": [None], "messages": [""], "outputs": [None]}
+        ender.execute(SQL["end_attempts"], end)
+        saying = InThread(say[what])
+        wait_until_blocked(watcher)
+    assert not saying.result()
+    assert archive.sql("select started_at, lease_until, log_bytes from attempt") == before
+    assert archive.sql("select position from log_chunk") == []
 
 
 def test_finishing_and_renewing_many_attempts_at_once_never_deadlocks(queue: Queue) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import End
+from arkqueue.model import End, RunId
 from arkqueue.queue import Queue, actions, archives, claim, finish, planning
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
@@ -129,6 +129,20 @@ def test_rejected_is_final(archive: AnArchive) -> None:
         archive.retry("a@2")
 
 
+def test_what_a_rejection_skipped_comes_back_as_if_it_had_completed(archive: AnArchive) -> None:
+    """A retry of the rejected task would be refused, so another command is given."""
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [a]"})
+    archive.cancel("c@2")
+    archive.end("a@2", 65)
+    for task in ("b@2", "c@2"):
+        with pytest.raises(Conflict) as refused:
+            archive.retry(task)
+        assert refused.value.remedy == "arkqueue skip papers@2/a --as-completed"
+    archive.skip("a@2", as_completed=True)
+    archive.retry("c@2")
+    assert archive.states() == {"a@2": "rejected", "b@2": "ready", "c@2": "ready"}
+
+
 def test_a_failure_is_retried_after_its_delay(archive: AnArchive) -> None:
     archive.commit({"a": "retries: {max: 1, delay: 30s}"})
     archive.fail("a@2")
@@ -234,8 +248,20 @@ def test_a_deleted_run_does_not_block(archive: AnArchive) -> None:
 
 def test_a_run_that_has_not_ended_cannot_be_deleted(archive: AnArchive) -> None:
     two(archive)
-    with pytest.raises(Conflict, match="has not ended"):
+    with pytest.raises(Conflict, match=r"has not ended\. arkqueue cancel papers@2$"):
         actions.delete_run(archive.queue, archive.run_id(2), "ann")
+
+
+def test_a_run_whose_commit_waits_cannot_be_deleted_nor_canceled(archive: AnArchive) -> None:
+    """Nobody cancels a COMMIT, so it is told what that waits for."""
+    archive.commit({"a": "exclusive: true"})
+    archive.commit({"b": ""})
+    run = RunId(archive.run_id(3))
+    actions.cancel_run(archive.queue, run, "ann")
+    with pytest.raises(Conflict, match=r"its COMMIT waits\. arkqueue explain papers@3/COMMIT$"):
+        actions.delete_run(archive.queue, run, "ann")
+    archive.run("a@2")
+    actions.delete_run(archive.queue, run, "ann")
 
 
 # -- cancellation (5.10, 5.11) -------------------------------------------------------------------------------------------
@@ -338,6 +364,45 @@ def test_a_superseded_task_is_not_retried_unless_forced(archive: AnArchive) -> N
         archive.retry("pdf@2")
 
 
+def test_what_a_later_revision_superseded_does_not_come_back_as_if_its_need_had_completed(archive: AnArchive) -> None:
+    tasks = {"a": "", "pdf": "depends: [a]\ncancels: [PREV]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.fail("a@2")
+    archive.run("a@3", "pdf@3")
+    with pytest.raises(Conflict, match="pdf is superseded by pdf of revision 3"):
+        archive.skip("a@2", as_completed=True)
+    assert archive.states() == {"a@2": "failed", "pdf@2": "skipped", "a@3": "completed", "pdf@3": "completed"}
+    assert archive.sql("select from task where waived") == [], "nothing is half done"
+    branch = archive.branches[""].id
+    assert actions.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 1
+    assert archive.state("pdf@2") == "skipped", "waived for others, not for its own run"
+    archive.skip("a@2", as_completed=True, force=True)
+    assert archive.state("pdf@2") == "ready"
+
+
+def test_in_strict_order_nothing_comes_back_behind_what_has_started(archive: AnArchive) -> None:
+    tasks = STRICT | {"a": "", "b": "depends: [a]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.fail("a@2")
+    archive.claim("a@3")
+    with pytest.raises(Conflict, match=r"later revisions have started after it: papers@3/a"):
+        archive.skip("a@2", as_completed=True)
+    archive.skip("a@2", as_completed=True, force=True)
+    assert archive.state("b@2") == "ready"
+
+
+def test_a_failure_that_nothing_of_its_run_waits_for_is_skipped_as_completed_whatever_came_later(
+    archive: AnArchive,
+) -> None:
+    archive.commit({"a": "cancels: [PREV]"})
+    archive.fail("a@2")
+    archive.commit({"a": "cancels: [PREV]"})
+    archive.run("a@3")
+    archive.skip("a@2", as_completed=True)
+
+
 def test_a_rerun_of_what_was_superseded_is_refused_unless_forced(archive: AnArchive) -> None:
     archive.commit(PDF)
     archive.commit(PDF)
@@ -363,6 +428,31 @@ def test_a_rerun_takes_its_place_right_after_the_original(archive: AnArchive) ->
         archive.task("a@4"),
     )
     assert sources == [{"number": 3, "run": 1}]
+
+
+# -- filters (5.6) -------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_exists_where_its_branch_and_a_changed_path_match(queue: Queue) -> None:
+    archive = an_archive(queue, branches=("main", "draft/x"))
+    tasks = {
+        "here": "branches: [main]",
+        "there": "branches: ['draft/*']",
+        "pages": "paths: ['doc/**', '!doc/old/**']",
+        "after": "depends: [pages]",
+    }
+    archive.commit(tasks, branch="main", changed=["doc/a/b.tex", "doc/old/c"])
+    archive.commit(tasks, branch="main", changed=["doc/old/c", "readme"])
+    archive.commit(tasks, branch="draft/x", changed=["readme"])
+    assert archive.states(branch="main") == {
+        "here@2": "ready", "pages@2": "ready", "after@2": "waiting", "here@3": "ready", "after@3": "waiting"
+    }  # fmt: skip
+    assert archive.states(branch="draft/x") == {"there@2": "ready", "after@2": "ready"}, "a branch has its own past"
+    sources = archive.sql(
+        "select s.name, s.number from edge e join task s on s.id = e.source where e.target = %s and e.declared",
+        archive.task("after@3", branch="main"),
+    )
+    assert sources == [{"name": "pages", "number": 2}], "what a filter left out stands for the one before"
 
 
 # -- order between revisions (5.13, 5.14) --------------------------------------------------------------------------------
@@ -422,6 +512,17 @@ def test_a_manual_run_takes_completed_dependencies_as_met_and_names_the_others(a
     archive.run("a@2")
     archive.trigger(2, "b")
     assert archive.state("b@2.2") == "ready"
+
+
+def test_a_dependency_that_a_manual_run_cannot_have_is_not_asked_to_be_added(archive: AnArchive) -> None:
+    archive.commit({"a": "on: commit", "b": "depends: [a]", "c": "depends: [b]"})
+    for name, remedy in [
+        ("b", "see arkqueue explain papers@2/a, which is not for manual runs"),
+        ("c", "add them to the run"),
+    ]:
+        with pytest.raises(Conflict) as refused:
+            archive.trigger(2, name)
+        assert refused.value.remedy == remedy
 
 
 def test_an_unknown_task_is_answered_with_the_nearest_name(archive: AnArchive) -> None:
@@ -513,6 +614,15 @@ def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue)
     assert archive.states(branch="main") == {
         "a@2": "running", "b@2": "canceled", "a@3": "canceled", "b@3": "canceled", "a@4": "ready", "b@4": "waiting"
     }  # fmt: skip
+
+
+def test_what_a_rewrite_cancels_closes_no_gate(queue: Queue) -> None:
+    archive = an_archive(queue, branches=("main",))
+    archive.append("main", [planning.Entry(a_revision(2, branch="main"), a_workflow({"a": "exclusive: true"}))])
+    entries = [planning.Entry(a_revision(3, branch="main"), a_workflow({"b": ""}))]
+    archive.append("main", entries, dropped=["main2"])
+    assert archive.states(branch="main") == {"a@2": "canceled", "b@3": "ready"}
+    assert archive.sql("select target from edge where kind = 'exclusive'") == []
 
 
 def test_a_deleted_branch_cancels_what_has_not_started(queue: Queue) -> None:

@@ -15,7 +15,7 @@ from arkqueue.db import Connection
 from arkqueue.model import BranchId, Workflow
 from arkqueue.queue import Queue, archives, planning, schedules
 from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
-from tests.db.test_races import InThread, wait_until_blocked
+from tests.db.test_races import InThread, one_after_the_other, wait_until_blocked
 
 Connect = Callable[[], Connection]
 NIGHTLY = {"nightly": "schedule: '0 3 * * *'"}
@@ -116,20 +116,7 @@ def test_two_queue_managers_fire_a_time_once(queue: Queue, second_connection: Co
     archive = an_archive(queue)
     archive.commit(NIGHTLY)
     make_due(archive)
-    holder, watcher = second_connection(), second_connection()
-    with holder.transaction():
-        holder.execute("select from archive where id = %s for update", [archive.id])
-        managers = [InThread(lambda: schedules.fire(queue)) for _ in range(2)]
-        while (
-            len(
-                watcher.execute(
-                    "select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-                ).fetchall()
-            )
-            < 2
-        ):
-            pass
-    for manager in managers:
+    for manager in one_after_the_other(archive, second_connection, *[lambda: schedules.fire(queue)] * 2):
         manager.result()
     assert runs(archive) == [(2, 2)]
     assert archive.sql("select count(*) from schedule_fire") == [{"count": 1}]

@@ -357,6 +357,58 @@ def test_removed_archive_is_not_listed_and_stays_readable(queue: Queue) -> None:
     assert find.find_run(queue, "papers@1") == archive.run_id(1)
 
 
+def test_task_says_shortly_what_it_waits_for_and_what_was_wrong_although_it_completed(queue: Queue) -> None:
+    archive = an_archive(queue)
+    tasks = {"a": "", "b": "depends: [a, PREV]", "c": "depends: [b]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.end("a@2", message="OUTPUT is a fifo: write a regular file")
+    shown = [run_views.run(queue, RunId(archive.run_id(number))) for number in (2, 3)]
+    assert [[task.why for task in run.tasks[1:]] for run in shown] == [
+        ["OUTPUT is a fifo: write a regular file", "", "for papers@2/b"],
+        ["", "for papers@2/b and 1 more", "for papers@3/b"],
+    ]
+
+
+def test_what_was_done_to_a_run_names_the_tasks(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.cancel("b@2")
+    actions.cancel_run(queue, RunId(archive.run_id(2)), "ann")
+    deeds = run_views.run(queue, RunId(archive.run_id(2))).deeds
+    assert [(deed.verb, deed.task) for deed in deeds] == [("cancel", "b"), ("cancel", None)]
+
+
+def test_task_that_a_run_does_not_have_is_shown_where_it_is(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "tick": ""})
+    archive.trigger(2, "a")
+    for name, said in [
+        ("papers@2.2/tick", r"papers@2.2 has no task 'tick'\. Another run has it: papers@2.1/tick\."),
+        ("papers@2.2/tock", r"papers@2.2 has no task 'tock'\. It has: a\."),
+        ("papers@2/nope", r"papers@2 has no task 'nope'\. It has: a, tick\."),
+        ("papers@2.99/tick", r"there is no run 99 of this revision"),
+    ]:
+        with pytest.raises(NotFound, match=said):
+            find.find_task(queue, name)
+
+
+def test_removed_archive_has_a_name_of_its_own_once_another_has_its_name(queue: Queue) -> None:
+    first, second, third = (an_archive_after_another(queue, baseline) for baseline in (1, 2, 2))
+    named = [find.find_run(queue, name) for name in ("papers~1@1", "papers~2@2", "papers@2")]
+    assert named == [first.run_id(1), second.run_id(2), third.run_id(2)]
+    assert [run.full_name for run in run_views.runs(queue).runs] == ["papers@2", "papers~2@2", "papers~1@1"]
+    assert [archive.name for archive in show_archives(queue)] == ["papers"]
+    with pytest.raises(NotFound, match=r"The one that was removed has it: papers~1@1\."):
+        find.find_run(queue, "papers@1")
+
+
+def an_archive_after_another(queue: Queue, baseline: int) -> AnArchive:
+    for watched in archives.watched(queue):
+        archives.remove(queue, watched.id, "ann")
+    return an_archive(queue, baseline=baseline)
+
+
 # Names
 
 
@@ -410,7 +462,6 @@ def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
         ("papers@2.7", "The newest is 1"),
         ("papers:main@2", "has no branch 'main'"),
         ("papers@gabcdef", "is not in the ledger"),
-        ("papers@99999999999999999999", "so many revisions"),
     ],
 )
 def test_unknown_names_are_answered_with_the_nearest(queue: Queue, name: str, message: str) -> None:

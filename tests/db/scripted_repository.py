@@ -1,0 +1,124 @@
+"""A repository whose commits a test says, and what an open archive of it answers to the queue manager's readers (design 2, 5.16).
+
+It knows no ledger and no notices. Every branch is a chain of first-parent commits; a rewrite moves its head to another commit, and what was taken off is still
+there, as in Git. Revisions may leave numbers out, as those of a Subversion folder do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from arkqueue.archive import Advance
+from arkqueue.errors import ArchiveMismatch
+from arkqueue.model import Revision, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    id: str
+    parent: Commit | None
+    workflow: Workflow
+    tree: Mapping[str, str]
+    """Every path with the commit that last wrote it."""
+    gap: int = 1
+    """How much higher its number is than that of the revision before it."""
+
+
+class Repository:
+    def __init__(self, branches: Iterable[str]) -> None:
+        """Each branch begins with one commit, its baseline."""
+        self.commits = {f"{branch}1": Commit(f"{branch}1", None, Workflow(), {}) for branch in branches}
+        self.heads = {branch: self.commits[f"{branch}1"] for branch in branches}
+        self.changes = 0
+        """Grows with everything that happens to it."""
+
+    def commit(self, branch: str, workflow: Workflow, changed: Collection[str] = (), gap: int = 1) -> str:
+        id = f"{branch}-{len(self.commits)}"
+        before = self.heads[branch]
+        self.commits[id] = Commit(id, before, workflow, {**before.tree, **dict.fromkeys(changed, id)}, gap)
+        self._move(branch, self.commits[id])
+        return id
+
+    def take_back(self, branch: str, most: int) -> None:
+        """Move a branch's head towards its first commit, as a reset or the begin of a force-push does."""
+        head = self.heads[branch]
+        for _ in range(most):
+            head = head.parent or head
+        self._move(branch, head)
+
+    def put_back(self, branch: str, id: str) -> None:
+        """Move a branch's head to a commit that it had before, or let the branch come back there."""
+        self._move(branch, self.commits[id])
+
+    def delete(self, branch: str) -> None:
+        del self.heads[branch]
+        self.changes += 1
+
+    def chain(self, id: str) -> list[Commit]:
+        """A commit's first-parent ancestry, oldest first, and itself."""
+        found: list[Commit] = []
+        at: Commit | None = self.commits[id]
+        while at is not None:
+            found.append(at)
+            at = at.parent
+        return found[::-1]
+
+    def difference(self, before: str, after: str) -> tuple[str, ...]:
+        """The paths that differ between two commits' trees."""
+        one, other = self.commits[before].tree, self.commits[after].tree
+        return tuple(sorted(path for path in {*one, *other} if one.get(path) != other.get(path)))
+
+    def _move(self, branch: str, head: Commit) -> None:
+        self.heads[branch] = head
+        self.changes += 1
+
+
+class ScriptedArchive:
+    """As much of an ``arkqueue.archive.Archive`` as a look asks for."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+
+    def main_branch(self) -> str:
+        return next(iter(self.repository.heads))
+
+    def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:
+        assert not branches
+        return {name: head.id for name, head in self.repository.heads.items()}
+
+    def has(self, revision: str) -> bool:
+        return revision in self.repository.commits
+
+    def check_known(self, known: Revision) -> None:
+        if known.id not in self.repository.commits:
+            raise ArchiveMismatch("the scripted repository", f"never had {known.id}")
+
+    def advance(
+        self,
+        branch: str,
+        known: Revision | None,
+        new_head: str,
+        *,
+        limit: int = 1000,
+        siblings: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> Advance:
+        """No two branches have a commit in common, so that ``siblings`` say nothing."""
+        assert known is not None, f"{branch} has a baseline"
+        old, new = self.repository.chain(known.id), self.repository.chain(new_head)
+        dropped = [commit.id for commit in reversed(old) if commit not in new]
+        lacking = [commit for commit in new if commit not in old]
+        if dropped and not lacking:
+            lacking = new[-1:]
+        revisions, number = [], known.number
+        for commit in lacking[:limit]:
+            number += commit.gap
+            revisions.append(
+                Revision(commit.id, number, "ann", datetime(2026, 1, 1, tzinfo=UTC), f"change {commit.id}")
+            )
+        return Advance(tuple(dropped), tuple(revisions), complete=len(lacking) <= limit)
+
+    def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
+        assert previous is not None, "every branch has a baseline"
+        return self.repository.difference(previous, revision_id)
