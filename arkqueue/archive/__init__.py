@@ -11,7 +11,7 @@ The way of a look at a repository, as the queue manager takes it (design 2):
     archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision
     archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
 
-and as the task manager does: `export` (a plain tree) and `working_copy` (a real one, for tasks that commit).
+and as the task manager does: `export` (a plain tree), `update` (of one that was exported before) and `working_copy` (a real one, for tasks that commit).
 
 An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
 number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again), `ArchiveMismatch`
@@ -21,15 +21,17 @@ written). A Protocol stands here because two real implementations do: `subversio
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from arkqueue.archive.location import Identity, Location, locate, notice_key, notice_keys, same_repository
+from arkqueue.archive.handover import Handover
+from arkqueue.archive.location import Identity, Location, locate, notice_key, notice_keys
 from arkqueue.errors import Invalid
-from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 
 __all__ = [
     "TOO_LONG",
@@ -37,14 +39,17 @@ __all__ = [
     "WORKFLOW_FILE_LIMIT",
     "Advance",
     "Archive",
+    "Handover",
     "Identity",
     "Location",
+    "TreeWatch",
     "is_workflow_file",
+    "linked",
     "locate",
+    "no_folder",
     "notice_key",
     "notice_keys",
     "open_archive",
-    "same_repository",
     "within_calendar",
 ]
 
@@ -71,6 +76,17 @@ def is_workflow_file(name: str) -> bool:
     return name.endswith((".yaml", ".yml", ".json"))
 
 
+def linked(path: str) -> SourceFile:
+    """What stands for a symbolic link in the place of a workflow file, or of their folder: no fault is passed over in silence."""
+    what = "the folder" if path.endswith(WORKFLOWS) else "the file"
+    return SourceFile(path, fault=f"this is a symbolic link, and links are not followed; put {what} itself here")
+
+
+def no_folder(path: str) -> SourceFile:
+    """What stands for a file that has the name of the folder of workflow files."""
+    return SourceFile(path, fault="this is not a folder; move it, and put workflow files into a folder of this name")
+
+
 @dataclass(frozen=True, slots=True)
 class Advance:
     """What brings a branch's ledger from its last known revision to the head.
@@ -85,6 +101,16 @@ class Advance:
     revisions: tuple[Revision, ...] = ()
     complete: bool = True
     baseline: Revision | None = None
+
+
+class TreeWatch(Protocol):
+    """Who looks after a tree that is updated; what it raises ends the update."""
+
+    def begin(self) -> None:
+        """Called once, before anything is changed."""
+
+    def look(self, path: bytes, status: os.stat_result) -> None:
+        """Called with each folder on the way to what is changed, as it is before."""
 
 
 class Archive(Protocol):
@@ -123,13 +149,19 @@ class Archive(Protocol):
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,
     ) -> Advance:
-        """What the ledger lacks up to ``new_head``. ``siblings``: the other tracked branches' heads, for a new branch."""
+        """What the ledger lacks up to ``new_head``.
+
+        ``siblings``: the other tracked branches' heads, for a branch that is new, or back after it was deleted; else None.
+        """
 
     def workflows_key(self, revision_id: str) -> str:
-        """The same for two revisions only if their workflow folders are the same; "" where there is none."""
+        """The same for two revisions only if their workflow folders are the same; "" where nothing has that name."""
 
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
-        """The workflow files of a revision, by path. Symlinks and folders are none; over-long ones are `TOO_LONG`."""
+        """The workflow files of a revision, by path. Folders are none; over-long ones are `TOO_LONG`, links `linked`.
+
+        Where the name of their folder belongs to something else, that is the only file: `linked` or `no_folder`.
+        """
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """Every file that differs between the two trees, sorted; without ``previous`` every file of the revision.
@@ -145,11 +177,28 @@ class Archive(Protocol):
         submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
         """
 
+    def tree_key(self, revision_id: str) -> str:
+        """The same for two revisions only if their exports are the same; of a repository that went back in time, too."""
+
+    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
+        """Make of the export of revision ``before`` in ``target`` the export of another one; it costs what differs.
+
+        After an error that came later than ``watch.begin`` the tree is good for nothing.
+        """
+
     def working_copy(
-        self, revision_id: str, branch: str, target: Path, *, author: str, origin: Origin | None = None
+        self,
+        revision_id: str,
+        branch: str,
+        target: Path,
+        *,
+        author: str,
+        origin: Origin | None = None,
+        handover: Handover | None = None,
     ) -> Path | None:
         """Make a clone or checkout that a task can commit from, as ``author`` (Git: "Name <email>"), marked with ``origin``.
 
+        ``handover``: where the task finds the credentials of this archive's location, if it has any (None: it has its own).
         ``target`` must not exist or be empty. The answer is a folder to put first on the task's PATH, if any.
         """
 

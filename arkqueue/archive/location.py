@@ -122,11 +122,6 @@ def notice_key(given: str) -> str:
     return f"{scheme}://{host}{_bare(unquote(parts.path))}"
 
 
-def same_repository(identity: Identity, given: str) -> bool:
-    """Whether a notice's ``repository`` (UUID, URL or path) names this archive's repository."""
-    return notice_key(given) in notice_keys(identity)
-
-
 def local_path(location: Location) -> str | None:
     """The path of a repository on this host, None where it is elsewhere."""
     return _local_path(location.url)

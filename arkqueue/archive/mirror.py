@@ -58,6 +58,12 @@ class Mirror:
     def __init__(self, location: Location, folder: Path, timeout: float) -> None:
         self._location, self.folder, self._timeout = location, folder, timeout
 
+    def make(self) -> None:
+        """An empty one, on a host that has none yet; who misses a commit there asks the remote."""
+        if not self._is_made():
+            with self._locked():
+                pass
+
     def refresh(self, known: Callable[[], Mapping[str, str]]) -> None:
         """Bring the branches and HEAD up to the remote's; ``known`` reads the mirror's branch refs and their ids."""
         with self._locked():
@@ -100,7 +106,8 @@ class Mirror:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            # A home folder of root's may let others pass.
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ArchiveUnreachable(

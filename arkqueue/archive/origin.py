@@ -67,12 +67,18 @@ def install_git_hooks(hooks: Path, origin: Origin) -> None:
         _write_program(hooks / name, script)
 
 
-def install_subversion_commands(folder: Path, origin: Origin | None, username: str | None) -> None:
-    """The ``svn`` and ``svnmucc`` that mark commits and remember nobody; ``username``: the author where no server asks who commits."""
+def install_subversion_commands(
+    folder: Path, origin: Origin | None, username: str | None, settings: Path | None = None
+) -> None:
+    """The ``svn`` and ``svnmucc`` that mark commits and remember nobody; ``username``: the author where no server asks who commits.
+
+    ``settings``: the folder of settings that they use (None: that of the user who runs the task).
+    """
     options = ["--username", username] if username else []
     if origin:
         options += ["--with-revprop", f"{PROPERTY}={format_origin(origin)}"]
     script = _SUBVERSION_COMMAND.replace("@OPTIONS@", shlex.join(options))
+    script = script.replace("@SETTINGS@", shlex.quote(str(settings or "")))
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("svn", "svnmucc"):
         _write_program(folder / name, script)
@@ -127,7 +133,9 @@ case $me/$command/$last in
 esac
 if [ -n "$marked" ]; then set -- @OPTIONS@ "$@"; fi
 
+settings=@SETTINGS@
 # Where the user has no folder of settings, Subversion would make one.
-if [ -n "$HOME" ] && [ ! -d "$HOME/.subversion" ]; then set -- --config-dir "$here/config" "$@"; fi
+if [ -n "$settings" ]; then set -- --config-dir "$settings" "$@";
+elif [ -n "$HOME" ] && [ ! -d "$HOME/.subversion" ]; then set -- --config-dir "$here/config" "$@"; fi
 exec "$real" --no-auth-cache "$@"
 """

@@ -4,18 +4,15 @@ The ledger holds the revisions that touch the archive's folder (design 1): they 
 repository, as the log of a folder would follow its history through copies and miss what a deletion cut off. Where the
 folder is the root, every revision counts.
 
-Two traps of the library are kept here. libsvn caches what it read from local repositories for the whole process, by
-path and UUID: after a backup was restored it would go on to answer from the lost future; so that cache is switched off
-and every look opens a local repository anew (50 µs). And `stat` of a path that does not exist crashes the process:
-`check_path` comes first.
+Every look opens a local repository anew (50 µs), as what was there may have been replaced. And `stat` of a path that
+does not exist crashes the process: `check_path` comes first.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -25,17 +22,27 @@ from urllib.parse import quote, unquote
 import subvertpy
 from subvertpy import SubversionException, client, subr
 
-# Not subvertpy.ra: its RemoteAccess only looks at the scheme, by a function that Python is about to drop.
-from subvertpy import _ra as ra
-
-from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, is_workflow_file, within_calendar
+from arkqueue.archive import (
+    TOO_LONG,
+    WORKFLOWS,
+    Advance,
+    TreeWatch,
+    is_workflow_file,
+    linked,
+    no_folder,
+    within_calendar,
+)
+from arkqueue.archive.handover import Handover, hand_to_subversion
 from arkqueue.archive.location import Identity, Location, local_path
 from arkqueue.archive.origin import PROPERTY, install_subversion_commands, parse_origin
 from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
+from arkqueue.archive.subversion_library import ra
 from arkqueue.archive.subversion_tree import DifferenceEditor, ExportEditor, finish_file
+from arkqueue.archive.subversion_update import UpdateEditor
 from arkqueue.archive.tree import TreeWriter, outermost
+from arkqueue.archive.tree_update import TreeUpdate
 from arkqueue.errors import ArchiveMismatch, Invalid, NotFound, WorkspaceError
-from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 
 _CHUNK = 1000
 """Revisions of the log that are read at a time."""
@@ -53,7 +60,7 @@ class SubversionArchive:
         self._connection: Any = None
         self._identity = Identity(ArchiveKind.SUBVERSION, "")
         """As the connection tells it; empty before the first one."""
-        self._searched = (0, 0)
+        self._searched: tuple[int, Revision] | None = None
         """After which revision, and up to which, nothing touches the folder: quiet archives are not searched again."""
 
     # Registration and looks
@@ -121,18 +128,23 @@ class SubversionArchive:
         after, head = known.number if known else 0, _number(new_head, self._location.shown)
         if head < after:
             raise self._mismatch(f"is at revision {head}, but {after} is known")
-        searched_after, searched = self._searched
-        start = max(after, searched if searched_after == after else 0) + 1
         found: list[Revision] = []
         with self._session() as session:
+            start = self._searched_up_to(session, after, head) + 1
             folder = self._identity.folder
             while start <= head and len(found) <= limit:
                 end = min(head, start + _CHUNK - 1)
                 found += self._log(session, folder, start, end)
                 start = end + 1
-        if not found:
-            self._searched = (after, head)
+            if not found and folder:
+                self._searched = after, _revision(head, session.rev_proplist(head))
         return Advance(revisions=tuple(found[:limit]), complete=len(found) <= limit)
+
+    def _searched_up_to(self, session: Any, after: int, head: int) -> int:
+        """Where a backup was restored, the numbers that were searched are those of other revisions, also when it has grown past them."""
+        if self._searched is None or self._searched[0] != after or (last := self._searched[1]).number > head:
+            return after
+        return last.number if _revision(last.number, session.rev_proplist(last.number)) == last else after
 
     def _log(self, session: Any, folder: str, start: int, end: int) -> list[Revision]:
         found = []
@@ -162,7 +174,7 @@ class SubversionArchive:
         """Where the folder's node was made: its own path and revision, whatever copies it came through."""
         number = _number(revision_id, self._location.shown)
         with self._session() as session:
-            if session.check_path(WORKFLOWS, number) != subvertpy.NODE_DIR:
+            if session.check_path(WORKFLOWS, number) == subvertpy.NODE_NONE:
                 return ""
             made = session.stat(WORKFLOWS, number)["created_rev"]
             path = session.get_locations(WORKFLOWS, number, [made]).get(made, "")
@@ -171,8 +183,13 @@ class SubversionArchive:
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
         number = _number(revision_id, self._location.shown)
         with self._session() as session:
-            if session.check_path(WORKFLOWS, number) != subvertpy.NODE_DIR:
+            kind = session.check_path(WORKFLOWS, number)
+            if kind == subvertpy.NODE_NONE:
                 return ()
+            if kind != subvertpy.NODE_DIR:
+                with open(os.devnull, "wb") as nowhere:
+                    _, properties = session.get_file(WORKFLOWS, nowhere, number)
+                return ((linked if "svn:special" in properties else no_folder)(WORKFLOWS),)
             files = []
             entries, _, _ = session.get_dir(WORKFLOWS, number, ra.DIRENT_KIND | ra.DIRENT_SIZE)
             for name in sorted(entries):
@@ -184,8 +201,8 @@ class SubversionArchive:
                     continue
                 text = BytesIO()
                 _, properties = session.get_file(path, text, number)
-                if "svn:special" not in properties:  # a symlink
-                    files.append(SourceFile(path, text.getvalue()))
+                is_link = "svn:special" in properties
+                files.append(linked(path) if is_link else SourceFile(path, text.getvalue()))
             return tuple(files)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
@@ -221,8 +238,7 @@ class SubversionArchive:
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
         number = _number(revision_id, self._location.shown)
-        with self._session(fresh=True) as session:
-            writer = TreeWriter(target)
+        with self._session(fresh=True) as session, TreeWriter(target) as writer:
             for path in outermost(paths) if paths else [""]:
                 if ".." in path.split("/"):
                     raise Invalid(path, "leads out of the archive", "Correct the path.")
@@ -244,6 +260,34 @@ class SubversionArchive:
             reporter.set_path("", number, True)
             reporter.finish()
 
+    def tree_key(self, revision_id: str) -> str:
+        """The revision, and who made it when: a restored backup may give its number to another one."""
+        number = _number(revision_id, self._location.shown)
+        with self._session(fresh=True) as session:
+            properties = session.rev_proplist(number)
+            made = "|".join(
+                (properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author")
+            )
+            return f"{self._identity.uuid}/{self._identity.folder}@{number}|{made}"
+
+    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
+        old, new = _number(before, self._location.shown), _number(revision_id, self._location.shown)
+        with self._session(fresh=True) as session, TreeUpdate(target, watch) as update:
+            for number in (old, new):
+                if session.check_path("", number) != subvertpy.NODE_DIR:
+                    raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
+            editor = UpdateEditor(update)
+            reporter = session.do_update(new, "", True, editor)
+            reporter.set_path("", old, False)
+            reporter.finish()
+            for path in editor.again:
+                place = editor.place(path)
+                update.remove(place)
+                with update.create(place) as file:
+                    _, properties = session.get_file(path, file, new)
+                finish_file(update, place, properties)
+            return update.result()
+
     def working_copy(
         self,
         revision_id: str,
@@ -252,8 +296,9 @@ class SubversionArchive:
         *,
         author: str,
         origin: Origin | None = None,
+        handover: Handover | None = None,
     ) -> Path | None:
-        """The answer holds the ``svn`` that marks commits (see `origin`). A server asks the task for its own password."""
+        """The answer holds the ``svn`` that marks commits (see `origin`)."""
         number = _number(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
             if session.check_path("", number) != subvertpy.NODE_DIR:
@@ -262,11 +307,17 @@ class SubversionArchive:
                 target.mkdir(parents=True, exist_ok=True)
                 if any(target.iterdir()):
                     raise WorkspaceError(str(target), "is not empty", "Empty it.")
-                client.Client(auth=_credentials(self._location)).checkout(
+                realms: list[str] = []
+                client.Client(auth=_credentials(self._location, realms)).checkout(
                     self._url, str(target), number, number, True, ignore_externals=True
                 )
+                settings = None
+                if handover and self._location.password is not None:
+                    if not realms:  # whoever reads is not asked; whoever commits may be
+                        _begin_commit(self._url, _credentials(self._location, realms))
+                    settings = hand_to_subversion(self._location, realms[0], handover) if realms else None
                 commands = target / ".svn" / "arkqueue"
-                install_subversion_commands(commands, origin, author if self._is_local else None)
+                install_subversion_commands(commands, origin, author if self._is_local else None, settings)
             except OSError as error:
                 raise WorkspaceError(str(target), f"cannot be written ({error.strerror})") from error
             return commands
@@ -301,7 +352,7 @@ class SubversionArchive:
         return Identity(ArchiveKind.SUBVERSION, root, uuid, folder)
 
     def _mismatch(self, fault: str) -> ArchiveMismatch:
-        remedy = "Bring the right one back; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
+        remedy = "Bring the right one back, then: arkqueue sync NAME; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
         return ArchiveMismatch(self._location.shown, fault, remedy)
 
     @contextmanager
@@ -329,11 +380,26 @@ def _session_url(location: Location) -> str:
     return url
 
 
-def _credentials(location: Location) -> Any:
-    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked."""
+def _begin_commit(url: str, auth: Any) -> None:
+    """Begin a commit and give it up, so that the server asks who commits."""
+    with suppress(SubversionException):  # it does not let us; the task will see
+        ra.RemoteAccess(url, auth=auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
+
+
+def _credentials(location: Location, realms: list[str] | None = None) -> Any:
+    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked.
+
+    ``realms`` gets the names under which servers asked for a password.
+    """
     name, password = location.username or "", location.password
     if password is not None:
-        passwords = ra.get_simple_prompt_provider(lambda _realm, _username, _may_save: (name, password, False), 0)
+
+        def given(realm: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:
+            if realms is not None:
+                realms.append(realm.decode() if isinstance(realm, bytes) else realm)
+            return name, password, False
+
+        passwords = ra.get_simple_prompt_provider(given, 0)
     else:
         passwords = ra.get_simple_provider()
     auth = ra.Auth(
@@ -379,20 +445,3 @@ def _touches(changed: Mapping[str, Any], folder: str) -> bool:
         if folder.startswith(path.rstrip("/") + "/") and (action in "DR" or (action == "A" and copied_from)):
             return True
     return False
-
-
-class _CacheConfiguration(ctypes.Structure):
-    """svn_cache_config_t"""
-
-    _fields_ = (("size", ctypes.c_uint64), ("file_handles", ctypes.c_size_t), ("single_threaded", ctypes.c_int))
-
-
-def _switch_off_process_cache() -> None:
-    """See the top of this file. It must happen before the process opens its first local repository."""
-    library = ctypes.CDLL(ra.__file__)
-    library.svn_cache_config_get.restype = ctypes.POINTER(_CacheConfiguration)
-    now = library.svn_cache_config_get().contents
-    library.svn_cache_config_set(ctypes.byref(_CacheConfiguration(0, now.file_handles, now.single_threaded)))
-
-
-_switch_off_process_cache()

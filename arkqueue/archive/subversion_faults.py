@@ -21,7 +21,11 @@ _FAULTS = {
     220001: ("the server refuses access", "Set this archive's username and password in the configuration."),
     215001: ("the server asks for a name and password", "Set them for this archive in the configuration."),
     215004: ("the server refuses the name or password", "Correct this archive's username and password."),
-    230001: ("the server's certificate is not trusted", "Add its authority to this host's Subversion configuration."),
+    # libsvn reads that file once in a process.
+    230001: (
+        "the server's certificate is not trusted",
+        "Add its authority to this user's ~/.subversion/servers (ssl-authority-files), and start arkqueue again.",
+    ),
     670002: ("the host name is unknown", "Check the URL and the name service."),
 }
 

@@ -13,7 +13,7 @@ from subvertpy import delta
 
 from arkqueue.archive.tree import TreeWriter
 
-_Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
+Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
 
 
 class DifferenceEditor:
@@ -77,7 +77,7 @@ class _DifferenceFile:
     def __init__(self, editor: DifferenceEditor, path: str) -> None:
         self._editor, self._path = editor, path
 
-    def apply_textdelta(self, _base_checksum: str | None) -> Callable[[_Window | None], None]:
+    def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
         self._editor.note(self._path)
         return lambda _window: None
 
@@ -99,10 +99,10 @@ class ExportEditor:
     def set_target_revision(self, revision: int) -> None:
         """Known already."""
 
-    def open_root(self, _revision: int) -> _ExportFolder:
+    def open_root(self, _revision: int) -> ExportFolder:
         if self._prefix:
             self.writer.folder(self._prefix.rstrip("/").encode())
-        return _ExportFolder(self)
+        return ExportFolder(self)
 
     def close(self) -> None:
         """All is written."""
@@ -113,11 +113,11 @@ class ExportEditor:
         return (self._prefix + path).encode(errors="surrogateescape")
 
 
-class _ExportFolder:
+class ExportFolder:
     def __init__(self, editor: ExportEditor) -> None:
         self._editor = editor
 
-    def add_directory(self, path: str, *_copied_from: Any) -> _ExportFolder:
+    def add_directory(self, path: str, *_copied_from: Any) -> ExportFolder:
         place = self._editor.place(path)
         if self._editor.writer.wants(place):
             self._editor.writer.folder(place)
@@ -146,10 +146,10 @@ class _ExportFile:
         self._wanted = writer.wants(place)
         self._properties: dict[str, bytes] = {}
         if self._wanted:
-            writer.create(place).close()
+            writer.begin(place)
 
-    def apply_textdelta(self, _base_checksum: str | None) -> Callable[[_Window | None], None]:
-        def receive(window: _Window | None) -> None:
+    def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
+        def receive(window: Window | None) -> None:
             if window is not None and self._wanted:
                 self._writer.append(self._place, _text(window))
 
@@ -172,7 +172,7 @@ def finish_file(writer: TreeWriter, place: bytes, properties: Mapping[str, bytes
         writer.make_executable(place)
 
 
-def _text(window: _Window) -> bytes:
+def _text(window: Window) -> bytes:
     """A window's part of the text. Against an empty base it nearly always is one run of new data."""
     _, _, length, _, operations, new = window
     if len(operations) == 1 and operations[0] == (delta.TXDELTA_NEW, 0, length) and len(new) == length:

@@ -11,13 +11,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from arkqueue.errors import ArchiveError, WorkspaceError
 
 _VERSION_CONTROL = {b".git", b".svn"}
 _SPECIAL_PREFIX = b"link "
 """How Subversion stores a symlink: a file with ``svn:special`` and this before the target."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Buffer = bytes | memoryview
 
@@ -32,11 +34,12 @@ def outermost(paths: Sequence[str]) -> list[str]:
 
 
 class TreeWriter:
-    """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be."""
+    """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be; to be closed."""
 
     def __init__(self, target: Path) -> None:
         self._target = os.fsencode(target)
         self._made: set[bytes] = {b""}
+        self._begun = b"", -1
         with self._explained(b""):
             os.makedirs(self._target, exist_ok=True)
 
@@ -53,22 +56,55 @@ class TreeWriter:
 
     def create(self, path: bytes, *, executable: bool = False) -> BinaryIO:
         """The new file, open for writing."""
-        self._prepare(path)
-        mode = 0o777 if executable else 0o666
-        with self._explained(path):
-            return open(self._place(path), "xb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, mode))
+        return open(self._create(path, executable), "wb")
 
     def write(self, path: bytes, data: Buffer, *, executable: bool = False) -> None:
-        with self._explained(path), self.create(path, executable=executable) as file:
-            file.write(data)
+        descriptor = self._create(path, executable)
+        try:
+            self._write(descriptor, path, data)
+        finally:
+            os.close(descriptor)
+
+    def begin(self, path: bytes) -> None:
+        """A new file, which `append` goes on with; it is open until the next one, or the end."""
+        self._end()
+        self._begun = path, self._create(path, False)
 
     def append(self, path: bytes, data: bytes) -> None:
-        """Go on with a file written here; opened for each piece, so that nothing is left open when the rest never comes."""
-        with (
-            self._explained(path),
-            open(self._place(path), "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file,
-        ):
-            file.write(data)
+        """Go on with the file begun last."""
+        begun, descriptor = self._begun
+        assert begun == path
+        self._write(descriptor, path, data)
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._end()
+
+    def _end(self) -> None:
+        descriptor, self._begun = self._begun[1], (b"", -1)
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _create(self, path: bytes, executable: bool) -> int:
+        self._prepare(path)
+        try:
+            return os.open(self._place(path), _NEW, 0o777 if executable else 0o666)
+        except (OSError, ValueError) as error:
+            raise self._fault(path, error) from error
+
+    def _write(self, descriptor: int, path: bytes, data: Buffer) -> None:
+        try:
+            written = os.write(descriptor, data)
+            while written < len(data):
+                written += os.write(descriptor, memoryview(data)[written:])
+        except OSError as error:
+            raise self._fault(path, error) from error
 
     def symlink(self, path: bytes, to: bytes) -> None:
         self._prepare(path)
@@ -96,7 +132,11 @@ class TreeWriter:
         if path.startswith(b"/") or name in {b"", b".", b".."} or b"\0" in name:
             shown = path.decode(errors="backslashreplace")
             raise ArchiveError(shown, "is a path name that no tree may hold", "Remove it from the archive.")
-        self.folder(parent)
+        self._enter(parent)
+
+    def _enter(self, folder: bytes) -> None:
+        """Make sure of a folder that something will be in."""
+        self.folder(folder)
 
     def _place(self, path: bytes) -> bytes:
         return self._target + b"/" + path if path else self._target
@@ -106,6 +146,9 @@ class TreeWriter:
         try:
             yield
         except (OSError, ValueError) as error:
-            place = self._place(path).decode(errors="backslashreplace")
-            fault = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise WorkspaceError(place, f"cannot be written ({fault})", "Free space there, or empty it.") from error
+            raise self._fault(path, error) from error
+
+    def _fault(self, path: bytes, error: OSError | ValueError) -> WorkspaceError:
+        place = self._place(path).decode(errors="backslashreplace")
+        fault = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return WorkspaceError(place, f"cannot be written ({fault})", "Free space there, or empty it.")

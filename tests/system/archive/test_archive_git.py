@@ -16,10 +16,10 @@ from threading import Thread
 import pygit2
 import pytest
 
-from arkqueue.archive import TOO_LONG, Advance, Archive, Location, locate, open_archive, same_repository
+from arkqueue.archive import TOO_LONG, Advance, Archive, Location, linked, locate, no_folder, open_archive
 from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
-from tests.repositories import GitRepository, Link, a_git_repository, run
+from tests.repositories import GitRepository, Link, a_git_repository, reaches, run
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ def test_bare_and_plain_repositories_are_read_in_place(repository: GitRepository
         archive = open_archive(locate(given))
         assert archive.identity().kind is ArchiveKind.GIT
         assert (archive.main_branch(), archive.heads()) == ("main", {"main": id})
-        assert same_repository(archive.identity(), given + "/")
+        assert reaches(given + "/", archive.identity())
     link = repository.path.with_name("link")
     link.symlink_to(repository.path)
-    assert same_repository(an_archive(repository).identity(), str(link))
+    assert reaches(str(link), an_archive(repository).identity())
 
 
 def test_baseline_counts_first_parents(repository: GitRepository) -> None:
@@ -258,6 +258,29 @@ def test_a_new_branch_without_common_history_counts_from_one(repository: GitRepo
     assert (advance.baseline, steps(advance)) == (None, [(1, "page")])
 
 
+def test_a_branch_that_comes_back_has_its_own_new_commits_alone(repository: GitRepository) -> None:
+    base = repository.commit(message="base")
+    repository.switch("topic")
+    old = [repository.commit(message=f"old {n}") for n in range(2)]
+    repository.switch("main")
+    main = repository.commit(message="main")
+    repository.switch("again")
+    own = repository.commit(message="own")
+    archive = an_archive(repository)
+
+    def back(known_id: str, head: str) -> tuple[list[tuple[int, str]], tuple[str, ...]]:
+        advance = archive.advance("topic", known(known_id, 3), head, siblings={"main": main, "topic": head})
+        assert (advance.baseline, advance.complete) == (None, True)
+        return steps(advance), advance.dropped
+
+    assert back(old[1], own) == ([(4, "own")], (old[1], old[0]))
+    assert back("0" * 39 + "1", own) == ([(4, "own")], ())
+    assert back(base, own) == ([(4, "own")], ())
+    assert back(old[0], old[1]) == ([(4, "old 1")], ())
+    assert back(old[1], main) == ([(4, "main")], (old[1], old[0])), "without own commits: its head alone"
+    assert back(old[1], old[1]) == ([], ()), "it is as it was"
+
+
 def test_a_known_commit_that_is_gone_is_a_mismatch(repository: GitRepository) -> None:
     id = repository.commit()
     archive = an_archive(repository)
@@ -282,6 +305,24 @@ def test_hostile_commits_are_read(repository: GitRepository) -> None:
     id = repository.git("hash-object", "-t", "commit", "-w", "--literally", str(raw)).strip()
     revision = open_archive(locate(str(repository.work))).advance("main", known(repository.id(), 1), id).revisions[0]
     assert (revision.author, revision.origin, revision.date.year) == ("\ufffd <\ufffd>", None, 9999)
+
+
+@pytest.mark.parametrize(
+    "encoding", ["idna", "undefined", "hex", "utf-7", "unicode_escape", "\xff", "utf\xe98", "8" * 5000]
+)
+def test_a_commit_may_claim_any_encoding(repository: GitRepository, encoding: str) -> None:
+    """Its texts can be stored whatever comes out of that: UTF-7 and escapes can name halves of characters."""
+    repository.commit()
+    text = (
+        f"tree {repository.id('HEAD^{tree}')}\nparent {repository.id()}\nauthor +2AA- \\ud800 <x> 1 +0000\n"
+        f"committer x <y> 1 +0000\nencoding {encoding}\n\nhello +2AA- \\ud800 \xff\n"
+    )
+    raw = repository.work / "raw"
+    raw.write_bytes(text.encode("latin-1"))
+    id = repository.git("hash-object", "-t", "commit", "-w", "--literally", str(raw)).strip()
+    (revision,) = open_archive(locate(str(repository.work))).advance("main", known(repository.id(), 1), id).revisions
+    assert revision.message.startswith("hello ")
+    assert (revision.author + revision.message).encode()
 
 
 # Repositories that cannot be read
@@ -327,14 +368,28 @@ def test_a_commit_that_does_not_exist_is_not_found(repository: GitRepository, tm
 # Remotes
 
 
+def test_a_host_without_a_mirror_reads_a_commit_that_another_one_found(
+    repository: GitRepository, tmp_path: Path
+) -> None:
+    first = repository.commit({"_workflows/a.yaml": "one", "x": "1"}, message="one")
+    with repository.served() as server:
+        location = locate(server.url)
+        open_archive(location, mirror=tmp_path / "there").export(first, tmp_path / "tree")
+        assert (tmp_path / "tree" / "x").read_text() == "1"
+        here = open_archive(location, mirror=tmp_path / "here")
+        here.working_copy(first, "main", tmp_path / "copy", author="Robot <robot@example.org>")
+        assert (tmp_path / "copy" / "x").read_text() == "1"
+
+
 def test_a_remote_is_read_through_its_mirror(repository: GitRepository, tmp_path: Path) -> None:
     first = repository.commit({"_workflows/a.yaml": "one"}, message="one")
     with repository.served() as server:
         location = locate(server.url)
         assert location.needs_mirror
         archive = open_archive(location, mirror=tmp_path / "mirror")
-        assert same_repository(archive.identity(), server.url.removesuffix(".git"))
+        assert reaches(server.url.removesuffix(".git"), archive.identity())
         assert (archive.heads(), archive.main_branch()) == ({"main": first}, "main")
+        assert stat.S_IMODE((tmp_path / "mirror").stat().st_mode) == 0o700, "closed to others, wherever it lies"
         repository.switch("topic")
         dropped = repository.commit({"x": "1"}, message="topic")
         assert archive.heads(["*"]) == {"main": first, "topic": dropped}
@@ -498,12 +553,13 @@ def test_workflow_files_are_the_direct_children_with_the_right_ends(repository: 
             os.fsdecode(b"_workflows/\xff.yaml"): "name",
         }
     )
-    assert [(file.path, file.text) for file in an_archive(repository).read_workflows(id)] == [
-        ("_workflows/\\xff.yaml", b"name"),
-        ("_workflows/a.json", b"[]"),
-        ("_workflows/b.yaml", b"\xff\xfe"),
-        ("_workflows/c.yml", b""),
-    ]
+    assert an_archive(repository).read_workflows(id) == (
+        SourceFile("_workflows/\\xff.yaml", b"name"),
+        SourceFile("_workflows/a.json", b"[]"),
+        SourceFile("_workflows/b.yaml", b"\xff\xfe"),
+        SourceFile("_workflows/c.yml", b""),
+        linked("_workflows/link.yaml"),
+    )
 
 
 def test_a_workflow_file_over_the_limit_is_not_read(repository: GitRepository) -> None:
@@ -513,11 +569,16 @@ def test_a_workflow_file_over_the_limit_is_not_read(repository: GitRepository) -
     assert second.text == TOO_LONG
 
 
-def test_a_workflow_folder_that_is_a_file_a_link_or_missing_has_no_files(repository: GitRepository) -> None:
-    for content in ("a file", Link("x"), None):
+def test_a_workflow_folder_that_is_a_file_or_a_link_is_a_fault(repository: GitRepository) -> None:
+    keys = set()
+    for content, found in (("x", no_folder("_workflows")), (Link("x"), linked("_workflows"))):
         id = repository.commit({"_workflows": content, "x/a.yaml": "a"})
         archive = an_archive(repository)
-        assert (archive.read_workflows(id), archive.workflows_key(id)) == ((), "")
+        assert archive.read_workflows(id) == (found,)
+        keys.add(archive.workflows_key(id))
+    id = repository.commit({"_workflows": None})
+    assert (archive.read_workflows(id), archive.workflows_key(id)) == ((), "")
+    assert len(keys - {""}) == 2
 
 
 def test_the_workflows_key_changes_with_the_folder_only(repository: GitRepository) -> None:

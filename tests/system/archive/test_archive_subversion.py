@@ -11,10 +11,10 @@ from threading import Thread
 
 import pytest
 
-from arkqueue.archive import TOO_LONG, Archive, Location, locate, open_archive, same_repository
+from arkqueue.archive import TOO_LONG, Archive, Location, linked, locate, no_folder, open_archive
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
-from tests.repositories import Link, SubversionRepository, a_subversion_repository, run
+from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_identity_names_root_uuid_and_folder(repository: SubversionRepository) -
     assert (identity.kind, identity.repository) == (ArchiveKind.SUBVERSION, repository.url)
     assert (identity.uuid, identity.folder) == (repository.uuid, "a b/trunk")
     for given in (repository.uuid.upper(), repository.url, repository.url + "/", str(repository.path)):
-        assert same_repository(identity, given)
-    assert not same_repository(identity, str(repository.path) + "2")
+        assert reaches(given, identity)
+    assert not reaches(str(repository.path) + "2", identity)
 
 
 def test_baseline_is_the_head_with_its_author_date_and_message(repository: SubversionRepository) -> None:
@@ -148,6 +148,36 @@ def test_a_quiet_folder_is_not_searched_twice_and_misses_nothing(repository: Sub
     repository.commit({"trunk/x": "2"})
     assert numbers(archive, 1, archive.heads()[""]) == [3]
     assert numbers(archive, 1, "3") == [3]
+
+
+def test_a_quiet_folder_of_a_restored_backup_is_searched_anew(repository: SubversionRepository, tmp_path: Path) -> None:
+    """The folder's last revision is in the backup, so that nothing is amiss but what was searched after it."""
+    repository.commit({"trunk/x": "1"})
+    shutil.copytree(repository.path, tmp_path / "backup")
+    for text in "23456":
+        repository.commit({"other": text})
+    archive = an_archive(repository, "trunk")
+    assert numbers(archive, 1, archive.heads()[""]) == []
+    shutil.rmtree(repository.path)
+    (tmp_path / "backup").rename(repository.path)
+    repository.commit({"trunk/x": "2"})
+    assert numbers(archive, 1, archive.heads()[""]) == [2]
+
+
+def test_a_restored_folder_is_searched_anew_also_where_it_has_grown_past_what_was_searched(
+    repository: SubversionRepository, tmp_path: Path
+) -> None:
+    repository.commit({"trunk/x": "1"})
+    shutil.copytree(repository.path, tmp_path / "backup")
+    for text in "23":
+        repository.commit({"other": text})
+    archive = an_archive(repository, "trunk")
+    assert numbers(archive, 1, archive.heads()[""]) == []
+    shutil.rmtree(repository.path)
+    (tmp_path / "backup").rename(repository.path)
+    for text in "234":
+        repository.commit({"trunk/x": text})
+    assert numbers(archive, 1, archive.heads()[""]) == [2, 3, 4]
 
 
 def test_an_origin_property_is_read_back(repository: SubversionRepository) -> None:
@@ -324,11 +354,12 @@ def test_workflow_files_are_the_direct_children_with_the_right_ends(repository: 
         }
     )
     archive = an_archive(repository)
-    assert [(file.path, file.text) for file in archive.read_workflows("1")] == [
-        ("_workflows/a.json", b"[]"),
-        ("_workflows/b.yaml", b"\xff\xfe"),
-        ("_workflows/c.yml", b""),
-    ]
+    assert archive.read_workflows("1") == (
+        SourceFile("_workflows/a.json", b"[]"),
+        SourceFile("_workflows/b.yaml", b"\xff\xfe"),
+        SourceFile("_workflows/c.yml", b""),
+        linked("_workflows/link.yaml"),
+    )
     assert [file.path for file in an_archive(repository, "x").read_workflows("1")] == ["_workflows/y.yaml"]
 
 
@@ -339,11 +370,15 @@ def test_a_workflow_file_over_the_limit_is_not_read(repository: SubversionReposi
     assert second.text == TOO_LONG
 
 
-def test_a_workflow_folder_that_is_a_file_or_missing_has_no_files(repository: SubversionRepository) -> None:
+def test_a_workflow_folder_that_is_a_file_or_a_link_is_a_fault(repository: SubversionRepository) -> None:
     repository.commit({"_workflows": "a file"})
     repository.delete("_workflows")
+    repository.commit({"_workflows": Link("x")})
     archive = an_archive(repository)
-    for revision in ("0", "1", "2"):
+    assert archive.read_workflows("1") == (no_folder("_workflows"),)
+    assert archive.read_workflows("3") == (linked("_workflows"),)
+    assert archive.workflows_key("1") != archive.workflows_key("3")
+    for revision in ("0", "2"):
         assert archive.read_workflows(revision) == ()
         assert archive.workflows_key(revision) == ""
 
@@ -357,7 +392,7 @@ def test_the_workflows_key_changes_with_the_folder_only(repository: SubversionRe
     key = an_archive(repository, "trunk").workflows_key
     assert key("1") == key("2") == key("3")
     assert len({key("3"), key("4"), key("5")}) == 3
-    assert key("5") == an_archive(repository, "branch").workflows_key("4").replace("branch/", "branch/")
+    assert key("5") == an_archive(repository, "branch").workflows_key("4")
 
 
 # The tree difference

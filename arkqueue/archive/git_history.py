@@ -1,0 +1,176 @@
+"""What the history of a Git branch is to its ledger: which commits are new, which are gone, and what each says.
+
+The ledger of a branch holds first-parent commits (design 5.16): what reached the branch by one push or merge each. So
+`advance` asks which commits of the new head's first-parent chain the last known commit does not contain. git's and
+libgit2's own ``new ^known`` walks judge by commit dates and, when clocks were wrong, name commits that ``known`` does
+contain; as ancestors of ``known`` on a first-parent chain are all behind the first one found, a search that doubles its
+step and then halves it finds the exact place with a few ancestry questions.
+
+A revision's ``author`` is the commit's author, who wrote it; its ``date`` is the committer's, when it came to be.
+
+Nothing here opens a repository or asks a remote. Called by `git`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+
+import pygit2
+
+from arkqueue.archive import Advance, within_calendar
+from arkqueue.archive.origin import origin_of_message
+from arkqueue.model import Revision
+
+
+def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, number: int, limit: int) -> Advance:
+    """What brings the ledger of a branch from its last known commit ``old``, its ``number``-th, to its head ``new``."""
+    if old == new:
+        return Advance()
+    added = _new_to(repository, new, [old]).new
+    if repository.descendant_of(new, old):  # a fast-forward, also where `old` is off the first-parent chain
+        return _appended(repository, added, number, limit)
+    # Without anything new, it is a reset: the ancestor's turn again.
+    return _appended(repository, added or (new,), number, limit, dropped=_dropped(repository, old, new))
+
+
+def begun(
+    repository: pygit2.Repository,
+    new: pygit2.Oid,
+    others: Sequence[pygit2.Oid],
+    known: Revision | None,
+    limit: int,
+) -> Advance:
+    """The ledger of a new branch: all of it where there is no other, else from where it left the others.
+
+    That place is the parent of its first own commit, and not a newer merge base that it merged in later: the
+    tree difference of the first own commit is the one to its parent. A branch that comes back goes on in number; its
+    last ``known`` commit may be gone, as nothing has held it since the branch was deleted.
+    """
+    if known is not None:
+        old = [pygit2.Oid(hex=known.id)] if known.id in repository else []
+        if new in old:
+            return Advance()
+        dropped = tuple(id for head in old for id in _dropped(repository, head, new))
+        added = _new_to(repository, new, [*others, *old]).new
+        return _appended(repository, added or (new,), known.number, limit, dropped=dropped)
+    chain = _new_to(repository, new, others)
+    if not chain.new:
+        return Advance(revisions=(counted(repository, new),))
+    if chain.before is None:
+        return _appended(repository, chain.new, 0, limit)
+    base = counted(repository, chain.before)
+    return _appended(repository, chain.new, base.number, limit, baseline=base)
+
+
+def counted(repository: pygit2.Repository, id: pygit2.Oid) -> Revision:
+    """A commit where a ledger starts: its number counts its first parents."""
+    return revision_of(repository, id, sum(1 for _ in first_parents(repository, id)))
+
+
+def first_parents(repository: pygit2.Repository, start: pygit2.Oid) -> Iterator[pygit2.Oid]:
+    id: pygit2.Oid | None = start
+    while id is not None:
+        yield id
+        parents = repository[id].parent_ids  # type: ignore[attr-defined]  # a first-parent chain holds commits only
+        # The end of a shallow clone names a parent that is not there.
+        id = parents[0] if parents and parents[0] in repository else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The first-parent commits that are new to someone, newest first, and the one before the oldest of them."""
+
+    new: tuple[pygit2.Oid, ...]
+    before: pygit2.Oid | None
+
+
+def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> tuple[str, ...]:
+    """What was on the branch at ``old`` and is not at ``new``, newest first."""
+    return tuple(str(id) for id in _new_to(repository, old, [new]).new)
+
+
+def _new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[pygit2.Oid]) -> _Chain:
+    """The part of ``start``'s first-parent chain that none of ``known`` contains (see the top of this file)."""
+
+    def is_known(id: pygit2.Oid) -> bool:
+        return any(id == head or repository.descendant_of(head, id) for head in known)
+
+    source = first_parents(repository, start)
+    chain: list[pygit2.Oid] = []
+    new, step = 0, 1  # chain[:new] is new
+    while True:
+        chain.extend(islice(source, step))
+        if len(chain) == new:
+            return _Chain(tuple(chain), None)
+        if is_known(chain[-1]):
+            first_known = _first(new, len(chain) - 1, lambda at: is_known(chain[at]))
+            return _Chain(tuple(chain[:first_known]), chain[first_known])
+        new, step = len(chain), step * 2
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The least number from low to high that ``holds``; it does for high and all after the first."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _appended(
+    repository: pygit2.Repository,
+    newest_first: Sequence[pygit2.Oid],
+    number: int,
+    limit: int,
+    *,
+    dropped: tuple[str, ...] = (),
+    baseline: Revision | None = None,
+) -> Advance:
+    ids = newest_first[::-1]
+    revisions = tuple(revision_of(repository, id, number + place) for place, id in enumerate(ids[:limit], start=1))
+    return Advance(dropped, revisions, complete=len(ids) <= limit, baseline=baseline)
+
+
+def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> Revision:
+    commit = repository[id]
+    assert isinstance(commit, pygit2.Commit)
+    encoding = _encoding(commit)
+    author = commit.author
+    message = _text(commit.raw_message, encoding)
+    return Revision(
+        id=str(id),
+        number=number,
+        author=f"{_text(author.raw_name, encoding)} <{_text(author.raw_email, encoding)}>",
+        date=_date(commit.commit_time),
+        message=message,
+        origin=origin_of_message(message),
+    )
+
+
+def _encoding(commit: pygit2.Commit) -> str:
+    try:
+        return commit.message_encoding or "utf-8"
+    except UnicodeDecodeError:  # a name that is not ASCII
+        return "utf-8"
+
+
+def _text(raw: bytes, encoding: str) -> str:
+    """A committer names the encoding: it may be none, no encoding of texts, or one that makes halves of characters."""
+    try:
+        text = raw.decode(encoding, errors="replace")
+    except (LookupError, ValueError):
+        text = raw.decode(errors="replace")
+    return text.encode(errors="replace").decode()
+
+
+def _date(seconds: int) -> datetime:
+    """A commit may claim any time; what the calendar lacks becomes its nearest end."""
+    try:
+        return within_calendar(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, ValueError, OSError):
+        return within_calendar((datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC))

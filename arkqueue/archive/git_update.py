@@ -1,0 +1,61 @@
+"""What differs between two trees of a Git repository, brought to a plain tree on disk.
+
+The two are compared folder by folder, and folders with the same id are the same: the cost is that of what changed. It is
+compared here and not by libgit2's diff, which knows no empty folders: a tree has them where another tool made it, and
+where a submodule's place is.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pygit2
+from pygit2.enums import FileMode
+
+from arkqueue.archive.tree_update import TreeUpdate
+from arkqueue.errors import ArchiveError
+
+_ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
+"""Mode, name and id."""
+
+_Entries = dict[bytes, tuple[bytes, bytes]]
+
+
+def changed_entries(
+    repository: pygit2.Repository, before: pygit2.Tree, after: pygit2.Tree, update: TreeUpdate
+) -> list[tuple[pygit2.Object, bytes]]:
+    """Remove what is gone or replaced; the answer is what is to be written, with its paths."""
+    new: list[tuple[pygit2.Object, bytes]] = []
+    pending = [(before, after, b"")]
+    while pending:
+        old_tree, new_tree, folder = pending.pop()
+        was, now = _entries(old_tree), _entries(new_tree)
+        for name in sorted({name for name, _ in was.items() ^ now.items()}):
+            path = folder + b"/" + name if folder else name
+            if not update.wants(path):
+                continue
+            entry = new_tree[name.decode(errors="surrogateescape")] if name in now else None
+            if name in was and _is_folder(was[name]) and isinstance(entry, pygit2.Tree):
+                old = repository[pygit2.Oid(raw=was[name][1])]
+                assert isinstance(old, pygit2.Tree)
+                pending.append((old, entry, path))
+                continue
+            if name in was:
+                update.remove(path)
+            if entry is not None:
+                new.append((entry, path))
+    return new
+
+
+def _is_folder(entry: tuple[bytes, bytes]) -> bool:
+    return int(entry[0], 8) & 0o170000 == FileMode.TREE
+
+
+def _entries(tree: pygit2.Tree) -> _Entries:
+    raw = tree.read_raw()
+    found = _ENTRY.findall(raw)
+    entries = {name: (mode, id) for mode, name, id in found}
+    whole = sum(len(mode) + len(name) + 22 for mode, name, _ in found) == len(raw)
+    if len(entries) != len(found) or not whole or any(b"/" in name for name in entries):
+        raise ArchiveError(f"tree {tree.id}", "is malformed", "Correct the commit that made it.")
+    return entries

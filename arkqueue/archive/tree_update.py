@@ -1,0 +1,106 @@
+"""Brings a plain tree that was exported before to another revision, touching only what differs.
+
+Git's and Subversion's differences say what goes and what comes; here it is done, with the care of `TreeWriter`: a place
+that is to be filled must be empty, and the folders on the way must be folders. A file that differs is made anew, never
+written to. Whatever is not as the earlier export left it is a `WorkspaceError`: then the tree is good for nothing, and
+the caller exports another one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+from arkqueue.archive import TreeWatch
+from arkqueue.archive.tree import TreeWriter
+from arkqueue.model import TreeChange
+
+
+class TreeUpdate(TreeWriter):
+    """Changes a tree that is there, under the eyes of a watch."""
+
+    def __init__(self, target: Path, watch: TreeWatch) -> None:
+        super().__init__(target)
+        self._watch, self._has_begun = watch, False
+        self._walked: set[bytes] = {b""}
+        self._new: dict[bytes, None] = {}  # in order, and each once
+        self._freed = 0
+        self._opened = ExitStack()
+
+    def close(self) -> None:
+        super().close()
+        self._opened.close()
+
+    def remove(self, path: bytes) -> None:
+        """Remove what is at ``path``: a file, a link, or a folder and all in it, however deep."""
+        self._enter(path.rpartition(b"/")[0])
+        self._change()
+        with self._explained(path):
+            folders, pending = [], [path]
+            while pending:
+                found = pending.pop()
+                status = os.lstat(self._place(found))
+                if found in self._new:
+                    del self._new[found]
+                else:
+                    self._freed += _space(status)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(found)
+                    self._made.discard(found)
+                    self._walked.discard(found)
+                    pending += [found + b"/" + name for name in os.listdir(self._place(found))]
+                else:
+                    os.unlink(self._place(found))
+            for folder in reversed(folders):
+                os.rmdir(self._place(folder))
+
+    def old(self, path: bytes) -> BinaryIO | None:
+        """The file at ``path``, open for reading until all is done; None for a symlink."""
+        self._enter(path.rpartition(b"/")[0])
+        with self._explained(path):
+            if stat.S_ISLNK(os.lstat(self._place(path)).st_mode):
+                return None
+            file = open(  # noqa: SIM115  closed with the others
+                self._place(path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+            )
+            return self._opened.enter_context(file)
+
+    def result(self) -> TreeChange:
+        """What was done."""
+        grown = -self._freed
+        for path in self._new:
+            with self._explained(path):
+                grown += _space(os.lstat(self._place(path)))
+        return TreeChange(tuple(self._new), grown)
+
+    def _prepare(self, path: bytes) -> None:
+        self._change()
+        super()._prepare(path)
+        self._new[path] = None
+
+    def _enter(self, folder: bytes) -> None:
+        """What is not made here must be there already."""
+        if folder in self._made or folder in self._walked:
+            return
+        self._enter(folder.rpartition(b"/")[0])
+        with self._explained(folder):
+            status = os.lstat(self._place(folder))
+            if not stat.S_ISDIR(status.st_mode):
+                raise NotADirectoryError("it is no folder")
+            self._watch.look(folder, status)
+        self._walked.add(folder)
+
+    def _change(self) -> None:
+        if not self._has_begun:
+            with self._explained(b""):
+                self._watch.look(b"", os.lstat(self._place(b"")))
+                self._watch.begin()
+            self._has_begun = True
+
+
+def _space(status: os.stat_result) -> int:
+    """What a file or folder takes of a disk, roughly: the disk itself does not say before it has written it."""
+    return 4096 if stat.S_ISDIR(status.st_mode) else -(-status.st_size // 4096) * 4096

@@ -1,0 +1,158 @@
+"""Subversion archives over http and https, against Apache with mod_dav_svn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import arkqueue
+from arkqueue.archive import locate, open_archive
+from arkqueue.errors import ArchiveUnreachable
+from arkqueue.model import SourceFile
+from tests.repositories import SubversionRepository, a_subversion_repository, run
+
+MODULES = (
+    *("mpm_prefork", "authn_core", "authn_file", "auth_basic", "authz_core", "authz_user"),
+    *("dav", "dav_svn", "ssl"),
+)
+CONFIGURATION = """\
+ServerRoot {folder}
+PidFile {folder}/httpd.pid
+ErrorLog {folder}/error.log
+ServerName localhost
+Listen 127.0.0.1:{http}
+Listen 127.0.0.1:{https}
+{modules}
+<VirtualHost 127.0.0.1:{https}>
+    SSLEngine on
+    SSLCertificateFile {folder}/certificate.pem
+    SSLCertificateKeyFile {folder}/key.pem
+</VirtualHost>
+<Location /svn>
+    DAV svn
+    SVNPath {folder}/svn
+    AuthType Basic
+    AuthName papers
+    AuthUserFile {folder}/users
+    Require valid-user
+</Location>
+"""
+
+
+@dataclass(frozen=True)
+class Apache:
+    repository: SubversionRepository
+    http: str
+    https: str
+    certificate: Path
+
+
+def programs() -> tuple[str, Path]:
+    """Apache and the folder of its modules, or the end of the test that needs them."""
+    search = f"{os.environ['PATH']}:/usr/sbin"
+    program = shutil.which("apache2", path=search) or shutil.which("httpd", path=search)
+    places = (Path("/usr/lib/apache2/modules"), Path("/usr/lib64/httpd/modules"))
+    modules = next((place for place in places if (place / "mod_dav_svn.so").exists()), None)
+    if program and modules and shutil.which("openssl"):
+        return program, modules
+    lacking = "Apache with mod_dav_svn, or openssl, is not here: apt-get install apache2-bin libapache2-mod-svn openssl"
+    raise (pytest.fail if os.environ.get("CI") == "true" else pytest.skip).Exception(lacking)
+
+
+@pytest.fixture
+def apache() -> Iterator[Apache]:
+    """Serves one repository to bob, whose password is "pass word"."""
+    program, modules = programs()
+    # Not below tmp_path: Apache never serves as root, and nobody else may pass through pytest's folders.
+    folder = Path(tempfile.mkdtemp(prefix="arkqueue-apache-", dir="/tmp"))
+    folder.chmod(0o755)
+    repository = a_subversion_repository(folder)
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names,
+        "-keyout", folder / "key.pem", "-out", folder / "certificate.pem")  # fmt: skip
+    (folder / "users").write_text("bob:" + run("openssl", "passwd", "-apr1", "pass word"))
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        http, https = one.getsockname()[1], other.getsockname()[1]
+    loaded = "\n".join(f"LoadModule {name}_module {modules}/mod_{name}.so" for name in MODULES)
+    (folder / "httpd.conf").write_text(CONFIGURATION.format(folder=folder, http=http, https=https, modules=loaded))
+    if os.geteuid() == 0:
+        run("chown", "-R", "nobody", folder)
+    user = "nobody" if os.geteuid() == 0 else None
+    process = subprocess.Popen([program, "-f", folder / "httpd.conf", "-D", "FOREGROUND"], user=user)
+    try:
+        while not answers(http):
+            assert process.poll() is None, (folder / "error.log").read_text()
+        yield Apache(repository, f"http://localhost:{http}/svn", f"https://localhost:{https}/svn", folder / "certificate.pem")  # fmt: skip
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        time.sleep(0.01)
+        return False
+    return True
+
+
+def test_an_archive_is_read_over_http_with_name_and_password(apache: Apache) -> None:
+    apache.repository.commit({"trunk/_workflows/a.yaml": "one", "trunk/d/x": "1", "other": "1"})
+    apache.repository.commit({"other": "2"})
+    apache.repository.move("trunk/d", "trunk/e")
+    archive = open_archive(locate(apache.http + "/trunk", username="bob", password="pass word"))
+    assert (archive.identity().uuid, archive.identity().folder) == (apache.repository.uuid, "trunk")
+    head = archive.heads()[""]
+    assert [revision.number for revision in archive.advance("", None, head).revisions] == [1, 3]
+    assert archive.read_workflows("3") == (SourceFile("_workflows/a.yaml", b"one"),)
+    assert archive.changed_paths("1", "3") == ("d/x", "e/x")
+    for password in ("wrong", None):
+        with pytest.raises(ArchiveUnreachable, match=r"refuses|asks for"):
+            open_archive(locate(apache.http, username="bob", password=password)).heads()
+
+
+def heads(apache: Apache, home: Path, prelude: str = "") -> str:
+    """What a new process is answered over https, as a user with this home: libsvn reads its configuration once in each."""
+    program = (
+        f"{prelude}\n"
+        "from arkqueue.archive import locate, open_archive\n"
+        "from arkqueue.errors import ArchiveUnreachable\n"
+        f"archive = open_archive(locate({apache.https!r}, username='bob', password='pass word'))\n"
+        "try: print(archive.heads())\n"
+        "except ArchiveUnreachable as error: print(error)\n"
+    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(Path(arkqueue.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_certificate_counts_when_its_user_trusts_it(apache: Apache, tmp_path: Path) -> None:
+    said = heads(apache, tmp_path)
+    assert "the server's certificate is not trusted" in said
+    assert "~/.subversion/servers (ssl-authority-files)" in said
+    servers = tmp_path / ".subversion" / "servers"
+    servers.parent.mkdir(exist_ok=True)
+    servers.write_text(f"[global]\nssl-authority-files = {apache.certificate}\n")
+    assert heads(apache, tmp_path) == "{'': '0'}"
+
+
+def test_authorities_are_those_that_this_host_trusts(apache: Apache, tmp_path: Path) -> None:
+    """The library's own OpenSSL was built for another system, and would look for them in that one's places."""
+    trusting = (
+        "import ssl; paths = ssl.get_default_verify_paths()\n"
+        f"ssl.get_default_verify_paths = lambda: paths._replace(cafile={str(apache.certificate)!r}, capath=None)"
+    )
+    assert heads(apache, tmp_path, trusting) == "{'': '0'}"
