@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue import workspace as module
 from arkqueue.errors import WorkspaceError
 from arkqueue.model import AttemptId
-from arkqueue.workspace import Workspace, Workspaces, parse_outputs
+from arkqueue.workspace import Workspace, Workspaces, owner_named
+from arkqueue.workspace import outputs as module
+from arkqueue.workspace.outputs import parse_outputs
 
 ONE, TWO = AttemptId(1), AttemptId(2)
 AS_ROOT = os.geteuid() == 0
@@ -71,7 +72,7 @@ class TestPrepare:
             (target / "a.txt").write_text("a")
             return tmp_path
 
-        workspace = workspaces.prepare(ONE, fill=fill)
+        workspace = workspaces.prepare(ONE, source=fill)
         assert (workspace.tree / "a.txt").read_text() == "a"
         assert workspace.path_first == tmp_path
 
@@ -85,7 +86,7 @@ class TestPrepare:
             raise WorkspaceError("archive", "is gone")
 
         with pytest.raises(WorkspaceError, match="is gone"):
-            workspaces.prepare(ONE, fill=fill)
+            workspaces.prepare(ONE, source=fill)
         assert os.listdir(tmp_path / "home" / "work") == []
 
     def test_full_disk_names_the_free_space(self, workspaces: Workspaces) -> None:
@@ -93,7 +94,7 @@ class TestPrepare:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
 
         with pytest.raises(WorkspaceError, match=r"No space left on device.*\d+ MiB are free"):
-            workspaces.prepare(ONE, fill=fill)
+            workspaces.prepare(ONE, source=fill)
 
     @pytest.mark.skipif(not AS_ROOT, reason="only root can mount a small disk")
     def test_really_full_disk_leaves_nothing(self, tmp_path: Path) -> None:
@@ -124,10 +125,13 @@ class TestPrepare:
             (target / "d" / "link").symlink_to("/etc/passwd")
 
         before = os.stat("/etc/passwd").st_uid
-        workspace = workspaces.prepare(ONE, fill=fill, script="true", user="nobody")
+        workspace = workspaces.prepare(
+            ONE, source=fill, script="true", owner=owner_named("nobody"), layered_by="kernel"
+        )
         paths = [workspace.folder, *workspace.folder.rglob("*")]
-        assert {path.name for path in paths} == {"1", "tree", "d", "link", "script", "inputs.json", "tmp"}
-        assert {path.lstat().st_uid for path in paths} == {workspace.folder.stat().st_uid} != {0}
+        assert {path.name for path in paths} == {"1", "tree", "d", "link", "files", "script", "inputs.json", "tmp"}
+        assert {path.lstat().st_uid for path in paths[1:]} == {owner_named("nobody")[0]} != {0}
+        assert paths[0].stat().st_uid == 0
         assert os.stat("/etc/passwd").st_uid == before
         assert workspaces.remove(ONE) == ""
 
@@ -136,11 +140,11 @@ class TestPrepare:
         (tmp_path / "home").mkdir(mode=0o700)
         workspaces = Workspaces(tmp_path / "home")
         with pytest.raises(WorkspaceError, match=r"'nobody' cannot pass through"):
-            workspaces.prepare(ONE, user="nobody")
+            workspaces.prepare(ONE, owner=owner_named("nobody"), layered_by="kernel")
 
-    def test_unknown_user(self, workspaces: Workspaces) -> None:
+    def test_unknown_user(self) -> None:
         with pytest.raises(WorkspaceError, match="there is no such user"):
-            workspaces.prepare(ONE, user="nobody-at-all")
+            owner_named("nobody-at-all")
 
 
 class TestOutputs:
@@ -213,7 +217,7 @@ class TestOutputs:
         self.refused(workspaces, "is a fifo")
 
     def test_socket(self, workspaces: Workspaces, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(workspace.folder)  # a socket's path may be no longer than 108 bytes
+        monkeypatch.chdir(workspace.files)  # a socket's path may be no longer than 108 bytes
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind("output")
             self.refused(workspaces, "is a socket")
@@ -242,6 +246,9 @@ class TestOutputs:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         (elsewhere / "output").write_text("a=1\n")
+        workspace.files.rename(tmp_path / "files")
+        workspace.files.symlink_to(elsewhere)
+        self.refused(workspaces, "its folder was replaced")
         workspaces.remove(ONE)
         workspace.folder.symlink_to(elsewhere)
         self.refused(workspaces, "its folder was replaced")

@@ -1,0 +1,369 @@
+"""The pool of bases: plain trees of archives, kept to make the next workspace from (design 9).
+
+    <home>/bases/<name>/tree     a whole tree of one revision, without version control data
+    <home>/bases/<name>/state    which one, as JSON; it is missing as long as the tree is not good
+
+The life of a base: exported for an attempt that found none → shared by all attempts of the same tree, who only read it →
+idle → updated for an attempt of another revision → … → removed, because the pool is full (the least lately used first) or
+because it is broken. In use it never changes.
+
+An update removes ``state`` before it changes anything and writes it anew at the end, so a base whose update was killed has
+none, and is removed at the next start. A base of an earlier boot of the host is removed, too: after a loss of power nobody
+knows what of it has reached the disk. What others change is found by ``watch``. Whatever is wrong with a base, the answer is
+another one, exported; only an archive that cannot be read fails an attempt.
+
+One task manager has a home folder at a time, so that what is in use is known in its memory; at its start, it is told what the
+attempts that live on use.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from arkqueue.errors import ArchiveUnreachable, ArkqueueError
+from arkqueue.model import AttemptId, TreeChange
+from arkqueue.workspace.removal import remove_folder
+from arkqueue.workspace.watch import AT_A_TIME, Changed, Watch, Window
+
+log = logging.getLogger("arkqueue")
+
+Owner = tuple[int, int]
+"""The user and the group, by number, that a task's files belong to."""
+
+_OURS = os.geteuid(), os.getegid()
+_BLOCK = 4096
+
+
+class TreeSource(Protocol):
+    """An archive, as far as bases need it (``arkqueue.archive`` has the words); open in the thread that prepares."""
+
+    def tree_key(self, revision_id: str) -> str: ...
+
+    def export(self, revision_id: str, target: Path) -> None: ...
+
+    def update(self, before: str, revision_id: str, target: Path, watch: Base) -> TreeChange: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The whole tree of one revision of an archive. ``branch`` helps to choose the base that differs least."""
+
+    archive: int
+    branch: str
+    revision: str
+    source: TreeSource
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """One of the pool. Its fields belong to the pool's lock; while it has a ``goal``, to the thread that brings it there."""
+
+    folder: Path
+    archive: int
+    owner: Owner
+    branch: str = ""
+    revision: str = ""
+    key: str = ""
+    size: int = 0
+    """Bytes, roughly."""
+    watch: Watch | None = None
+    """None: nothing has been exported yet."""
+    users: set[AttemptId] = field(default_factory=set)
+    goal: str | None = None
+    """The key of the tree that a thread makes of it just now."""
+    used: int = 0
+    is_checked: bool = True
+    is_broken: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def tree(self) -> Path:
+        return self.folder / "tree"
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it may be read as it is."""
+        return self.goal is None and self.is_checked and not self.is_broken
+
+    @property
+    def is_idle(self) -> bool:
+        return self.goal is None and not self.users and not self.is_broken
+
+    @property
+    def written(self) -> float:
+        """When it became what it is."""
+        try:
+            return self._state.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / "state"
+
+    def begin(self) -> None:
+        """An update is about to change it."""
+        assert self.watch is not None
+        self._state.unlink(missing_ok=True)
+        self.watch.open()
+
+    def look(self, path: bytes, status: os.stat_result) -> None:
+        assert self.watch is not None
+        self.watch.check_one(path, status)
+
+    def is_now(self, tree: Tree, key: str) -> None:
+        """It has become another revision, and is good."""
+        assert self.watch is not None
+        self.watch.close()
+        self.branch, self.revision, self.key = tree.branch, tree.revision, key
+        self.save()
+        self.is_broken = False
+
+    def save(self) -> None:
+        assert self.watch is not None
+        state = {
+            "boot": _boot(),
+            "archive": self.archive,
+            "owner": self.owner,
+            "branch": self.branch,
+            "revision": self.revision,
+            "key": self.key,
+            "size": self.size,
+            "since": self.watch.since,
+            "windows": self.watch.windows,
+        }
+        new = self.folder / "state.new"
+        new.write_text(json.dumps(state), encoding="utf-8")
+        new.rename(self._state)
+
+    @staticmethod
+    def load(folder: Path) -> Base | None:
+        """A base that an earlier task manager has left; None if it is not good."""
+        try:
+            state = json.loads((folder / "state").read_text("utf-8"))
+            if state["boot"] != _boot():
+                return None
+            base = Base(folder, state["archive"], (state["owner"][0], state["owner"][1]), state["branch"])
+            base.revision, base.key, base.size = state["revision"], state["key"], state["size"]
+            windows: list[Window] = [(start, end) for start, end in state["windows"]]
+            base.watch, base.is_checked = Watch(os.fsencode(base.tree), state["since"], windows), False
+            return base
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return None
+
+
+class Bases:
+    """Any thread may call it."""
+
+    def __init__(self, folder: Path, limit: int, in_use: Mapping[AttemptId, str]) -> None:
+        """``limit``: bytes that they may take together. ``in_use``: bases by name that attempts use from before."""
+        self._folder, self._limit = folder, limit
+        self._changed = threading.Condition()
+        self._bases: list[Base] = []
+        self._uses = 0
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._take_over(in_use)
+
+    def acquire(self, attempt: AttemptId, tree: Tree, owner: Owner) -> Base:
+        """A base that is as ``tree``, for this attempt to read until it releases it. Raises what the archive and the disk say."""
+        key = tree.source.tree_key(tree.revision)
+        while True:
+            base, is_good = self._take(attempt, tree, key, owner)
+            if is_good:
+                return base
+            was_new = base.watch is None
+            try:
+                self._bring(base, tree, key)
+                self._arrived(base)
+                self._make_room(self._limit)
+                return base
+            except BaseException as error:
+                # An archive that cannot be read says nothing about a base that has not been touched.
+                base.is_broken |= not isinstance(error, ArchiveUnreachable)
+                self._let_go(base, attempt)
+                if not self._is_worth_another(error, was_new):
+                    raise
+                log.warning("base %s of archive %d is made anew: %s", base.name, tree.archive, error)
+
+    def release(self, attempt: AttemptId, *, is_spoiled: bool = False) -> None:
+        """The attempt reads its base no more. ``is_spoiled``: somebody may still do, so that it must not change any more."""
+        with self._changed:
+            base = next((base for base in self._bases if attempt in base.users), None)
+        if base is not None:
+            base.is_broken |= is_spoiled
+            self._let_go(base, attempt)
+
+    # Which one
+
+    def _take(self, attempt: AttemptId, tree: Tree, key: str, owner: Owner) -> tuple[Base, bool]:
+        """A good base that is as wanted; or one that this thread, and no other, is to bring there."""
+        with self._changed:
+            while True:
+                mine = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
+                good = next((base for base in mine if base.key == key and base.is_good), None)
+                if good is not None:
+                    if self._is_sound(good):
+                        self._use(good, attempt)
+                        return good, True
+                elif any(base.goal == key for base in mine):
+                    self._changed.wait()
+                else:
+                    break
+            idle = [base for base in mine if base.is_idle]
+            nearest = max(idle, key=lambda base: (base.key == key, base.branch == tree.branch, base.used), default=None)
+            base = nearest or self._a_new_one(tree, owner)
+            base.goal = key
+            self._use(base, attempt)
+            return base, False
+
+    def _is_sound(self, base: Base) -> bool:
+        assert base.watch is not None
+        try:
+            base.watch.check()
+        except Changed as error:
+            log.warning("base %s of archive %d is given to nobody any more: %s", base.name, base.archive, error)
+            base.is_broken = True
+            return False
+        return True
+
+    def _use(self, base: Base, attempt: AttemptId) -> None:
+        self._uses += 1
+        base.used = self._uses
+        base.users.add(attempt)
+
+    def _a_new_one(self, tree: Tree, owner: Owner) -> Base:
+        base = Base(self._folder / secrets.token_hex(8), tree.archive, owner)
+        self._bases.append(base)
+        return base
+
+    # Bringing it there
+
+    def _bring(self, base: Base, tree: Tree, key: str) -> None:
+        if base.watch is None:
+            _export(base, tree, key)
+            return
+        base.watch.check(AT_A_TIME if base.is_checked else None)
+        base.is_checked = True
+        if base.key == key:
+            return
+        if tree.source.tree_key(base.revision) != base.key:
+            raise Changed(f"the archive has another revision {base.revision} than the one it was made of")
+        _update(base, tree, key)
+
+    def _arrived(self, base: Base) -> None:
+        with self._changed:
+            base.goal = None
+            self._changed.notify_all()
+
+    def _is_worth_another(self, error: BaseException, was_new: bool) -> bool:
+        if isinstance(error, ArchiveUnreachable) or not isinstance(error, (ArkqueueError, OSError, Changed)):
+            return False
+        cause = error.__cause__ if isinstance(error, ArkqueueError) else error
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) and self._make_room(0):
+            return True
+        return not was_new
+
+    # Letting go
+
+    def _let_go(self, base: Base, attempt: AttemptId) -> None:
+        with self._changed:
+            base.users.discard(attempt)
+            base.goal = None
+            self._changed.notify_all()
+        self._make_room(self._limit)
+
+    def _make_room(self, limit: int) -> bool:
+        """Remove what is broken, and of the idle ones the least lately used, until all take ``limit`` bytes; whether any idle one went."""
+        with self._changed:
+            broken = [base for base in self._bases if base.is_broken and not base.users and base.goal is None]
+            gone = []
+            excess = sum(base.size for base in self._bases if base not in broken) - limit
+            for base in sorted((base for base in self._bases if base.is_idle), key=lambda base: base.used):
+                if excess > 0:
+                    excess -= base.size
+                    gone.append(base)
+            self._bases = [base for base in self._bases if base not in broken and base not in gone]
+        for base in broken + gone:
+            self._discard(base.name)
+        return bool(gone)
+
+    def _discard(self, name: str) -> None:
+        for what, error in remove_folder(self._folder, name)[:1]:
+            log.warning("base %s in %s cannot be removed: %s: %s", name, self._folder, what, error.strerror)
+
+    def _take_over(self, in_use: Mapping[AttemptId, str]) -> None:
+        """At the start, before anybody else calls."""
+        for name in os.listdir(self._folder):
+            users = {attempt for attempt, used in in_use.items() if used == name}
+            base = Base.load(self._folder / name)
+            if base is None and not users:
+                self._discard(name)
+                continue
+            base = base or Base(self._folder / name, 0, (0, 0), is_broken=True)
+            base.users = users
+            base.is_checked |= bool(users)  # they rely on it already
+            self._bases.append(base)
+        self._bases.sort(key=lambda base: base.written)
+        for base in self._bases:
+            self._uses += 1
+            base.used = self._uses
+        self._make_room(self._limit)
+
+
+def _export(base: Base, tree: Tree, key: str) -> None:
+    base.folder.mkdir(mode=0o700)
+    base.tree.mkdir()
+    tree.source.export(tree.revision, base.tree)
+    base.size = _give_all(base.tree, base.owner)
+    base.watch = Watch(os.fsencode(base.tree), time.time_ns(), [])
+    base.is_now(tree, key)
+
+
+def _update(base: Base, tree: Tree, key: str) -> None:
+    assert base.watch is not None
+    base.is_broken = True  # until all is done
+    change = tree.source.update(base.revision, tree.revision, base.tree, base)
+    if base.owner != _OURS:
+        for path in change.made:
+            os.lchown(os.fsencode(base.tree) + b"/" + path, *base.owner)
+    base.size += change.grown
+    base.is_now(tree, key)
+
+
+def _give_all(tree: Path, owner: Owner) -> int:
+    """Give a tree to its owner, if that is not us; the answer is how many bytes it takes, roughly."""
+    is_ours, size = owner == _OURS, 0
+    pending = [os.fsencode(tree)]
+    if not is_ours:
+        os.chown(tree, *owner)
+    while pending:
+        for entry in os.scandir(pending.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+                size += _BLOCK
+            else:
+                size += -(-entry.stat(follow_symlinks=False).st_size // _BLOCK) * _BLOCK
+            if not is_ours:
+                os.lchown(entry.path, *owner)
+    return size
+
+
+def _boot() -> str:
+    """Which boot of the host this is."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,112 @@
+"""Files of other users in the workspaces of a task manager that is not root (design 9).
+
+It cannot give files to others, nor remove what a container's root has made in folders of its own. The container engine can (``Give``): what is to be
+another user's is given to it before the task starts, and what a task leaves is given back to us to be read or removed. To the root of a container
+nothing needs to be given, as it may write everybody's files. ``Workspaces`` calls it; a task manager that is root has no need of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from arkqueue.errors import ArkqueueError, WorkspaceError
+from arkqueue.model import AttemptId
+from arkqueue.workspace.bases import Owner
+from arkqueue.workspace.removal import attempt_of, remove_folder
+
+Give = Callable[[Sequence[Path], Owner, str | None], str]
+"""Gives folders with all in them to a user, as root could, in an image (None: any); answers with words for what it could not give."""
+
+TURNS = 20
+"""How often what is left is given to us and removed: in a very deep tree, the programs of some images come only so far at once."""
+
+_OURS = os.geteuid(), os.getegid()
+_OTHERS = (errno.EACCES, errno.EPERM, errno.ENOTEMPTY)
+"""What it is to remove a folder of somebody else's."""
+
+
+class Giving:
+    """Any thread may call it."""
+
+    def __init__(self, work: Path, give: Give | None) -> None:
+        """``work``: the folder of all workspaces. Without ``give`` nothing can be given."""
+        self._work, self._give = work, give
+
+    def whose(self, owner: Owner | None, *, is_looked_at: bool) -> tuple[Owner | None, Owner | None]:
+        """To whom a container's files belong when they are made (None: to us), and to whom they are to be given then.
+
+        ``is_looked_at``: programs in it refuse what is not their own user's, as those of a working copy do, also where they may write it.
+        """
+        if owner is None or os.geteuid() == 0:
+            return owner, None
+        if owner[0] == _OURS[0] or (owner[0] == 0 and not is_looked_at):
+            return None, None
+        return (owner, None) if self._give is None else (None, owner)
+
+    def give(self, folder: Path, parts: Sequence[Path], owner: Owner) -> None:
+        """Give parts of a workspace to a user. Raises WorkspaceError, and what the engine says."""
+        assert self._give is not None
+        if left := self._give(parts, owner, _image_of(folder)):
+            raise WorkspaceError(
+                f"workspace {folder}",
+                f"it cannot be given to user {owner[0]}: {left}",
+                "Run the task manager as root, or the task as the root of its image",
+            )
+
+    def give_back(self, folder: Path, part: Path) -> None:
+        """Open a part of a workspace, which a task has closed, to us. Raises PermissionError where it cannot be."""
+        self._given_back([part], _image_of(folder))
+        os.chmod(part, 0o700)  # the folder is what we made: no task can put another thing in its place
+
+    def remove(self, name: str) -> tuple[list[tuple[str, OSError]], str]:
+        """Remove a workspace, or a part of it; what is still there, and why it was not given to us."""
+        image = _image_of(self._work / name)
+        faults, refusal = remove_folder(self._work, name), ""
+        attempt = attempt_of(name)
+        if self._give is None or attempt is None or not any(error.errno in _OTHERS for _, error in faults):
+            return faults, ""
+        for _ in range(TURNS):
+            place = self._gathered(attempt)
+            is_possible, refusal = self._given_back([place], image)
+            faults = remove_folder(self._work, place.name)
+            if not faults or not is_possible:
+                break
+            image = None  # its program may not do what it should
+        return faults, refusal
+
+    def _gathered(self, attempt: AttemptId) -> Path:
+        """What is left of a workspace, in one folder: removing has moved parts of it up."""
+        parts = [name for name in os.listdir(self._work) if attempt_of(name) == attempt]
+        place = self._work / f".{attempt}.{time.time_ns()}"
+        os.mkdir(place, 0o700)
+        for number, part in enumerate(parts):
+            os.rename(self._work / part, place / str(number))
+        return place
+
+    def _given_back(self, folders: Sequence[Path], image: str | None) -> tuple[bool, str]:
+        """Whether the engine could give them to us, at least in part, and what is in its way."""
+        if self._give is None:
+            return False, ""
+        try:
+            return True, self._give(folders, _OURS, image)
+        except ArkqueueError as error:
+            return False, str(error)
+
+
+_IMAGE = "image"
+
+
+def note_image(folder: Path, image: str) -> None:
+    """Write into a workspace in which image its files can be given; no task sees it."""
+    (folder / _IMAGE).write_text(image, encoding="utf-8")
+
+
+def _image_of(folder: Path) -> str | None:
+    try:
+        return (folder / _IMAGE).read_text("utf-8")
+    except OSError:
+        return None

@@ -1,0 +1,173 @@
+"""Layers and mounts: an overlay laid by the kernel for a process, copies where there is none, and what is mounted below a folder.
+
+The mounts of this process's own mount namespace are meant. Everything is called by path and mount(2); no program is run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import threading
+from pathlib import Path
+
+from arkqueue.model import Layer
+
+_MS_NOSUID, _MS_NODEV = 2, 4
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_FICLONE = 0x40049409
+
+_OPTIONS = (",redirect_dir=on,volatile", ",redirect_dir=on", "")
+"""Tried in this order: folders can be renamed as in any other tree; and unmounting does not write a whole disk's caches,
+which nobody reads again."""
+_UNWRITABLE = re.compile(r"[\\,:\"]")
+"""What an overlay's options cannot say in a path in the same way on every kernel."""
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class KernelLayers:
+    """Lays overlays where the kernel lets this process; that is tried once, in the work folder itself."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self._options: str | None = None
+        self._refusal: str | None = None
+
+    def refusal(self) -> str:
+        """Why there are no overlays here; empty where there are. Raises OSError where that cannot be tried."""
+        with self._lock:
+            if self._refusal is None:
+                self._refusal = self._try()
+            return self._refusal
+
+    def lay(self, layer: Layer, target: Path) -> None:
+        """Mount a layer at ``target``; raises OSError."""
+        assert self._options is not None, "refusal() comes first"
+        _mount(layer, target, self._options)
+
+    def _try(self) -> str:
+        if _UNWRITABLE.search(str(self._work)):
+            return "the path of the work folder has signs that an overlay cannot take"
+        place = self._work / f".probe-{os.getpid()}"
+        layer = Layer(place / "lower", place / "upper", place / "work")
+        refusal = ""
+        try:
+            for folder in (layer.lower, layer.upper, layer.work, place / "tree"):
+                folder.mkdir(parents=True)
+            (layer.lower / "file").touch()
+            for options in _OPTIONS:
+                try:
+                    _mount(layer, place / "tree", options)
+                except OSError as error:
+                    refusal = refusal or f"the kernel refuses: {error.strerror}"
+                    continue
+                try:
+                    os.rename(place / "tree" / "file", place / "tree" / "other")
+                finally:
+                    _unmount(os.fsencode(place / "tree"), 0)
+                self._options = options
+                return ""
+            return refusal
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _mount(layer: Layer, target: Path, options: str) -> None:
+    text = f"lowerdir={layer.lower},upperdir={layer.upper},workdir={layer.work}{options}"
+    arguments = b"overlay", os.fsencode(target), b"overlay", _MS_NOSUID | _MS_NODEV, os.fsencode(text)
+    if _libc.mount(*arguments):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(target))
+
+
+def _unmount(place: bytes, flags: int) -> None:
+    if _libc.umount2(place, _UMOUNT_NOFOLLOW | flags):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), os.fsdecode(place))
+
+
+def mounts_below(folder: Path) -> list[bytes]:
+    """Where something is mounted at or below a folder, what was mounted last first."""
+    top = os.path.realpath(os.fsencode(folder.parent)) + b"/" + os.fsencode(folder.name)
+    found = []
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            place = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ", 5)[4])
+            if place == top or place.startswith(top + b"/"):
+                found.append(place)
+    return found[::-1]
+
+
+def unmount_below(folder: Path) -> str:
+    """Unmount all that is mounted at or below a folder; says where something still uses what was mounted.
+
+    Raises OSError where a mount stays.
+    """
+    note = ""
+    for place in mounts_below(folder):
+        try:
+            _unmount(place, 0)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            _unmount(place, _MNT_DETACH)
+            note = f"{os.fsdecode(place)} was still in use when it was unmounted"
+    return note
+
+
+# --- Copies ----------------------------------------------------------------------------------------------------------
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a plain tree into an empty folder: kinds, modes, times, owners; by sharing blocks where the disk can."""
+    top, to = os.fsencode(source), os.fsencode(target)
+    shared = True
+    own = os.geteuid(), os.getegid()
+    pending = [b""]
+    while pending:
+        folder = pending.pop()
+        for entry in os.scandir(top + folder):
+            path = folder + b"/" + entry.name
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                os.mkdir(to + path)
+                os.chmod(to + path, stat.S_IMODE(status.st_mode))
+                pending.append(path)
+            elif stat.S_ISLNK(status.st_mode):
+                os.symlink(os.readlink(top + path), to + path)
+            else:
+                shared = _copy_file(top + path, to + path, status, shared)
+            if (status.st_uid, status.st_gid) != own:
+                os.lchown(to + path, status.st_uid, status.st_gid)
+
+
+def _copy_file(source: bytes, target: bytes, status: os.stat_result, shared: bool) -> bool:
+    """Whether blocks could be shared, or still may."""
+    from_ = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        to = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            if shared:
+                try:
+                    fcntl.ioctl(to, _FICLONE, from_)
+                except OSError as error:
+                    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                        raise
+                    shared = False
+            if not shared:
+                while os.sendfile(to, from_, None, 2**30):  # from where the file stands
+                    pass
+            os.fchmod(to, stat.S_IMODE(status.st_mode))
+            os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
+        finally:
+            os.close(to)
+    finally:
+        os.close(from_)
+    return shared

@@ -1,0 +1,116 @@
+"""Removes what a stranger has left: however deep, whosever, and nothing beyond it.
+
+Called when an attempt has ended, when a base is thrown out, and for what a killed task manager left. No symlink is
+followed; and as long as anything is mounted below a folder, the folder is not touched: what would be removed could be
+the files of this host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from arkqueue.model import AttemptId
+from arkqueue.workspace.layers import mounts_below
+
+NOT_FOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | NOT_FOLLOWED
+
+_NAME = re.compile(r"\.?(\d+)(\.\d+)*")
+
+
+def attempt_of(name: str) -> AttemptId | None:
+    """Whose folder of the work folder it is: an attempt's, or a part of one whose removal was interrupted."""
+    match = _NAME.fullmatch(name)
+    return AttemptId(int(match[1])) if match else None
+
+
+def remove_folder(parent: Path, name: str) -> list[tuple[str, OSError]]:
+    """Remove a folder; the answer is what could not be removed, and why."""
+    if mounted := mounts_below(parent / name):
+        return [(os.fsdecode(mounted[0]), OSError(errno.EBUSY, "something is mounted there"))]
+    descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return Removal(descriptor, name).run()
+    finally:
+        os.close(descriptor)
+
+
+class Removal:
+    """Removes one folder of the work folder, however deep, following no symlink. Nobody else may be at work in it.
+
+    The folders in it are moved up to the work folder, and when the turn of each comes, those in it likewise. So no path is
+    ever long, no recursion deep, and one folder is open at a time.
+    """
+
+    def __init__(self, work: int, name: str) -> None:
+        self._work = work
+        self._pending = [name]
+        self._prefix = f".{name.lstrip('.')}.{time.time_ns()}"
+        self._moved = 0
+        self._faults: list[tuple[str, OSError]] = []
+
+    def run(self) -> list[tuple[str, OSError]]:
+        while self._pending:
+            self._remove(self._pending.pop())
+        return self._faults
+
+    def _remove(self, folder: str) -> None:
+        with self._tolerant(folder):
+            try:
+                descriptor = self._open(folder)
+            except NotADirectoryError:  # a task has put something else in its place
+                os.unlink(folder, dir_fd=self._work)
+                return
+            try:
+                with os.scandir(descriptor) as entries:
+                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                for name, is_folder in found:
+                    with self._tolerant(name):
+                        if is_folder:
+                            self._move_up(name, descriptor)
+                        else:
+                            os.unlink(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+            os.rmdir(folder, dir_fd=self._work)
+
+    def _open(self, folder: str) -> int:
+        try:
+            descriptor = os.open(folder, FOLDER, dir_fd=self._work)
+        except PermissionError:
+            os.chmod(folder, 0o700, dir_fd=self._work)  # a folder: it was one when it was found or made
+            descriptor = os.open(folder, FOLDER, dir_fd=self._work)
+        with contextlib.suppress(PermissionError):  # another user's; then what is in it stays, or we are root
+            os.fchmod(descriptor, 0o700)
+        return descriptor
+
+    def _move_up(self, name: str, parent: int) -> None:
+        self._moved += 1
+        to = f"{self._prefix}.{self._moved}"
+        try:
+            os.rename(name, to, src_dir_fd=parent, dst_dir_fd=self._work)
+        except PermissionError:  # a folder that changes its parent is written to
+            try:
+                os.chmod(name, 0o700, dir_fd=parent)
+                os.rename(name, to, src_dir_fd=parent, dst_dir_fd=self._work)
+            except PermissionError:  # another user's: only an empty one can go
+                os.rmdir(name, dir_fd=parent)
+                return
+        self._pending.append(to)
+
+    @contextlib.contextmanager
+    def _tolerant(self, name: str) -> Iterator[None]:
+        """Note what cannot be removed, and go on."""
+        try:
+            yield
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not self._faults:  # else it is full of what has been noted
+                self._faults.append((name, error))

@@ -1,0 +1,103 @@
+"""Notices that a base was changed by somebody else, at a cost that does not grow with it.
+
+The kernel notes in each file and folder when it was last changed (ctime), and nobody can set that. So in an untouched base
+each one was last changed before ``since``, or in one of the ``windows`` of time in which an update was at work. Each use of
+a base looks at some thousand more of its files, so that any change is found in the end; a base that is found at the start of
+a task manager is looked at whole. When all have been seen, ``since`` moves to when that walk began, and the windows before
+it are forgotten.
+
+A folder that an update is about to change is looked at before, as its time will be new then. What cannot be noticed: a
+change in the very window of an update, and one by somebody who sets the host's clock back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+AT_A_TIME = 4096
+"""Files and folders that one use of a base looks at: a few milliseconds, and all there are in most archives."""
+
+_COARSE = 5
+"""CLOCK_REALTIME_COARSE, by which the kernel stamps files; it is a little behind the clock that it stands for."""
+
+Window = tuple[int, int]
+
+
+class Changed(Exception):
+    """A base is not as it was left."""
+
+
+class Watch:
+    """Of one tree. Times are nanoseconds since 1970. One thread at a time may call it."""
+
+    def __init__(self, tree: bytes, since: int, windows: list[Window]) -> None:
+        self._tree = tree
+        self.since, self.windows = since, windows
+        self._opened: int | None = None
+        self._walk, self._began = iter(()), since  # type: Iterator[tuple[bytes, os.stat_result]], int
+
+    def open(self) -> None:
+        """From now on we change it ourselves."""
+        self._opened = time.clock_gettime_ns(_COARSE)
+
+    def close(self) -> None:
+        """What we changed until now was changed by us."""
+        if self._opened is not None:
+            self.windows.append((self._opened, time.time_ns()))
+            self._opened = None
+
+    def check(self, most: int | None = AT_A_TIME) -> None:
+        """Look at the next files, or (None) at all of them; raises Changed."""
+        self.check_one(self._tree, self._status(self._tree))
+        if most is None:
+            self._begin()
+        seen = 0
+        for path, status in islice(self._walk, most):
+            self.check_one(path, status)
+            seen += 1
+        if most is None or seen < most:
+            self._all_seen()
+
+    def _begin(self) -> None:
+        self._began = time.clock_gettime_ns(_COARSE)
+        self._walk = self._all()
+
+    def _all_seen(self) -> None:
+        self.since = max(self.since, self._began)
+        self.windows = [window for window in self.windows if window[1] > self.since]
+        self._begin()
+
+    def check_one(self, path: bytes, status: os.stat_result) -> None:
+        """One of them, as it is now; raises Changed."""
+        changed = status.st_ctime_ns
+        if changed > self.since and not any(start <= changed <= end for start, end in self.windows):
+            raise Changed(f"{path.decode(errors='backslashreplace')} was changed by somebody else")
+
+    def _status(self, path: bytes) -> os.stat_result:
+        try:
+            return os.lstat(path)
+        except OSError as error:
+            raise Changed(f"{path.decode(errors='backslashreplace')}: {error.strerror}") from None
+
+    def _all(self) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Everything in the tree; it may go on changing, so what has gone meanwhile is left out."""
+        pending = [self._tree]
+        while pending:
+            folder = pending.pop()
+            try:
+                names = os.listdir(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for name in names:
+                path = folder + b"/" + name
+                try:
+                    status = os.lstat(path)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                yield path, status
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append(path)
