@@ -28,13 +28,14 @@ def parse(files: Sequence[SourceFile]) -> Workflow:
     faults: list[Fault] = []
     found: list[FoundTask] = []
     speller = Speller()
-    complete = True
+    unread = []
     for file in sorted(files, key=lambda file: file.path):
         source = read(file)
-        complete = complete and source.readable
+        if not source.readable:
+            unread.append(source.path)
         faults += source.faults
         found += tasks_of(source, faults, speller)
-    faults += check(found, complete=complete, speller=speller)
+    faults += check(found, unread=unread, speller=speller)
     if faults:
         return Workflow(faults=_shown(faults))
     return Workflow(tasks=tuple(task.definition() for task in found))

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Final
 
 from arkqueue.model import COMMIT, PREV, REPORT, Fault
-from arkqueue.workflow.format import CancelsEntry, DependsEntry, shown
+from arkqueue.workflow.format import CancelsEntry, DependsEntry
 from arkqueue.workflow.nodes import Node
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask
+from arkqueue.workflow.values import shown
 
+MAX_NAMES: Final = 10
+"""As many are listed of those that an unreadable file may have."""
 MAX_CYCLES: Final = 20
 """As many are shown at once; each costs a walk over the whole graph."""
 
 
-def check(tasks: Sequence[FoundTask], *, complete: bool, speller: Speller) -> Iterator[Fault]:
-    """The faults between tasks. Where not ``complete`` (a file could not be read), a name that is missing may be in there."""
+def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller) -> Iterator[Fault]:
+    """The faults between tasks. ``unread``: files that could not be read; a name that is missing may be in there."""
     yield from _duplicate_names(tasks)
     names = tuple(dict.fromkeys([*(task.name for task in tasks if task.name), COMMIT]))
     known = frozenset(names)
+    unknown: dict[str, None] = {}
     for task in tasks:
         for node, entry in _entries(task, "depends"):
             if isinstance(entry, DependsEntry):
@@ -35,12 +40,19 @@ def check(tasks: Sequence[FoundTask], *, complete: bool, speller: Speller) -> It
                 if kind == "cancels" and word == task.name:
                     yield task.fault(node, f"{shown(word)} cancels itself; for its earlier run write PREV", PREV)
                 missing = _in_run(word) and word not in known and word != REPORT
-                if missing and complete and not (isinstance(entry, DependsEntry) and entry.optional):
+                if not missing or (isinstance(entry, DependsEntry) and entry.optional):
+                    continue
+                unknown[word] = None
+                if not unread:
                     yield task.fault(
                         node,
                         f"{kind}: there is no task {shown(word)} in this revision's workflow files; mend the name, or add the task",
                         speller.nearest(word, names),
                     )
+    if unread and unknown:
+        listed = (*(shown(word) for word in islice(unknown, MAX_NAMES)), *(["…"] * (len(unknown) > MAX_NAMES)))
+        message = f"before this file can be read, nobody knows whether it has these tasks, which others name: {', '.join(listed)}"
+        yield Fault(unread[0], 0, 0, message)
     yield from _cycles(tasks, known)
     yield from _mutual_cancels(tasks)
 

@@ -7,38 +7,39 @@ one task in ``check``. No positions here: pydantic says where in the data, ``tas
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable
-from datetime import datetime
-from functools import cache, lru_cache
-from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
-from zoneinfo import ZoneInfo, available_timezones
+from typing import Annotated, Any, Final, Literal
 
-from cronsim import CronSim, CronSimError
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    Strict,
-    Tag,
-    TypeAdapter,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import core_schema
 
-from arkqueue.model import COMMIT, PREV, REPORT, When
-from arkqueue.workflow.nodes import Node
+from arkqueue.model import When
+from arkqueue.workflow.containers import AnyImage, AnyMount, Network, ResourcesEntry, User, Workdir
+from arkqueue.workflow.values import (
+    Count,
+    Cron,
+    Duration,
+    Factor,
+    Flag,
+    Name,
+    OneOrMore,
+    Path,
+    Pattern,
+    Program,
+    Reference,
+    StrictModel,
+    Text,
+    Variable,
+    Victim,
+    Zone,
+    either,
+    patterns,
+    positive,
+    trigger,
+)
 
 NOT_YET: Final = frozenset(
     [
-        "image",
         "secrets",
         "lock",
         "priority",
@@ -46,256 +47,16 @@ NOT_YET: Final = frozenset(
         "key",
         "poll",
         "artifacts",
-        "mounts",
-        "resources",
-        "network",
-        "user",
-        "workdir",
         "runs_on",
     ]
 )
 """Fields of design 3 that a later version brings; giving one is a fault until then."""
 
-_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-_ANOTHER_NAME: Final = rf"(?!(?:PREV|COMMIT|REPORT)$){_NAME}"
-_DURATION: Final = r"([0-9]+(\.[0-9]+)?d)?([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?"
-_VARIABLE: Final = r"(?!ARKQUEUE(_|$))[A-Za-z_][A-Za-z0-9_]*"
-_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_YEAR: Final = 366 * 86400.0
-
-T = TypeVar("T")
-
-
-def wrong(message: str, word: str = "", suggestion: str = "") -> NoReturn:
-    """A fault in our own words; the value goes into the context, where braces in it do no harm."""
-    raise PydanticCustomError("fault", "{message}", {"message": message, "word": word, "suggestion": suggestion})
-
-
-# --- Scalars -------------------------------------------------------------------------------------
-
-
-def _as_written(value: object) -> str:
-    if isinstance(value, Node):
-        return value.text
-    if value is None:
-        wrong("has no value; write '' for an empty text")
-    return value if isinstance(value, str) else wrong("must be a text")
-
-
-def _as_meant(value: object) -> object:
-    return value.value if isinstance(value, Node) else value
-
-
-class Written:
-    """Makes a ``str`` a text of the format: numbers, true and false are taken as written, ``check`` refuses the rest."""
-
-    def __init__(self, check: Callable[[str], str] = str, **schema: Any) -> None:
-        self._check = check
-        self._schema = {"type": ["string", "number", "boolean"], **schema}
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(lambda value: self._check(_as_written(value)))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return dict(self._schema)
-
-
-def _name(value: str) -> str:
-    if value == PREV:
-        wrong(f"no task can be named {PREV}: it stands for the previous revision", value)
-    if not re.fullmatch(_NAME, value):
-        wrong(
-            f"{shown(value)} is no name for a task: use letters, digits, '.', '_' and '-' (at most 100), "
-            "beginning with a letter or a digit",
-            value,
-            re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-._") if len(value) <= 100 else "",
-        )
-    return value
-
-
-def _reference(value: str) -> str:
-    prefix, colon, name = value.partition(":")
-    if value == PREV or (prefix == PREV and name == "*") or (not colon and re.fullmatch(_NAME, value)):
-        return value
-    if value == "*":
-        wrong("'*' alone names no task; every task of the previous revision is 'PREV:*'", value, "PREV:*")
-    if prefix == PREV and name != PREV and re.fullmatch(_NAME, name):
-        return value
-    if colon and prefix != PREV and prefix.strip().upper() == PREV:
-        wrong(f"{shown(value)} names no task: {PREV} is written in capitals", value, f"{PREV}:{name.strip()}")
-    wrong(f"{shown(value)} names no task: write a task's name, PREV, PREV:name or PREV:*", value)
-
-
-def _victim(value: str) -> str:
-    name = _reference(value).removeprefix(f"{PREV}:")
-    if name == "*":
-        wrong("'PREV:*' cannot be canceled as one; name the tasks", value)
-    if name in (COMMIT, REPORT):
-        wrong(f"{name} belongs to the run itself and cannot be named in 'cancels'; name other tasks", value)
-    return value
-
-
-def _duration(value: object) -> float:
-    if isinstance(value, Node) and not isinstance(value.value, bool):
-        wrong(f"{value.text} has no unit; write {value.text}s, {value.text}m or {value.text}h", value.text)
-    text = _as_written(value)
-    if len(text) > 40 or not text or not re.fullmatch(_DURATION, text):
-        wrong(f"{shown(text)} is not a time; write it like 90s, 30m, 2h or 1h30m", text)
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([dhms])", text))
-    return seconds if seconds <= _YEAR else wrong(f"{text} is more than a year; give at most 366d", text)
-
-
-def _positive(value: float) -> float:
-    return value if value > 0 else wrong("the time must be more than zero")
-
-
-def _program(value: str) -> str:
-    return value if value.strip() else wrong("is empty; write what to run, or leave the field out")
-
-
-def _pattern(value: str) -> str:
-    if not value.removeprefix("!").strip():
-        wrong("a pattern is empty; write a path or a name, with * and ** where it may vary")
-    return value
-
-
-def _path(value: str) -> str:
-    path = _pattern(value).removeprefix("!")
-    if path.startswith("/"):
-        near = value.replace(path, path.lstrip("/"))
-        wrong(f"{shown(value)} begins with '/'; paths begin at the archive's root without it", value, near)
-    if ".." in path.split("/"):
-        wrong(f"{shown(value)} leads out of the archive; remove the '..'", value)
-    return value
-
-
-def _patterns(values: list[str]) -> list[str]:
-    if values and all(value.startswith("!") for value in values):
-        wrong("'!' takes back from the patterns before it, and there are none; begin with '**'", values[0])
-    return values
-
-
-def _cron(value: str) -> str:
-    try:
-        if len(value) > 200 or len(value.split()) != 5:
-            raise CronSimError("it needs five fields: minute, hour, day of the month, month, day of the week")
-        CronSim(value, datetime(2000, 1, 1))
-    except (CronSimError, ValueError, AssertionError) as why:
-        reason = str(why) if isinstance(why, CronSimError) else "a field is out of range"
-        wrong(f"{shown(value)} is not a cron expression: {reason[0].lower()}{reason[1:]}", value)
-    if not _has_a_day(" ".join(value.split()[2:])):
-        wrong(f"{shown(value)} never fires: no day is all that it asks for", value)
-    return value
-
-
-@lru_cache(1000)
-def _has_a_day(days: str) -> bool:
-    """Whether day of the month, month and day of the week ever meet; where one of the days begins with ``*``, both are asked for."""
-    return next(CronSim(f"0 0 {days}", datetime(2000, 1, 1)), None) is not None
-
-
-def _timezone(value: str) -> str:
-    try:
-        if value != "UTC":
-            ZoneInfo(value)
-    except (KeyError, ValueError, OSError):
-        wrong(f"{shown(value)} is no known time zone; write one like Europe/Berlin", value)
-    return value
-
-
-@cache
-def timezones() -> tuple[str, ...]:
-    """For suggestions: all that are known here."""
-    return tuple(sorted(available_timezones()))
-
-
-def _variable(value: str) -> str:
-    if value == "ARKQUEUE" or value.startswith("ARKQUEUE_"):
-        wrong(f"{shown(value)}: names that begin with ARKQUEUE are set by arkqueue; choose another", value)
-    if not re.fullmatch(_VARIABLE, value):
-        wrong(
-            f"{shown(value)} is no name for a variable: use letters, digits and '_', not beginning with a digit", value
-        )
-    return value
-
-
-def _trigger(value: object) -> str:
-    if value == "submission":
-        wrong("'on: submission' is not supported yet; remove it", "submission")
-    return _as_written(value)
-
-
-def shown(value: str) -> str:
-    """A value inside a message: quoted, and short."""
-    return repr(value if len(value) <= 60 else value[:57] + "…")
-
-
-Text = Annotated[str, Written()]
-Program = Annotated[str, Written(_program, minLength=1)]
-Path = Annotated[str, Written(_path, minLength=1)]
-Pattern = Annotated[str, Written(_pattern, minLength=1)]
-Cron = Annotated[str, Written(_cron)]
-Zone = Annotated[str, Written(_timezone)]
-Name = Annotated[str, Written(_name, pattern=f"^(?!PREV$){_NAME}$")]
-Flag = Annotated[bool, Strict(), BeforeValidator(_as_meant)]
-Count = Annotated[int, Strict(), Field(ge=0, le=100), BeforeValidator(_as_meant)]
-Duration = Annotated[
-    float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": f"^(?=.){_DURATION}$"})
-]
-
-
-def _factor(value: object) -> float:
-    number = _as_meant(value)
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        wrong("must be a number, 1 or more")
-    return float(number) if 1 <= number <= 100 else wrong("must be between 1 and 100")
-
-
-Factor = Annotated[float, BeforeValidator(_factor), WithJsonSchema({"type": "number", "minimum": 1, "maximum": 100})]
-
-
-# --- Lists and alternatives ----------------------------------------------------------------------
-
-
-class _OneOrMore:
-    """A list, for which a single entry may be written without brackets; in the schema too."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(
-            lambda value: value if isinstance(value, list) else [value], handler(source)
-        )
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        listed = handler(schema)
-        return {"anyOf": [listed["items"], listed]}
-
-
-def _kind(value: object) -> str | None:
-    if isinstance(value, dict | BaseModel):
-        return "<mapping>"
-    return "<list>" if isinstance(value, list) else "<scalar>"
-
-
-def _either(expected: str) -> Discriminator:
-    """Chooses the alternative by the kind of value that was written, so that a fault speaks of that one alone."""
-    return Discriminator(_kind, "fault", expected)
-
-
-OneOrMore = Annotated[list[T], _OneOrMore()]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
 
 # --- The models ----------------------------------------------------------------------------------
 
-_REFERENCE: Final = rf"^(PREV(:(\*|(?!PREV$){_NAME}))?|{_NAME})$"
-Reference = Annotated[str, Written(_reference, type="string", pattern=_REFERENCE)]
-Victim = Annotated[str, Written(_victim, type="string", pattern=rf"^(PREV(:{_ANOTHER_NAME})?|{_ANOTHER_NAME})$")]
 
-
-class DependsEntry(_Strict):
+class DependsEntry(StrictModel):
     """Waits for a task until it is completed, or until it is settled in any way."""
 
     task: Reference
@@ -303,14 +64,14 @@ class DependsEntry(_Strict):
     optional: Flag = False
 
 
-class CancelsEntry(_Strict):
+class CancelsEntry(StrictModel):
     """Supersedes a task; with only: unstarted it is left alone once it runs."""
 
     task: Victim
     only: Literal["unstarted"] | None = None
 
 
-class RetriesEntry(_Strict):
+class RetriesEntry(StrictModel):
     """Automatic retries after a failure: how many, after which time, and how much longer each time."""
 
     max: Count
@@ -320,30 +81,29 @@ class RetriesEntry(_Strict):
 
 AnyDepends = Annotated[
     Annotated[Reference, Tag("<scalar>")] | Annotated[DependsEntry, Tag("<mapping>")],
-    _either("must be a task's name or {task: name, when: …}"),
+    either("must be a task's name or {task: name, when: …}"),
 ]
 AnyCancels = Annotated[
     Annotated[Victim, Tag("<scalar>")] | Annotated[CancelsEntry, Tag("<mapping>")],
-    _either("must be a task's name or {task: name, only: unstarted}"),
+    either("must be a task's name or {task: name, only: unstarted}"),
 ]
 AnyRetries = Annotated[
     Annotated[Count, Tag("<scalar>")] | Annotated[RetriesEntry, Tag("<mapping>")],
-    _either("must be a number or {max: 3, delay: 10s, factor: 2}"),
+    either("must be a number or {max: 3, delay: 10s, factor: 2}"),
 ]
 AnyCommand = Annotated[
     Annotated[Program, Tag("<scalar>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
-    _either("must be a text (for the shell) or a list of words (run as it is)"),
+    either("must be a text (for the shell) or a list of words (run as it is)"),
 ]
 AnyCheckout = Annotated[
     Annotated[Literal["tree", "working-copy", "none"], Tag("<scalar>")]
     | Annotated[list[Path], Field(min_length=1), Tag("<list>")],
-    _either("must be tree, working-copy, none or a list of paths"),
+    either("must be tree, working-copy, none or a list of paths"),
 ]
-AnyTrigger = Annotated[Literal["commit", "manual", "schedule"], BeforeValidator(_trigger)]
-Variable = Annotated[str, AfterValidator(_variable), WithJsonSchema({"type": "string", "pattern": f"^{_VARIABLE}$"})]
+AnyTrigger = Annotated[Literal["commit", "manual", "schedule"], BeforeValidator(trigger)]
 
 
-class Fields(_Strict):
+class Fields(StrictModel):
     """What every task of a file has unless it says otherwise: any field of a task but its name."""
 
     depends: OneOrMore[AnyDepends] | None = Field(None, description="Tasks to wait for.")
@@ -354,7 +114,7 @@ class Fields(_Strict):
     env: Annotated[dict[Variable, Text], Field(json_schema_extra={"additionalProperties": False})] | None = Field(
         None, description="Environment variables."
     )
-    timeout: Annotated[Duration, AfterValidator(_positive)] | None = Field(
+    timeout: Annotated[Duration, AfterValidator(positive)] | None = Field(
         None, description="Like 30m; 6h unless given."
     )
     grace: Duration | None = Field(None, description="Between SIGTERM and SIGKILL; 10s unless given.")
@@ -364,15 +124,23 @@ class Fields(_Strict):
     )
     schedule: Cron | None = Field(None, description="A cron expression of five fields.")
     timezone: Zone | None = Field(None, description="The schedule's time zone; UTC unless given.")
-    paths: Annotated[OneOrMore[Path], AfterValidator(_patterns)] | None = Field(
+    paths: Annotated[OneOrMore[Path], AfterValidator(patterns)] | None = Field(
         None, description="Only where a changed path matches."
     )
-    branches: Annotated[OneOrMore[Pattern], AfterValidator(_patterns)] | None = Field(
+    branches: Annotated[OneOrMore[Pattern], AfterValidator(patterns)] | None = Field(
         None, description="Only where the branch matches."
     )
     exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
+    image: AnyImage | None = Field(
+        None, description="The container image it runs in; the archive's default unless given."
+    )
+    mounts: OneOrMore[AnyMount] | None = Field(None, description="Persistent folders and volumes, by their names.")
+    resources: ResourcesEntry | None = Field(None, description="What its container may use.")
+    network: Network | None = Field(None, description="bridge, none, or a network's name; bridge unless given.")
+    user: User | None = Field(None, description="Whom it runs as in its container; the image's own user unless given.")
+    workdir: Workdir | None = Field(None, description="Where it begins, from the workspace on.")
 
 
 class Task(Fields):
@@ -381,7 +149,7 @@ class Task(Fields):
     name: Name = Field(description="Unique among all workflow files of a revision.")
 
 
-class TaskFile(_Strict):
+class TaskFile(StrictModel):
     """A workflow file with defaults; without them it is just the list of tasks."""
 
     defaults: Fields | None = None

@@ -37,6 +37,8 @@ def read(file: SourceFile) -> Source:
     compose = compose_json if file.path.lower().endswith(".json") else compose_yaml
     builder = Builder(file.path)
     try:
+        if file.fault:
+            raise Unreadable(0, 0, file.fault)
         root = compose(_text(file.text), builder)
     except Unreadable as why:
         fault = Fault(file.path, why.line, why.column, why.message, why.word, why.suggestion)

@@ -13,27 +13,42 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from arkqueue.model import COMMIT, PREV, REPORT, Cancels, Checkout, Depends, Fault, Retries, TaskDefinition, Trigger
-from arkqueue.workflow.format import (
-    NOT_YET,
-    CancelsEntry,
-    DependsEntry,
-    Fields,
-    RetriesEntry,
-    Task,
-    TaskFile,
-    shown,
-    timezones,
-)
+from arkqueue.model import COMMIT, PREV, REPORT, Fault, TaskDefinition
+from arkqueue.workflow.containers import ImageEntry, MountEntry, ResourcesEntry, mount_path, placed
+from arkqueue.workflow.definition import definition_of, listed
+from arkqueue.workflow.format import NOT_YET, CancelsEntry, DependsEntry, Fields, RetriesEntry, Task, TaskFile
 from arkqueue.workflow.nodes import MAX_WEIGHT, Entry, Node
 from arkqueue.workflow.source import Source
 from arkqueue.workflow.spelling import Speller
+from arkqueue.workflow.values import shown, timezones
 
 _KNOWN: Final = (*Task.model_fields, *sorted(NOT_YET))
-_NESTED: Final[dict[str, type[BaseModel]]] = {"depends": DependsEntry, "cancels": CancelsEntry, "retries": RetriesEntry}
+_NESTED: Final[dict[str, type[BaseModel]]] = {
+    "depends": DependsEntry,
+    "cancels": CancelsEntry,
+    "retries": RetriesEntry,
+    "image": ImageEntry,
+    "mounts": MountEntry,
+    "resources": ResourcesEntry,
+}
+_OF_A_CONTAINER: Final = ("image", "mounts", "resources", "network", "user", "workdir")
+_BY_KEY: Final = ("env", "resources")
+"""What a task gives of these is added to the default's; anything else takes its place."""
 _EDGES: Final = ("depends", "cancels")
 _OF_A_COMMAND: Final = frozenset(
-    ("command", "script", "shell", "env", "timeout", "grace", "retries", "on_lost", "checkout", *NOT_YET)
+    (
+        "command",
+        "script",
+        "shell",
+        "env",
+        "timeout",
+        "grace",
+        "retries",
+        "on_lost",
+        "checkout",
+        *_OF_A_CONTAINER,
+        *NOT_YET,
+    )
 )
 
 _PLAIN_WORDS: Final = {
@@ -63,18 +78,7 @@ class FoundTask:
 
     def definition(self) -> TaskDefinition:
         """The task with all its defaults. Only for tasks without faults."""
-        fields, given = self.fields, _given(self.fields)
-        return TaskDefinition(
-            name=self.name or "",
-            path=self.path,
-            line=self.node.line,
-            depends=tuple(map(_depends, fields.depends or ())),
-            cancels=tuple(map(_cancels, fields.cancels or ())),
-            shell=(fields.shell or "sh") if fields.script is not None else None,
-            retries=_retries(fields.retries),
-            on=_triggers(fields),
-            **given,
-        )
+        return definition_of(self.fields, self.name or "", self.path, self.node.line)
 
 
 def tasks_of(source: Source, faults: list[Fault], speller: Speller) -> list[FoundTask]:
@@ -140,7 +144,8 @@ class _File:
         self._check_command(own, own)
         own = self._accepted(own)
         # Judged here for what no task takes; a fault that is found again in a task is the same one, and told once.
-        self._judged(own, node, Fields)
+        fields, _ = self._judged(own, node, Fields)
+        self._check_places(fields, own)
         self.defaults.update(own)
 
     # --- a task ---
@@ -158,10 +163,11 @@ class _File:
             entries = self._merged(own)
             self._check_command(own, entries)
         fields, edges = self._judged(entries, node, Task)
-        if name is not node and "schedule" in _listed(fields.on) and "schedule" not in entries:
+        if name is not node and "schedule" in listed(fields.on) and "schedule" not in entries:
             self._fault(
                 entries["on"].value, f"{shown(name.text)} has 'on: schedule', but no 'schedule'; add a cron expression"
             )
+        self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
         return FoundTask(self.path, node, name, valid, fields, edges)
 
@@ -193,7 +199,7 @@ class _File:
         return kept
 
     def _merged(self, own: dict[str, Entry]) -> dict[str, Entry]:
-        """The task's fields over the defaults: ``env`` by variable, anything else as a whole."""
+        """The task's fields over the defaults: ``env`` and ``resources`` key by key, anything else as a whole."""
         defaults = dict(self.defaults)
         replaced = {"command": ("script", "shell"), "script": ("command",)}
         for word in own:
@@ -204,11 +210,12 @@ class _File:
         for word, other in (("shell", "script"), ("timezone", "schedule")):
             if word not in own and other not in merged:
                 merged.pop(word, None)
-        if "env" in own and "env" in defaults:
-            mine, theirs = own["env"].value, defaults["env"].value
-            if isinstance(mine.value, dict) and isinstance(theirs.value, dict):
-                both = Node({**theirs.value, **mine.value}, mine.line, mine.column)
-                merged["env"] = Entry(own["env"].key, both)
+        for word in _BY_KEY:
+            if word in own and word in defaults:
+                mine, theirs = own[word].value, defaults[word].value
+                if isinstance(mine.value, dict) and isinstance(theirs.value, dict):
+                    both = Node({**theirs.value, **mine.value}, mine.line, mine.column)
+                    merged[word] = Entry(own[word].key, both)
         return merged
 
     def _check_command(self, own: dict[str, Entry], merged: dict[str, Entry]) -> None:
@@ -221,6 +228,27 @@ class _File:
         for word, other in (("shell", "script"), ("timezone", "schedule")):
             if word in own and other not in merged and not is_defaults:
                 self._fault(own[word].key, f"'{word}' is given without '{other}'; add it, or remove '{word}'", word)
+
+    def _check_places(self, fields: Fields, entries: dict[str, Entry]) -> None:
+        """A place in the container holds one thing."""
+        found: list[tuple[str, Node]] = []
+        if fields.mounts is not None:
+            value = entries["mounts"].value
+            nodes = value.value if isinstance(value.value, list) else [value]
+            for mount, node in zip(fields.mounts, nodes, strict=True):
+                found.append((placed(mount).path, node.value["path"].value if isinstance(node.value, dict) else node))
+        if fields.resources is not None and fields.resources.tmpfs is not None:
+            tmpfs = entries["resources"].value.value
+            assert isinstance(tmpfs, dict)
+            keys = tmpfs["tmpfs"].value.value
+            assert isinstance(keys, dict)
+            found += [(mount_path(path), entry.key) for path, entry in keys.items()]
+        taken: dict[str, Node] = {}
+        for path, node in sorted(found, key=lambda place: (place[1].line, place[1].column)):
+            if path in taken:
+                first = taken[path].line
+                self._fault(node, f"{path} is used twice, first in line {first}; choose another path", node.text)
+            taken.setdefault(path, node)
 
     # --- the format ---
 
@@ -307,65 +335,3 @@ def _follow(location: tuple[int | str, ...], entries: dict[str, Entry], owner: N
             node, key = entry.value, entry.key
             trail.append(part)
     return trail, node, key
-
-
-# --- from the format's models to the design's words ------------------------------------------------
-
-
-def _given(fields: Fields) -> dict[str, Any]:
-    """The fields that a definition takes as they are."""
-    given: dict[str, Any] = {
-        word: value
-        for word in ("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "on_lost")
-        if (value := getattr(fields, word)) is not None
-    }
-    if fields.command is not None:
-        given["command"] = fields.command if isinstance(fields.command, str) else tuple(fields.command)
-    for word in ("paths", "branches"):
-        if (patterns := getattr(fields, word)) is not None:
-            given[word] = tuple(patterns)
-    if isinstance(fields.checkout, list):
-        given |= {"checkout": Checkout.PATHS, "checkout_paths": tuple(fields.checkout)}
-    elif fields.checkout is not None:
-        given["checkout"] = Checkout(fields.checkout)
-    return given
-
-
-def _depends(entry: str | DependsEntry) -> Depends:
-    if isinstance(entry, str):
-        entry = DependsEntry(task=entry)
-    task, previous = _reference(entry.task)
-    return Depends(task, previous, entry.when, entry.optional)
-
-
-def _cancels(entry: str | CancelsEntry) -> Cancels:
-    if isinstance(entry, str):
-        entry = CancelsEntry(task=entry)
-    task, previous = _reference(entry.task)
-    return Cancels(task, previous, only_unstarted=entry.only is not None)
-
-
-def _reference(word: str) -> tuple[str | None, bool]:
-    """``x`` → (x, False); ``PREV`` → (None, True); ``PREV:x`` → (x, True)."""
-    if word == PREV:
-        return None, True
-    name = word.removeprefix(f"{PREV}:")
-    return name, name != word
-
-
-def _retries(retries: int | RetriesEntry | None) -> Retries:
-    if isinstance(retries, RetriesEntry):
-        return Retries(retries.max, retries.delay, retries.factor)
-    return Retries(retries or 0)
-
-
-def _triggers(fields: Fields) -> tuple[Trigger, ...]:
-    """In one order, so that equal definitions are equal; a schedule without ``on`` means no run for each commit."""
-    words = set(_listed(fields.on)) or ({"manual"} if fields.schedule else {"commit", "manual"})
-    if fields.schedule:
-        words.add("schedule")
-    return tuple(trigger for trigger in Trigger if trigger in words)
-
-
-def _listed(words: list[Any] | None) -> list[str]:
-    return words or []

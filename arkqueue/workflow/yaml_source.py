@@ -106,8 +106,9 @@ class _Composer:
             self._check_tag(event.tag, "map", line, column)
             pairs = []
             while not isinstance(event_in := next(self._events), yaml.MappingEndEvent):
-                key = self._key(self._node(event_in, depth + 1))
-                pairs.append((key, self._node(next(self._events), depth + 1)))
+                key, value = self._node(event_in, depth + 1), self._node(next(self._events), depth + 1)
+                if self._is_key(key):
+                    pairs.append((key, value))
             node = self._builder.mapping(pairs, line, column)
         if anchor is not None:
             self._anchors[anchor] = node
@@ -121,13 +122,16 @@ class _Composer:
             self._builder.too_deep(*self._lines.place(index))
         return node
 
-    def _key(self, node: Node) -> Node:
+    def _is_key(self, node: Node) -> bool:
+        """Whether a mapping can have it as a key; else it is a fault, and left out."""
+        message = ""
         if isinstance(node.value, list | dict):
-            raise Unreadable(node.line, node.column, "a key is a list or a mapping; a key must be one word")
-        if node.text == "<<":
+            message = "a key is a list or a mapping; a key must be one word"
+        elif node.text == "<<":
             message = "'<<' is not part of YAML 1.2; put what tasks have in common under 'defaults:'"
-            raise Unreadable(node.line, node.column, message, "<<")
-        return node
+        if message:
+            self._builder.fault(node.line, node.column, message, node.text)
+        return not message
 
     def _scalar(self, event: Any, line: int, column: int) -> Node:
         text: str = event.value

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.archive import Identity, Location, locate, notice_key, same_repository
+from arkqueue.archive import Identity, Location, locate, notice_key
 from arkqueue.archive.origin import format_origin, origin_of_message, parse_origin
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin
+from tests.repositories import reaches
 
 
 @pytest.mark.parametrize(
@@ -84,10 +85,10 @@ def test_a_notice_reaches_the_archive_through_a_symlink(tmp_path: Path) -> None:
     identity = Identity(
         ArchiveKind.SUBVERSION, f"file://{tmp_path}/link", "8d2d2d24-4a1b-4e5f-9f60-0123456789ab", "trunk"
     )
-    assert same_repository(identity, str(tmp_path / "r"))
-    assert same_repository(identity, identity.uuid)
-    assert not same_repository(identity, "")
-    assert not same_repository(identity, "nonsense ::: ://")
+    assert reaches(str(tmp_path / "r"), identity)
+    assert reaches(identity.uuid, identity)
+    assert not reaches("", identity)
+    assert not reaches("nonsense ::: ://", identity)
 
 
 def test_a_password_is_never_shown() -> None:

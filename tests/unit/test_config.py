@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from arkqueue.config import Configuration, Credentials
+from arkqueue.config import Configuration, Credentials, Docker
 from arkqueue.errors import ConfigurationError
+from arkqueue.model import Pull
 
 
 def load(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None, **overrides: Any) -> Configuration:
@@ -31,6 +32,10 @@ def test_without_anything_the_defaults_hold() -> None:
     assert (found.lease, found.renew, found.sweep, found.poll, found.adopt_within) == (90, 10, 60, 1, 300)
     assert (found.log_head, found.log_tail) == (1048576, 15728640)
     assert found.slots >= 1
+    assert (found.workspace_pool, found.mounts) == (20 << 30, ())
+    assert found.docker == Docker()
+    assert (found.docker.host, found.docker.pull, found.docker.pids) == ("unix:///var/run/docker.sock", "missing", 4096)
+    assert (found.docker.cpu, found.docker.memory, found.docker.most_cpu) == (None, None, None)
 
 
 def test_the_data_folder_of_the_desktop_standard_is_used() -> None:
@@ -73,6 +78,78 @@ def test_all_faults_are_told_at_once_with_place_and_nearest_name(tmp_path: Path)
         "environment: ARKQUEUE_DATABSE is unknown (did you mean ARKQUEUE_DATABASE?)",
     ):
         assert fault in told
+
+
+def test_the_engine_is_where_arkqueue_is_told_else_where_docker_is(tmp_path: Path) -> None:
+    elsewhere = {"DOCKER_HOST": "tcp://10.0.0.1:2375"}
+    assert load(tmp_path, environ=elsewhere).docker.host == "tcp://10.0.0.1:2375"
+    assert load(tmp_path, environ={"DOCKER_HOST": "10.0.0.1:2375"}).docker.host == "tcp://10.0.0.1:2375"
+    assert load(tmp_path, environ={"DOCKER_HOST": ""}).docker.host == "unix:///var/run/docker.sock"
+    text = '[docker]\nhost = "unix:///srv/engine.sock"\npull = "never"\n'
+    assert load(tmp_path, text, elsewhere).docker == Docker(host="unix:///srv/engine.sock", pull=Pull.NEVER)
+
+
+def test_keys_of_a_table_come_each_from_its_own_place(tmp_path: Path) -> None:
+    text = '[docker]\npull = "never"\nmemory = "1GiB"\ncpu = 2\n'
+    found = load(tmp_path, text, {"ARKQUEUE_DOCKER_PULL": "always", "ARKQUEUE_DOCKER_MOST_CPU": "2.5"}).docker
+    assert (found.pull, found.memory, found.cpu, found.most_cpu) == ("always", 1 << 30, 2, 2.5)
+    told = faults(tmp_path, '[docker]\npull = "often"\n', {"ARKQUEUE_DOCKER_MEMORY": "1G", "ARKQUEUE_DOCKER_PIDZ": "1"})
+    assert f"{tmp_path / 'arkqueue.toml'}: docker.pull input should be 'missing', 'always' or 'never'" in told
+    assert "environment: ARKQUEUE_DOCKER_MEMORY is no size; write it like" in told
+    assert "environment: ARKQUEUE_DOCKER_PIDZ is unknown (did you mean ARKQUEUE_DOCKER_PIDS?)" in told
+
+
+MOUNT = '[[mounts]]\nname = "index"\narchives = ["*"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('[docker]\nhots = "x"', "docker.hots is unknown (did you mean host?)"),
+        ('[docker]\nhost = "engine"', "docker.host is no address of an engine; write it like unix:///var/run/docker.sock"),
+        ("[docker]\ncpu = 0", "docker.cpu input should be greater than or equal to 0.01"),
+        ('[docker]\nmemory = "1MiB"', "docker.memory input should be greater than or equal to 6291456"),
+        ('[docker]\nmemory = "2GiB"\nmost_memory = "1GiB"', "docker memory must not be more than most_memory"),
+        ("[docker]\npids = 0", "docker.pids input should be greater than or equal to 1"),
+        ("docker = 3", "docker input should be"),
+        ('workspace_pool = "20GB"', "workspace_pool is no size"),
+        (MOUNT, "mounts[1] give folder or volume, one of them"),
+        (MOUNT + 'folder = "/srv/a"\nvolume = "a"', "mounts[1] give folder or volume, one of them"),
+        (MOUNT + 'foldr = "/srv/a"', "mounts[1].foldr is unknown (did you mean folder?)"),
+        (MOUNT + 'folder = "srv"', "mounts[1].folder is no absolute path"),
+        (MOUNT + 'folder = "/srv/../x"', "mounts[1].folder is no absolute path"),
+        (MOUNT + 'folder = "/"', "mounts[1].folder is the whole host"),
+        (MOUNT + 'folder = "/srv/.."', "mounts[1].folder is no absolute path"),
+        (MOUNT + 'volume = "/srv"', "mounts[1].volume is no name"),
+        (MOUNT.replace("index", "a b") + 'volume = "a"', "mounts[1].name is no name"),
+        (MOUNT.replace('"*"', "") + 'volume = "a"', "mounts[1].archives"),
+        ('[[mounts]]\nname = "index"\nvolume = "a"', "mounts[1].archives field required"),
+        (MOUNT + 'folder = "/var/run/docker.sock"', "mounts[1].folder gives away the engine's socket"),
+        (MOUNT + 'folder = "/run"', "mounts[1].folder gives away the engine's socket"),
+        (MOUNT + 'folder = "/srv/a"\n[docker]\nhost = "unix:///srv/a/b"', "mounts[1].folder gives away the engine's socket"),
+        (MOUNT + 'folder = "HOME"', "mounts[1].folder gives away the home folder"),
+        (MOUNT + 'folder = "HOME/postgres"', "mounts[1].folder gives away the home folder"),
+        (MOUNT + 'volume = "a"\n' + MOUNT + 'volume = "b"', "mounts[2].archives gives 'index' to '*' a second time"),
+    ],
+)  # fmt: skip
+def test_each_fault_about_containers_is_told(tmp_path: Path, text: str, fault: str) -> None:
+    assert fault in faults(tmp_path, text.replace("HOME", str(tmp_path)))
+
+
+def test_folder_that_holds_the_home_folder_is_found_through_a_link(tmp_path: Path) -> None:
+    home = tmp_path / "a" / "home"
+    home.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    for folder in (tmp_path / "a", tmp_path / "link", tmp_path / "link" / "home"):
+        assert "gives away the home folder" in faults(home, f'{MOUNT}folder = "{folder}"')
+
+
+def test_mounts_are_granted_by_name(tmp_path: Path) -> None:
+    index, cache = load(
+        tmp_path, MOUNT + 'folder = "/srv/a"\n' + MOUNT.replace("index", "cache") + 'volume = "c"\nread_only = true'
+    ).mounts
+    assert (index.name, index.source, index.archives, index.read_only) == ("index", Path("/srv/a"), ("*",), False)
+    assert (cache.name, cache.source, cache.read_only) == ("cache", "c", True)
 
 
 def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:

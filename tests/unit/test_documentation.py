@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 
-from arkqueue.config import PREFIX, Configuration, Credentials
+from arkqueue.config import PREFIX, Configuration, Credentials, Docker, PersistentMount, variables
 from arkqueue.db.statements import load
 from arkqueue.model import End
 from arkqueue.queue.tokens import Scope
@@ -31,6 +31,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 IN_A_REPOSITORY = {"arkqueue/client.conf", "arkqueue/notify", "arkqueue/unchecked/"}
 """What `hook install` makes in a repository; it only looks like a path of ours."""
+IMAGES = {"arkqueue/arkqueue", "arkqueue/default"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -106,7 +107,7 @@ def functions_of(file: Path) -> frozenset[str]:
 def test_files_and_tests_that_a_page_names_exist(page: Path) -> None:
     missing = []
     for span in spans(page):
-        if span in IN_A_REPOSITORY or not re.fullmatch(
+        if span in {*IN_A_REPOSITORY, *IMAGES} or not re.fullmatch(
             r"(arkqueue|tests|docs|hooks|workflows-examples)/[\w./-]*(::\w+)?", span
         ):
             continue
@@ -234,6 +235,33 @@ def test_every_key_of_credentials_is_described() -> None:
     )
 
 
+def test_every_key_of_containers_and_mounts_is_described() -> None:
+    assert [row[0].strip("`") for row in rows(OPERATIONS, "Containers")] == list(Docker.model_fields)
+    assert [row[0].strip("`") for row in rows(OPERATIONS, "Persistent mounts")] == list(PersistentMount.model_fields)
+
+
+def test_defaults_of_containers_are_those_that_are_described(tmp_path: Path) -> None:
+    described = {row[0].strip("`"): row[1] for row in rows(OPERATIONS, "Containers")}
+    file = tmp_path / "arkqueue.toml"
+    given = [f"{key} = {default.strip('`')}\n" for key, default in described.items() if CODE_SPAN.fullmatch(default)]
+    file.write_text("[docker]\n" + "".join(given), "utf-8")
+
+    assert len(given) == 3
+    assert Configuration.load(environ={}, file=file, home=tmp_path / "none").docker == Docker()
+    assert [key for key in described if getattr(Docker(), key) is None] == [
+        key for key, default in described.items() if default in ("none", "no limit")
+    ]
+
+
+def test_examples_of_the_configuration_have_no_faults(tmp_path: Path) -> None:
+    examples = [text for language, text in FENCE.findall(OPERATIONS.read_text("utf-8")) if language == "toml"]
+
+    assert len(examples) == 4
+    for example in examples:
+        (tmp_path / "arkqueue.toml").write_text(example, "utf-8")
+        Configuration.load(environ={}, home=tmp_path)
+
+
 def test_defaults_of_the_configuration_are_those_that_are_described(tmp_path: Path) -> None:
     described = [
         (row[0].strip("`"), row[1].strip("`")) for row in rows(OPERATIONS, "Keys") if CODE_SPAN.fullmatch(row[1])
@@ -247,10 +275,22 @@ def test_defaults_of_the_configuration_are_those_that_are_described(tmp_path: Pa
 
 
 def test_variables_that_a_page_names_exist() -> None:
-    known = {PREFIX + name.upper() for name in (*Configuration.model_fields, "CONFIG")}
+    known = {*variables(), PREFIX + "CONFIG", *compose_variables()}
     text = OPERATIONS.read_text("utf-8") + (ROOT / "README.md").read_text("utf-8")
 
     assert set(re.findall(r"\bARKQUEUE_[A-Z_]+\b", text)) - known - {"ARKQUEUE_OUTPUT"} == set()
+
+
+def compose_variables() -> dict[str, str]:
+    """What can be set for ``compose.yml``, with the defaults; where the default is empty, what arkqueue's own is."""
+    return dict(re.findall(r"\$\{(\w+):-([^}]*)\}", (ROOT / "compose.yml").read_text("utf-8")))
+
+
+def test_variables_of_the_compose_file_are_described_with_their_defaults() -> None:
+    described: dict[str, str] = {}
+    for row in rows(OPERATIONS, "With Docker Compose"):
+        described |= dict(zip(*(re.findall(r"`([^`]+)`", cell) or [""] for cell in row[:2]), strict=True))
+    assert described == compose_variables()
 
 
 @pytest.mark.parametrize("heading", ["What people see", "The states of a task", "Inside"])

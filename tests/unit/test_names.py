@@ -26,11 +26,29 @@ def test_names_are_read_and_written_alike(text: str, name: Name) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "papers", "papers@", "papers@x", "papers@12/", "@12", "papers@12.x", "a b@@1", "papers@g1"]
-)
+    "text",
+    ["", "papers", "papers@", "papers@x", "papers@12/", "@12", "papers@12.x", "a b@@1", "papers@g1", "papers@" + "9" * 5000,
+     "papers@12." + "9" * 5000],
+)  # fmt: skip
 def test_what_is_no_name_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(Invalid, match="papers@12/index"):
         parse_name(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gg@51ec78a", "gg@g51ec78a"),
+        ("gg:main@51ec78a.2/index", "gg:main@g51ec78a.2/index"),
+        ("gg:feat/x@9", "gg:feat%2Fx@9"),
+        ("gg:feat/x@9/index", "gg:feat%2Fx@9/index"),
+    ],
+)
+def test_what_was_meant_is_written_out(text: str, meant: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_name(text)
+    assert refused.value.remedy.endswith(f": {meant}")
+    assert parse_name(meant)
 
 
 words = st.text(min_size=1, max_size=8)

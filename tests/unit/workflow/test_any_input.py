@@ -43,7 +43,12 @@ VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            WORDS | st.sampled_from(["task", "when", "only", "max", "delay", "optional"]), inner, max_size=3
+            WORDS
+            | st.sampled_from(
+                ["task", "when", "only", "max", "delay", "optional", "name", "path", "pull", "tmpfs", "/a", "/a/"]
+            ),
+            inner,
+            max_size=3,
         )
     ),
     max_leaves=6,

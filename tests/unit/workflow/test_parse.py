@@ -57,8 +57,8 @@ def test_example_has_no_faults(path: Path) -> None:
 
 def test_examples_of_the_documentation_have_no_faults() -> None:
     examples = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "workflows.md").read_text("utf-8"), re.S | re.M)
-    assert len(examples) == 4
-    assert [faults(example) for example in examples] == [[]] * 4
+    assert len(examples) == 5
+    assert [faults(example) for example in examples] == [[]] * 5
 
 
 def test_documentation_names_every_field() -> None:
@@ -95,7 +95,15 @@ def test_edges_and_names_are_checked_across_files() -> None:
 
 def test_name_that_may_stand_in_an_unreadable_file_is_not_called_missing() -> None:
     files = [SourceFile("a.yaml", b"- {name: a, depends: [b]}\n"), SourceFile("b.yaml", b"- name: b\n- [\n")]
-    assert [fault.path for fault in parse(files).faults] == ["b.yaml"]
+    said = "b.yaml: before this file can be read, nobody knows whether it has these tasks, which others name: 'b'"
+    assert str(parse(files).faults[0]) == said, "said once, and as no fault of a.yaml"
+    assert [fault.path for fault in parse(files).faults] == ["b.yaml", "b.yaml"]
+    assert len(parse(files[1:]).faults) == 1
+
+
+def test_key_that_cannot_be_hides_no_other_fault() -> None:
+    text = "- name: a\n  command: x\n  <<: 3\n  ? [x]\n  : y\n- 5\n- name: b\n  bla: 3\n"
+    assert [fault.line for fault in parse([SourceFile("a.yaml", text.encode())]).faults] == [3, 4, 6, 8]
 
 
 def test_wrong_field_does_not_make_its_task_unknown() -> None:
@@ -200,3 +208,8 @@ def test_frozen_definition_comes_back_the_same_with_equal_text() -> None:
 def test_frozen_definition_leaves_defaults_out() -> None:
     (task,) = a_workflow("- {name: a, timeout: 6h, retries: 0, checkout: tree, on: [manual, commit]}\n").tasks
     assert to_json(task) == {"name": "a", "path": "a.yaml", "line": 1}
+
+
+def test_definition_that_was_frozen_before_containers_reads_the_same() -> None:
+    frozen = {"name": "a", "path": "a.yaml", "line": 1, "command": "make", "env": {"A": "x"}}
+    assert to_json(from_json(frozen)) == frozen

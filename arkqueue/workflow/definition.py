@@ -1,0 +1,93 @@
+"""From the format's models to the design's words: a task's judged fields become its definition, with all defaults. Called by ``tasks``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from arkqueue.model import PREV, Cancels, Checkout, Depends, MountUse, Resources, Retries, TaskDefinition, Trigger
+from arkqueue.workflow.containers import ImageEntry, placed
+from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, RetriesEntry
+
+_AS_THEY_ARE: Final = (
+    *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "on_lost"),
+    *("network", "user", "workdir"),
+)
+
+
+def definition_of(fields: Fields, name: str, path: str, line: int) -> TaskDefinition:
+    """The definition of a task whose fields have no faults."""
+    return TaskDefinition(
+        name=name,
+        path=path,
+        line=line,
+        depends=tuple(map(_depends, fields.depends or ())),
+        cancels=tuple(map(_cancels, fields.cancels or ())),
+        shell=(fields.shell or "sh") if fields.script is not None else None,
+        retries=_retries(fields.retries),
+        on=_triggers(fields),
+        **_given(fields),
+    )
+
+
+def _given(fields: Fields) -> dict[str, Any]:
+    """The fields that a definition takes as they are."""
+    given: dict[str, Any] = {word: value for word in _AS_THEY_ARE if (value := getattr(fields, word)) is not None}
+    if fields.command is not None:
+        given["command"] = fields.command if isinstance(fields.command, str) else tuple(fields.command)
+    for word in ("paths", "branches"):
+        if (patterns := getattr(fields, word)) is not None:
+            given[word] = tuple(patterns)
+    if isinstance(fields.checkout, list):
+        given |= {"checkout": Checkout.PATHS, "checkout_paths": tuple(fields.checkout)}
+    elif fields.checkout is not None:
+        given["checkout"] = Checkout(fields.checkout)
+    if isinstance(fields.image, ImageEntry):
+        given |= {"image": fields.image.name, "pull": fields.image.pull}
+    elif fields.image is not None:
+        given["image"] = fields.image
+    if fields.mounts is not None:
+        given["mounts"] = tuple(MountUse(it.name, it.path, it.read_only) for it in map(placed, fields.mounts))
+    if fields.resources is not None:
+        given["resources"] = Resources(**fields.resources.model_dump(exclude_none=True))
+    return given
+
+
+def _depends(entry: str | DependsEntry) -> Depends:
+    if isinstance(entry, str):
+        entry = DependsEntry(task=entry)
+    task, previous = _reference(entry.task)
+    return Depends(task, previous, entry.when, entry.optional)
+
+
+def _cancels(entry: str | CancelsEntry) -> Cancels:
+    if isinstance(entry, str):
+        entry = CancelsEntry(task=entry)
+    task, previous = _reference(entry.task)
+    return Cancels(task, previous, only_unstarted=entry.only is not None)
+
+
+def _reference(word: str) -> tuple[str | None, bool]:
+    """``x`` → (x, False); ``PREV`` → (None, True); ``PREV:x`` → (x, True)."""
+    if word == PREV:
+        return None, True
+    name = word.removeprefix(f"{PREV}:")
+    return name, name != word
+
+
+def _retries(retries: int | RetriesEntry | None) -> Retries:
+    if isinstance(retries, RetriesEntry):
+        return Retries(retries.max, retries.delay, retries.factor)
+    return Retries(retries or 0)
+
+
+def _triggers(fields: Fields) -> tuple[Trigger, ...]:
+    """In one order, so that equal definitions are equal; a schedule without ``on`` means no run for each commit."""
+    words = set(listed(fields.on)) or ({"manual"} if fields.schedule else {"commit", "manual"})
+    if fields.schedule:
+        words.add("schedule")
+    return tuple(trigger for trigger in Trigger if trigger in words)
+
+
+def listed(words: list[Any] | None) -> list[str]:
+    """What a list holds that may not be given."""
+    return words or []
