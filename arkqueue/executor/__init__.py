@@ -1,18 +1,32 @@
 """Executors: each has the life of one attempt in its hands — start it, follow its output, wait, stop, clean up (design 9).
 
 What the task manager sees of them is here; ``process`` runs a task as processes of this host, beside ``guard``, the
-small program that ends whole process trees. An executor knows no database and decides nothing: not what an exit code
+small program that ends whole process trees; ``docker`` runs it in a container, which can outlive the task manager. An executor knows no database and decides nothing: not what an exit code
 means, not when a task has taken too long.
 """
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from arkqueue.model import AttemptId, Stream, TaskDefinition
+from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition
+
+__all__ = [
+    "DEFAULT_SHELL",
+    "Container",
+    "Ended",
+    "Executor",
+    "Layer",
+    "Mount",
+    "Program",
+    "Running",
+    "Sink",
+    "argv_for",
+]
 
 DEFAULT_SHELL = "sh"
 
@@ -33,9 +47,31 @@ def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What to run for one attempt. ``env`` is its whole environment; ``user`` is an OS user (only root can name another).
+class Mount:
+    """What is seen at ``target`` in a container: a folder of the host, an overlay of two, or a volume of the engine by its name."""
 
+    target: str
+    source: Path | Layer | str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where a program runs in a container. ``labels`` say whose it is; ``network`` is ``bridge``, ``none`` or a network's name."""
+
+    image: str
+    pull: Pull
+    labels: Mapping[str, str]
+    mounts: tuple[Mount, ...] = ()
+    network: str = "bridge"
+    resources: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run for one attempt. ``env`` is its whole environment, of a container what is set beside the image's own.
+
+    ``user`` is an OS user (only root can name another), or a user of the image. ``cwd`` is a path of the host, or in the container.
     ``shell`` says that ``argv[0]`` is the shell of a script, so that a missing one is called by its name.
     """
 
@@ -45,6 +81,7 @@ class Program:
     cwd: Path
     user: str | None = None
     shell: bool = False
+    container: Container | None = None
 
 
 class Sink(Protocol):
@@ -59,12 +96,15 @@ class Ended:
     """The end of an attempt; nothing of it is left. ``exit_code`` is 128 + n for a signal n, None where it cannot be known.
 
     ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
-    ``message`` is a note for the log.
+    ``message`` is a note for the log. ``lost``: the engine, not the task, ended it; as if its task manager had died.
+    ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
     """
 
     exit_code: int | None
     stopped: bool
     message: str = ""
+    lost: bool = False
+    left: bool = False
 
 
 class Running(Protocol):

@@ -6,9 +6,11 @@
     working      one thread for each slot: prepare, run, clean up                                    (``attempt``)
     recording    one thread: all ends at hand in one transaction, their logs before                  (``recorder``, ``logs``)
     keeping      three threads: renew leases, hear requests to stop, watch the clock                 (``leases``)
+                 one thread: containers that are in nobody's hands                                   (``adoption``)
 
 It never moves a task by itself: an outcome is reported, and the queue decides what it means. When it is gone without a word, its guard processes end
-its tasks, and the next task manager of the same home (``home``) tells the queue so at once; else the leases lapse.
+its process tasks, and the next task manager of the same home (``home``) tells the queue so at once; else the leases lapse. Its containers go on, also when it
+is stopped in order, and the next task manager adopts them.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ from collections.abc import Sequence
 
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.executor.process import ProcessExecutor
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish
+from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
+from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.home import HomeLock, host_id
 from arkqueue.task_manager.leases import Leases, boottime
+from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Workspaces
@@ -65,10 +69,15 @@ class TaskManager:
         self._closing = threading.Event()
         self._stopping = threading.Lock()
         self._is_stopped = False
+        self.left: list[AttemptId] = []
+        """What went on in its containers when this task manager was stopped."""
         self._claimer = threading.Thread(target=self._claiming, name="claim", daemon=True)
 
-    def start(self) -> None:
-        """Take the home folder and begin; raises Conflict where another task manager has it. A database that is away is waited for."""
+    def start(self, engine: bool = False) -> str:
+        """Take the home folder and begin; raises HomeTaken where another task manager has it. A database that is away is waited for.
+
+        ``engine``: containers will be needed; the answer says which engine there is, and one that does not see the home folder is an ExecutorError.
+        """
         configuration = self._configuration
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = HomeLock(configuration.home)
@@ -77,32 +86,46 @@ class TaskManager:
         self._leases = Leases(self._queue, configuration, self.process)
         self._recorder = Recorder(self._queue, self.process, self._logs, self._leases.let_go)
         try:
-            workspaces = Workspaces(configuration.home)
-            self._executor = ProcessExecutor(self._lock.guards)
+            self.executors = Executors(self._queue, configuration, self.host, self._lock.guards)
         except BaseException:
             self._lock.release()
             raise
-        sources = Sources(self._queue, configuration)
-        limit, started = configuration.output_limit, self._recorder.started
-        self._means = Means(sources, workspaces, self._executor, limit, started)
+        try:
+            give = self.executors.give if os.geteuid() != 0 else None
+            self._workspaces = Workspaces(configuration.home, configuration.workspace_pool, give)
+            said = self.executors.announce() if engine or self.executors.used_docker else ""
+        except BaseException:
+            self.executors.close()
+            self._lock.release()
+            raise
+        self._sources = Sources(self._queue, configuration)
+        preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
+        self._means = Means(preparation, configuration.output_limit, self._reserve, self._recorder.started)
+        self._adoption = Adoption(
+            self._queue, configuration, self.process, self.host, self.executors, self._logs, self._sources,
+            self._leases.held, self._take,
+        )  # fmt: skip
         self._logs.start()
         self._recorder.start()
         self._leases.start()
         self._claimer.start()
+        return said
 
     def stop(self, drain: bool = False) -> None:
         """Claim nothing more, and return when nothing runs any more and every end is recorded.
 
-        ``drain``: running tasks are let finish; otherwise they are stopped and handed back. A second call may stop what a first one lets finish.
+        ``drain``: running tasks are let finish; otherwise they are stopped and handed back, but containers are left running (``left``). A second call may
+        end what a first one waits for.
         """
         if self._claimer.ident is None:
             return  # it never started
         self._closing.set()
         self._bell.ring()
         self._claimer.join()
+        self._adoption.close()
         if not drain:
             for attempt in self._leases.held():
-                attempt.stop(Why.SHUTDOWN)
+                attempt.leave()
         with self._stopping:
             if self._is_stopped:
                 return
@@ -115,7 +138,7 @@ class TaskManager:
             for worker in self._workers:
                 worker.join()
             self._logs.close()
-            self._executor.close()
+            self.executors.close()
             try:
                 claim.leave(self._queue, self.process)
             except DatabaseUnavailable as error:
@@ -126,7 +149,7 @@ class TaskManager:
     # -- claiming ----------------------------------------------------------------------------------------------------
 
     def _claiming(self) -> None:
-        has_begun = is_in_doubt = is_away = False
+        has_begun = is_swept = is_in_doubt = is_away = False
         seen_at = 0.0
         while not self._closing.is_set():
             try:
@@ -136,6 +159,9 @@ class TaskManager:
                 if not has_begun:
                     self._take_over()
                     has_begun = True
+                if not is_swept and self._adoption.is_swept:
+                    self._sweep()
+                    is_swept = True
                 if is_in_doubt:
                     self._hand_back_unknown()
                     is_in_doubt = False
@@ -158,16 +184,22 @@ class TaskManager:
         claim.register(self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots)
 
     def _take_over(self) -> None:
-        """End what an earlier task manager of this home left: the locks prove that nothing of it runs."""
+        """See to what an earlier task manager of this home left: the locks prove that no process of it runs; containers are adopted."""
         for attempt in finish.bury(self._queue, self.process, self.host):
             log.warning("attempt %d of an earlier task manager of this host was lost", attempt)
-        for note in self._means.workspaces.sweep([]):
+        self._adoption.start()
+
+    def _sweep(self) -> None:
+        """Remove the workspaces of the past, once no container of the past is left in one. Nothing is claimed meanwhile."""
+        live = {one.attempt for one in claim.live_on(self._queue, self.host)}
+        for note in self._workspaces.sweep(live | {attempt.id for attempt in self._leases.held()}):
             log.warning(note)
 
     def _hand_back_unknown(self) -> None:
-        """Hand back what a claim took whose answer never came."""
+        """Hand back what a claim took whose answer never came. What runs in a container is adopted."""
         held = {attempt.id for attempt in self._leases.held()}
-        unknown = [id for id in claim.live(self._queue, self.process) if id not in held]
+        live = [one for one in claim.live_on(self._queue, self.host) if one.process == self.process]
+        unknown = [one.attempt for one in live if not one.outlives and one.attempt not in held]
         outcomes = [Outcome(id, End.STOPPED, message=f"not started: {Why.SILENCE}") for id in unknown]
         finish.finish(self._queue, self.process, outcomes)
 
@@ -186,9 +218,7 @@ class TaskManager:
             return
         self._floor = max(claimed.ticket for claimed in claims) - LATE
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
-        with self._idle:
-            self._busy += len(attempts)
-        self._leases.hold(attempts, since)
+        self._hold(attempts, since)
         try:
             self._equip(attempts)
         except Exception as error:
@@ -198,35 +228,65 @@ class TaskManager:
             self._work.put(attempt)
         self._staff()
 
+    def _take(self, attempt: Attempt, since: float) -> None:
+        """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""
+        self._hold([attempt], since)
+        self._work.put(attempt)
+        self._staff()
+
+    def _hold(self, attempts: Sequence[Attempt], since: float) -> None:
+        with self._idle:
+            self._busy += len(attempts)
+        self._leases.hold(attempts, since)
+
     def _equip(self, attempts: Sequence[Attempt]) -> None:
         """Ask once for what all of them need."""
-        self._means.sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
-        inputs = self._means.sources.inputs([attempt.claim.task for attempt in attempts])
+        self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
+        inputs = self._sources.inputs([attempt.claim.task for attempt in attempts])
         for attempt in attempts:
             attempt.inputs = inputs.get(attempt.claim.task, {})
 
     def _staff(self) -> None:
         """As many workers as slots were ever taken at once; they stay."""
-        while len(self._workers) < self._busy:
-            worker = threading.Thread(target=self._working, name=f"worker-{len(self._workers) + 1}", daemon=True)
-            worker.start()
-            self._workers.append(worker)
+        with self._idle:
+            while len(self._workers) < self._busy:
+                worker = threading.Thread(target=self._working, name=f"worker-{len(self._workers) + 1}", daemon=True)
+                worker.start()
+                self._workers.append(worker)
 
     # -- working -----------------------------------------------------------------------------------------------------
 
     def _working(self) -> None:
         while (attempt := self._work.get()) is not None:
-            self._recorder.ended(attempt, perform(attempt, self._means))
-            self._clean_up(attempt.id)
+            outcome = perform(attempt, self._means)
+            if outcome is None:
+                self._let_go(attempt)
+            else:
+                self._recorder.ended(attempt, outcome)
+                self._clean_up(attempt.id)
             with self._idle:
                 self._busy -= 1
                 self._idle.notify_all()
             self._bell.ring()
 
+    def _reserve(self, attempt: Attempt, image: str) -> bool:
+        within = self._configuration.adopt_within
+        return claim.reserve(self._queue, self.process, attempt.id, image, within)
+
+    def _let_go(self, attempt: Attempt) -> None:
+        """Its container goes on. What is not in its log by now, the next task manager reads from the engine."""
+        try:
+            self._logs.flush([attempt.log])
+        except DatabaseUnavailable as error:
+            log.warning("the log of attempt %d is not complete until it is adopted: %s", attempt.id, error)
+        self._logs.forget(attempt.log)
+        self._leases.let_go(attempt)
+        self.left.append(attempt.id)
+
     def _clean_up(self, attempt: AttemptId) -> None:
         """Whatever became of it, its workspace goes; what cannot be removed is swept at the next start."""
         try:
-            if note := self._means.workspaces.remove(attempt):
+            if note := self._workspaces.remove(attempt):
                 log.warning(note)
         except Exception:
             log.exception("the workspace of attempt %d could not be removed", attempt)

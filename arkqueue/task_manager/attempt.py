@@ -1,37 +1,32 @@
 """One attempt on its way: prepare → run → judge; its task manager claims before, and records and cleans up after.
 
 ``perform`` never raises: whatever goes wrong with one attempt is that attempt's outcome, said in its log, and nothing else's. An attempt may be
-asked to stop at any moment and from any thread; if its program has not begun, it never will.
+asked to stop at any moment and from any thread; if its program has not begun, it never will. One that is adopted comes with its container, which runs.
 
-What a stop means is decided by what the executor saw: a program that had ended before the signal keeps its own outcome (design 5.10).
+What a stop means is decided by what the executor saw: a program that had ended before the signal keeps its own outcome (design 5.10). A task manager
+that shuts down leaves containers running; such an attempt has no outcome here, the next task manager of this host gives it one.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from arkqueue.archive import Archive
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable, Forbidden
-from arkqueue.executor import Ended, Executor, Program, Running, argv_for
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable
+from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
-from arkqueue.model import ArchiveKind, AttemptId, Checkout, End, Origin, Outcome, TaskDefinition
-from arkqueue.names import name_of
+from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
 from arkqueue.queue.claim import Claim
-from arkqueue.task_manager.environment import environment
-from arkqueue.task_manager.sources import Registration, Sources
-from arkqueue.workspace import Fill, Workspace, Workspaces
+from arkqueue.task_manager.preparation import Preparation, Prepared
 
 log = logging.getLogger("arkqueue")
-
-AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
-"""Who commits for a task where the archive's settings name nobody."""
 
 LONGEST = 1e9
 """Seconds; no thread can wait much longer."""
@@ -48,12 +43,24 @@ class Why(StrEnum):
     LOST = "it no longer belongs to this task manager"
 
 
+@runtime_checkable
+class Outliving(Protocol):
+    """What runs in a container: it can go on without its task manager."""
+
+    def leave(self) -> None:
+        """Let go of it; its ``wait`` says so."""
+
+
 class Attempt:
     """One claimed task, passed along from its claim to its end."""
 
     def __init__(self, claim: Claim, log: LogWriter) -> None:
         self.claim, self.log = claim, log
         self.grace = 0.0  # until its definition is known, it has nothing to end
+        self.age = 0.0
+        """Seconds for which it ran under an earlier task manager."""
+        self.outlives = False
+        """Whether the database knows that it may go on without us, so that it stays reserved for this host after its lease."""
         self.inputs: dict[str, Any] | None = None
         """What it gets as INPUTS; None: still to be asked for."""
         self._lock = threading.Lock()
@@ -63,6 +70,16 @@ class Attempt:
     @property
     def id(self) -> AttemptId:
         return self.claim.attempt
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    @property
+    def running(self) -> Running:
+        """Its program, which has begun."""
+        assert self._running is not None
+        return self._running
 
     @property
     def why(self) -> Why | None:
@@ -77,17 +94,39 @@ class Attempt:
         if running is not None:
             running.stop(self.grace if grace is None else min(grace, self.grace))
 
+    def leave(self) -> None:
+        """Our task manager shuts down: its container is let go on, anything else is stopped. What is being stopped already, is."""
+        with self._lock:
+            if self._why is not None:
+                return
+            self._why = Why.SHUTDOWN
+            running = self._running
+        if running is not None:
+            self._end_for_shutdown(running)
+
+    def _end_for_shutdown(self, running: Running) -> None:
+        if isinstance(running, Outliving):
+            running.leave()
+        else:
+            running.stop(self.grace)
+
     def begin(self, start: Callable[[], Running]) -> Running | None:
         """Start its program, unless it was asked to stop before."""
         if self._why is not None:
             return None
         running = start()
+        self.resume(running)
+        return running
+
+    def resume(self, running: Running) -> None:
+        """Its program runs, started by ``begin`` or by an earlier task manager."""
         with self._lock:
             self._running = running
             why = self._why
-        if why is not None:
+        if why is Why.SHUTDOWN:
+            self._end_for_shutdown(running)
+        elif why is not None:
             running.stop(self.grace)
-        return running
 
     def end(self) -> None:
         """End what it may have started, at once; returns when nothing of it is left."""
@@ -98,28 +137,37 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What every attempt of a task manager needs. ``started`` notes that a program has begun."""
+    """What every attempt of a task manager needs. ``started`` notes that a program has begun.
 
-    sources: Sources
-    workspaces: Workspaces
-    executor: Executor
+    ``reserve`` says that a container of an image is about to begin; False: the attempt is not ours any more. Raises DatabaseUnavailable.
+    """
+
+    preparation: Preparation
     output_limit: int
+    reserve: Callable[[Attempt, str], bool]
     started: Callable[[Attempt], None]
 
 
-def perform(attempt: Attempt, means: Means) -> Outcome:
-    """Prepare and run an attempt; its workspace is left to be removed."""
+def perform(attempt: Attempt, means: Means) -> Outcome | None:
+    """Prepare and run an attempt, or follow an adopted one; its workspace is left to be removed. None: it goes on without us."""
     try:
-        definition = means.sources.definition(attempt.claim.definition)
+        definition = means.preparation.sources.definition(attempt.claim.definition)
         attempt.grace = definition.grace
-        workspace, program = _prepare(attempt, definition, means)
-        ended = _run(attempt, definition, program, means)
+        ended: Ended | None
+        if attempt.is_running:
+            ended = _followed(attempt, definition, time.monotonic() - attempt.age)
+        else:
+            ended = _run(attempt, definition, _prepared(attempt, definition, means.preparation), means)
+        if ended is not None and ended.left:
+            return None
         outcome = _judge(attempt, definition, ended)
-        return _with_outputs(attempt, outcome, workspace, means) if ended else outcome
+        return _with_outputs(attempt, outcome, means) if ended else outcome
     except DatabaseUnavailable:
         # Nothing has begun: whoever claims it next may have more luck.
         return _told(attempt, Outcome(attempt.id, End.STOPPED, message=Why.SILENCE))
     except ArkqueueError as error:
+        if attempt.why is not None:
+            return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {attempt.why}"))
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))
     except Exception as error:
         log.exception("attempt %d of %s failed inside arkqueue", attempt.id, attempt.claim.name)
@@ -128,75 +176,35 @@ def perform(attempt: Attempt, means: Means) -> Outcome:
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=message))
 
 
-def _prepare(attempt: Attempt, definition: TaskDefinition, means: Means) -> tuple[Workspace, Program]:
-    archive = means.sources.registration(attempt.claim.archive)
-    if not archive.settings.process:
-        # It may have been allowed just now, by the person who retries this.
-        archive = means.sources.registration(attempt.claim.archive, afresh=True)
-    if not archive.settings.process:
-        raise Forbidden(
-            f"archive {archive.name}",
-            "its tasks may not run as processes on a task manager's host, and this task names no image",
-            f"Allow it: arkqueue archive set {archive.name} --executor process",
-        )
-    user = archive.settings.process_user
+def _prepared(attempt: Attempt, definition: TaskDefinition, preparation: Preparation) -> Prepared:
     task = attempt.claim.task
-    inputs = means.sources.inputs([task]).get(task, {}) if attempt.inputs is None else attempt.inputs
-    workspace = means.workspaces.prepare(
-        attempt.id,
-        fill=_fill(attempt.claim, definition, archive, means.sources),
-        script=definition.script,
-        inputs=inputs,
-        user=user,
-    )
-    return workspace, Program(
-        attempt.id,
-        argv_for(definition, str(workspace.script)),
-        environment(attempt.claim, definition, archive.name, workspace, user),
-        workspace.tree,
-        user,
-        shell=definition.script is not None,
-    )
+    inputs = preparation.sources.inputs([task]).get(task, {}) if attempt.inputs is None else attempt.inputs
+    return preparation.prepare(attempt.claim, definition, inputs, attempt.log, lambda: attempt.why is None)
 
 
-def _fill(claim: Claim, definition: TaskDefinition, archive: Registration, sources: Sources) -> Fill | None:
-    """How the workspace gets its files."""
-    match definition.checkout:
-        case Checkout.NONE:
-            return None
-        case Checkout.WORKING_COPY:
-            return lambda tree: _working_copy(
-                claim, archive, sources.open(archive, archive.settings.task_url or archive.url), tree
-            )
-        case Checkout.TREE | Checkout.PATHS:
-            paths = definition.checkout_paths if definition.checkout is Checkout.PATHS else ()
-            return lambda tree: sources.open(archive, archive.url).export(claim.revision, tree, paths)
-
-
-def _working_copy(claim: Claim, archive: Registration, opened: Archive, tree: Path) -> Path | None:
-    task = name_of(
-        archive.name, claim.number, claim.run, claim.name, branch=claim.branch, main=claim.main, item=claim.item
-    )
-    return opened.working_copy(
-        claim.revision,
-        claim.branch,
-        tree,
-        author=archive.settings.author or AUTHORS[archive.kind],
-        origin=Origin(str(task), claim.generation + 1),
-    )
-
-
-def _run(attempt: Attempt, definition: TaskDefinition, program: Program, means: Means) -> Ended | None:
+def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means: Means) -> Ended | None:
     """Run it to its end; None where it was asked to stop before it began."""
-    until = time.monotonic() + min(definition.timeout, LONGEST)
-    running = attempt.begin(lambda: means.executor.start(program, attempt.log))
+    begun = time.monotonic()
+    if prepared.image is not None and attempt.why is None:
+        # From here on its host is waited for, should we be gone; so the container comes after this, not before.
+        attempt.outlives = means.reserve(attempt, prepared.image)
+        if not attempt.outlives:
+            attempt.stop(Why.LOST)
+    executors = means.preparation.executors
+    running = attempt.begin(lambda: executors.start(prepared.program, attempt.log, prepared.image))
     if running is None:
         return None
     means.started(attempt)
-    ended = running.wait(max(0.0, until - time.monotonic()))
+    return _followed(attempt, definition, begun)
+
+
+def _followed(attempt: Attempt, definition: TaskDefinition, begun: float) -> Ended:
+    """Wait for the end of what runs since ``begun``; its time may be up."""
+    rest = begun + min(definition.timeout, LONGEST) - time.monotonic()
+    ended = attempt.running.wait(max(0.0, rest))
     while ended is None:
         attempt.stop(Why.TIMEOUT)
-        ended = running.wait()
+        ended = attempt.running.wait()
     return ended
 
 
@@ -204,19 +212,30 @@ def _judge(attempt: Attempt, definition: TaskDefinition, ended: Ended | None) ->
     why = attempt.why or Why.SHUTDOWN
     if ended is None:
         return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {why}"))
-    if ended.message:
-        attempt.log.note(ended.message)
+    message = "; ".join(filter(None, (_killed(ended), ended.message)))
+    if message:
+        attempt.log.note(message)
+    if ended.lost:
+        return Outcome(attempt.id, End.LOST, ended.exit_code, message)
     if not ended.stopped:
-        return Outcome(attempt.id, End.EXITED, ended.exit_code, ended.message)
+        return Outcome(attempt.id, End.EXITED, ended.exit_code, message)
     if why is Why.TIMEOUT:
         message = f"stopped after its timeout of {definition.timeout:g} s"
         return _told(attempt, Outcome(attempt.id, End.TIMED_OUT, ended.exit_code, message))
     return _told(attempt, Outcome(attempt.id, End.STOPPED, ended.exit_code, f"stopped: {why}"))
 
 
-def _with_outputs(attempt: Attempt, outcome: Outcome, workspace: Workspace, means: Means) -> Outcome:
+def _killed(ended: Ended) -> str:
+    """The signal that an exit code stands for, where it was not ours."""
+    if not ended.stopped and ended.exit_code is not None:
+        with suppress(ValueError):
+            return f"killed by signal {ended.exit_code - 128} ({signal.Signals(ended.exit_code - 128).name})"
+    return ""
+
+
+def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
     """The outcome with what the task wrote to OUTPUT, kept even on failure."""
-    found = means.workspaces.read_outputs(workspace.attempt, means.output_limit)
+    found = means.preparation.workspaces.read_outputs(attempt.id, means.output_limit)
     message = outcome.message
     if found.fault:
         attempt.log.note(found.fault)

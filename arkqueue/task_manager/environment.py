@@ -1,9 +1,13 @@
-"""The environment of a task's process (design 3, "In a task"): nothing of the task manager's own is in it."""
+"""The environment of a task (design 3, "In a task"): nothing of the task manager's own is in it.
+
+A process gets all of it from here. A container has its image's own, which says who and where it is; beside that it gets what says which task this is.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
 
 from arkqueue.model import TaskDefinition
 from arkqueue.queue.claim import Claim
@@ -13,15 +17,29 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PREFIX = "ARKQUEUE_"
 
 
-def environment(
+def of_process(
     claim: Claim, definition: TaskDefinition, archive: str, workspace: Workspace, user: str | None
 ) -> dict[str, str]:
-    """All variables of an attempt. A task's own ``env`` may replace what stands before it here, never what says which task this is."""
+    """All variables of a process. A task's own ``env`` may replace what stands before it here, never what says which task this is."""
     values = {"PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(workspace.tmp), "CI": "true"}
     values |= _identity(user) | definition.env
     if workspace.path_first is not None:
         values["PATH"] = f"{workspace.path_first}:{values['PATH']}"
-    values["ARKQUEUE"] = "1"
+    return values | _about(claim, archive, workspace.inputs, workspace.output)
+
+
+def of_container(
+    claim: Claim, definition: TaskDefinition, archive: str, files: Path, path_first: str | None, path: str
+) -> dict[str, str]:
+    """What a container gets beside its image's own variables. ``files``: where it sees the attempt's files; ``path``: the image's PATH."""
+    values = {"CI": "true"} | definition.env
+    if path_first is not None:
+        values["PATH"] = f"{path_first}:{values.get('PATH') or path or PATH}"
+    return values | _about(claim, archive, files / "inputs.json", files / "output")
+
+
+def _about(claim: Claim, archive: str, inputs: Path, output: Path) -> dict[str, str]:
+    """Which task this is."""
     about = {
         "ARCHIVE": archive,
         "BRANCH": claim.branch,
@@ -34,10 +52,10 @@ def environment(
         "ATTEMPT": str(claim.attempt_number),
         "TRIGGER": claim.trigger,
         "ITEM": claim.item,
-        "INPUTS": str(workspace.inputs),
-        "OUTPUT": str(workspace.output),
+        "INPUTS": str(inputs),
+        "OUTPUT": str(output),
     }
-    return values | {PREFIX + name: value for name, value in about.items()}
+    return {"ARKQUEUE": "1"} | {PREFIX + name: value for name, value in about.items()}
 
 
 def _identity(user: str | None) -> dict[str, str]:

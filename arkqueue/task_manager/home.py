@@ -14,7 +14,7 @@ import uuid
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from arkqueue.errors import Conflict
+from arkqueue.errors import HomeTaken
 
 GUARDS_END = 30.0
 """Seconds that guards get to end the tasks of a task manager that died."""
@@ -41,17 +41,17 @@ class HomeLock:
     """Both locks of a home folder. ``guards``: the descriptor for guard processes to inherit."""
 
     def __init__(self, home: Path) -> None:
-        """Raises Conflict where a task manager has this home, or where what an earlier one left does not end."""
+        """Raises HomeTaken where a task manager has this home, or where what an earlier one left does not end."""
         with ExitStack() as opened:
             if not _locked(_opened(opened, home / "task-manager.lock"), 0):
-                raise Conflict(
+                raise HomeTaken(
                     f"the home folder {home}",
                     "has a task manager that runs",
                     "Stop that one, or give this one another --home.",
                 )
             self.guards = _opened(opened, home / "guards.lock")
             if not _locked(self.guards, GUARDS_END):
-                raise Conflict(
+                raise HomeTaken(
                     f"the home folder {home}",
                     "still has processes of tasks of an earlier task manager, which cannot be ended",
                     "Look for processes named arkqueue-guard and what they wait for.",

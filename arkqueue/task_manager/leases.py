@@ -5,7 +5,8 @@ to another: it is stopped, and the fence refuses its report and its log.
 
 Others may take an attempt when its lease is over by the database's clock, so it has to be gone by then. The clock here is CLOCK_BOOTTIME, which goes on
 while the machine sleeps, and it is read before a renewal is sent, so that our idea of a lease ends earlier than the database's. What could not
-be renewed for lease − grace − margin is asked to stop, with ``grace`` left to it. Watching is done by a thread that never waits for the database.
+be renewed for lease − grace − margin is asked to stop, with ``grace`` left to it. A container stays reserved for its host for ``adopt_within`` after its
+lease, and goes on for so much longer. Watching is done by a thread that never waits for the database.
 
 The order of the two clocks does not matter for correctness: the fence refuses the report of an attempt that another has got meanwhile.
 """
@@ -46,6 +47,7 @@ class Leases:
     ) -> None:
         self._queue, self._process, self._clock = queue, process, clock
         self._lease, self._renew = configuration.lease, configuration.renew
+        self._adopt_within = configuration.adopt_within
         self._margin = min(MARGIN, self._lease / 9)
         self._lock = threading.Lock()
         self._held: dict[AttemptId, Attempt] = {}
@@ -78,7 +80,7 @@ class Leases:
                 self._renewed[attempt.id] = since
             asked = [(a, self._asked.pop(a.id)) for a in attempts if a.id in self._asked]
         for attempt, request in asked:
-            attempt.stop(_why(request))
+            attempt.stop(asked_for(request))
 
     def let_go(self, attempt: Attempt) -> None:
         """The database knows its end."""
@@ -93,14 +95,18 @@ class Leases:
     # -- renewing ----------------------------------------------------------------------------------------------------
 
     def _renewing(self) -> None:
-        pause = self._renew
+        pause, away = self._renew, False
         while not self._closing.wait(pause):
             try:
                 self.renew()
                 pause = self._renew
+                if away:
+                    log.warning("leases are renewed again")
+                away = False
             except DatabaseUnavailable as error:
-                log.warning("leases could not be renewed: %s", error)
-                pause = min(AGAIN, self._renew)
+                if not away:
+                    log.warning("leases could not be renewed: %s", error)
+                pause, away = min(AGAIN, self._renew), True
             except Exception:
                 log.exception("leases could not be renewed")
                 pause = min(AGAIN, self._renew)
@@ -119,7 +125,7 @@ class Leases:
             if id not in ours:
                 attempt.stop(Why.LOST)  # or it has ended this moment, and nothing happens
             elif request := ours[id]:
-                attempt.stop(_why(request))
+                attempt.stop(asked_for(request))
 
     # -- requests to stop --------------------------------------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class Leases:
                 if attempt is None:
                     self._asked[id] = request
             if attempt is not None:
-                attempt.stop(_why(request))
+                attempt.stop(asked_for(request))
 
     # -- silence -----------------------------------------------------------------------------------------------------
 
@@ -154,9 +160,9 @@ class Leases:
         now = self._clock()
         with self._lock:
             overdue = [
-                (attempt, self._renewed[id] + self._lease - self._margin - now)
+                (attempt, self._renewed[id] + self._kept(attempt) - self._margin - now)
                 for id, attempt in self._held.items()
-                if now >= self._renewed[id] + self.patience(attempt.grace)
+                if now >= self._renewed[id] + self.patience(attempt)
             ]
         for attempt, rest in overdue:
             if attempt.why is None:
@@ -164,10 +170,16 @@ class Leases:
             # Also where it is being stopped already: its grace may be longer than its lease.
             attempt.stop(Why.SILENCE, max(0.0, rest))
 
-    def patience(self, grace: float) -> float:
+    def patience(self, attempt: Attempt) -> float:
         """How long an attempt goes on without a renewal. A long grace is cut short rather than the attempt itself."""
-        return max(self._lease - self._margin - grace, self._lease / 3)
+        kept = self._kept(attempt)
+        return max(kept - self._margin - attempt.grace, kept - self._lease * 2 / 3)
+
+    def _kept(self, attempt: Attempt) -> float:
+        """Seconds after a renewal for which no other gets the attempt."""
+        return self._lease + (self._adopt_within if attempt.outlives else 0.0)
 
 
-def _why(request: str) -> Why:
+def asked_for(request: str) -> Why:
+    """Why an attempt is to stop, by the database's word."""
     return Why.CANCEL if request == "cancel" else Why.RESTART

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arkqueue.db import Database, Wakeups
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.queue import Queue
+from arkqueue.queue import Queue, claim
 from tests.builders import AnArchive, an_archive
 from tests.conftest import OwnPostgres
 from tests.system.task_manager.conftest import Bells, Managers, attempts, eventually, is_gone, log_of
@@ -114,6 +115,37 @@ def test_task_is_ended_before_its_lease_is_over_and_handed_back_later(
     first, _ = attempts(archive, "task@2")
     assert first["end"] == "stopped"
     assert "could not reach the database" in first["message"]
+
+
+def test_log_tells_an_outage_once_and_its_end(
+    archive: AnArchive,
+    server: OwnPostgres,
+    managers: Managers,
+    bells: MakeBells,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go = bells("begun"), bells("go")
+    failed, renew = [], claim.renew
+
+    def counted(*arguments: Any) -> Any:
+        try:
+            return renew(*arguments)
+        except DatabaseUnavailable as error:
+            failed.append(error)
+            raise
+
+    monkeypatch.setattr(claim, "renew", counted)
+    managers(renew="200ms")
+    archive.commit({"task": command(f"echo > {begun.path}; read line < {go.path}")})
+    begun.hear()
+    server.stop()
+    eventually(lambda: len(failed) > 2)
+    server.start()
+    eventually(lambda: "leases are renewed again" in caplog.text)
+    assert caplog.text.count("leases could not be renewed") == 1
+    go.ring()
+    becomes(archive, "task@2", "completed")
 
 
 def test_task_manager_starts_while_the_database_is_away(

@@ -54,8 +54,8 @@ def test_task_gets_the_variables_of_the_design_and_nothing_of_the_server(
     expected = {
         "CI": "true", "ARKQUEUE": "1", "ARKQUEUE_ARCHIVE": "papers", "ARKQUEUE_BRANCH": "", "ARKQUEUE_REVISION": "2", "ARKQUEUE_NUMBER": "2",
         "ARKQUEUE_PREVIOUS": "1", "ARKQUEUE_BASE": "", "ARKQUEUE_TASK": "show", "ARKQUEUE_RUN": "1", "ARKQUEUE_ATTEMPT": "1",
-        "ARKQUEUE_TRIGGER": "commit", "ARKQUEUE_ITEM": "", "ARKQUEUE_INPUTS": str(work / "inputs.json"), "ARKQUEUE_OUTPUT": str(work / "output"),
-        "GREETING": "hello", "PWD": str(work / "tree"), "TMPDIR": str(work / "tmp"), "LANG": "C.UTF-8",
+        "ARKQUEUE_TRIGGER": "commit", "ARKQUEUE_ITEM": "", "ARKQUEUE_INPUTS": str(work / "files" / "inputs.json"), "ARKQUEUE_OUTPUT": str(work / "files" / "output"),
+        "GREETING": "hello", "PWD": str(work / "tree"), "TMPDIR": str(work / "files" / "tmp"), "LANG": "C.UTF-8",
     }  # fmt: skip
     assert {name: found.get(name) for name in expected} == expected
     assert {"PATH", "HOME"} <= found.keys()
@@ -102,7 +102,9 @@ def test_death_by_a_signal_is_a_failure_with_its_number(archive: AnArchive, mana
     managers()
     archive.commit({"task": command("kill -9 $$")})
     settled(archive, "task@2", "failed")
-    assert attempts(archive, "task@2")[0]["exit_code"] == 137
+    (attempt,) = attempts(archive, "task@2")
+    assert (attempt["exit_code"], attempt["message"]) == (137, "killed by signal 9 (SIGKILL)")
+    assert "killed by signal 9 (SIGKILL)" in log_of(archive, "task@2", Stream.NOTE)
 
 
 def test_failed_task_is_retried_until_its_retries_are_used_up(

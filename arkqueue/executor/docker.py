@@ -1,0 +1,276 @@
+"""The Docker executor: an attempt is a container, labelled as this installation's, which can outlive the task manager.
+
+The task manager calls it; it knows no database. What it does for an attempt, in the order in which the task manager asks for it::
+
+    executor = DockerExecutor(installation, host, url)
+    executor.prove_same_paths(work_folder)             at start-up: an engine answers, and sees that folder under the same path
+    digest = executor.image(program.container)         the image is there now; raises ExecutorError where it cannot be had
+    executor.identity(digest, user) -> (uid, gid)      who the program will be, by the image's own users
+    running = executor.start(program, sink, digest)    created, attached, started
+    running.stop(grace); running.wait() -> Ended       all output handed over, container and its volumes removed
+    running.leave(); running.wait().left               it goes on without this task manager
+    executor.found() -> [Found]                        what this installation and host still have, by label
+    executor.adopt(attempt, sink, skip) -> running     follow one of them from where its output was stored
+    executor.remove(attempt)                           end and remove one that nobody owns
+    executor.give(folders, owner, images)              as root would, for a task manager that is not
+    executor.sweep()                                   what an earlier task manager was about for itself when it was killed
+    executor.close()                                   leaves all containers running
+
+``EngineUnavailable`` (an ExecutorError) says that no engine answers, and nothing about the task. An engine that goes away while a container runs is
+waited for; what it ended meanwhile has ``Ended.lost``. Nothing without this installation's and host's labels is ever touched.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError
+
+from arkqueue.errors import ExecutorError
+from arkqueue.executor import Container, Program, Sink
+from arkqueue.executor.docker_container import Setting, configuration, init_failure, refusal
+from arkqueue.executor.docker_engine import CONFLICT, Engine, EngineUnavailable, Flow, said
+from arkqueue.executor.docker_images import Images
+from arkqueue.executor.docker_output import Output
+from arkqueue.executor.docker_owners import Owners
+from arkqueue.executor.docker_running import DockerRunning, removed
+from arkqueue.model import AttemptId, Resources, Stream
+
+__all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "Found"]
+
+LOG_SIZE = 1 << 30
+"""Bytes of a container's log that the engine keeps at least; adoption re-reads them."""
+PATIENCE = 300.0
+"""Seconds for which an engine that went away is waited for."""
+SHORT_INSTALLATION = 8
+ERRAND = "arkqueue.errand"
+"""The label of containers that are no attempt's; its value is which executor's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container of this installation and host. ``labels`` are what ``Container.labels`` had, and the executor's own."""
+
+    attempt: AttemptId
+    container: str
+    is_running: bool
+    labels: Mapping[str, str]
+
+
+class DockerExecutor:
+    """Starts attempts as containers. Any thread may call it; it speaks to the engine at the first call, not before."""
+
+    def __init__(
+        self,
+        installation: str,
+        host: str,
+        url: str | None = None,
+        *,
+        defaults: Resources | None = None,
+        log_size: int = LOG_SIZE,
+        patience: float = PATIENCE,
+    ) -> None:
+        """``url``: the engine's address (None: the local socket). ``defaults``: what containers get where their task says nothing."""
+        self._since = datetime.now(UTC).replace(microsecond=0)  # the engine says whole seconds
+        self._engine = Engine(url)
+        self._installation = installation
+        self._patience = patience
+        labels = {"arkqueue.installation": installation, "arkqueue.host": host}
+        self._setting = Setting(labels, defaults or Resources(), log_size, self._engine.socket_path)
+        # No attempt's, but its own; another process of this host knows by it that they are nobody's any more.
+        self._errands = {**labels, ERRAND: secrets.token_hex(8)}
+        self._images = Images(self._engine, self._errands)
+        self._owners = Owners(self._engine, self._errands)
+        self._lock = threading.Lock()
+        self._running: set[DockerRunning] = set()
+        self._is_closed = False
+
+    # --- Before the start ---
+
+    def prove_same_paths(self, folder: Path) -> None:
+        """Prove that an engine answers and sees a folder of this host under the same path; else ExecutorError."""
+        self._images.prove_same_paths(folder)
+
+    def image(self, container: Container) -> str:
+        """Get the image by its pull policy; its digest. Raises ExecutorError where it cannot be had."""
+        return self._images.have(container.image, container.pull)
+
+    def identity(self, image: str, user: str | None) -> tuple[int, int]:
+        """The user and group id of a program that runs as ``user`` (None: the image's own) of an image that is there."""
+        return self._images.identity(image, user)
+
+    def path(self, image: str) -> str:
+        """Where the programs of an image that is there are looked for (its PATH)."""
+        return self._images.path(image)
+
+    def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
+        """Give folders of this host with all that is in them to a user, as root would; words for what could not be given.
+
+        ``images`` are tried first, then what the engine has. Raises ExecutorError where it cannot be done.
+        """
+        return self._owners.give(folders, owner, images)
+
+    # --- Start and adopt ---
+
+    def start(self, program: Program, sink: Sink, image: str | None = None) -> DockerRunning:
+        """Create a container, attach to it, start it. ``image``: the digest that ``image()`` gave (None: it is asked here).
+
+        Raises ExecutorError where it does not start; then nothing is left of it.
+        """
+        wanted = program.container
+        if wanted is None:
+            raise ValueError(f"attempt {program.attempt} names no container")
+        self._check_open()
+        digest = image or self.image(wanted)
+        try:
+            return self._start(program, sink, digest)
+        except APIError as error:
+            if "docker-init" not in said(error):
+                raise refusal(program, wanted.image, said(error)) from None
+        # This engine has come without its init: a container's first program gets the signals itself.
+        self._setting = replace(self._setting, has_init=False)
+        try:
+            return self._start(program, sink, digest)
+        except APIError as error:
+            raise refusal(program, wanted.image, said(error)) from None
+
+    def adopt(self, attempt: AttemptId, sink: Sink, skip: Mapping[Stream, int]) -> DockerRunning:
+        """Follow a container of an earlier task manager. ``skip``: how many bytes of each stream the sink's log has already.
+
+        Where the container is gone, or was never started, the end says so (``lost``).
+        """
+        self._check_open()
+        found = [one.container for one in self._listed(attempt)]
+        container = found[0] if found else "no-such-container"
+        return self._follow(container, Output(sink, skip), None, lambda _code, _error: "")
+
+    def _start(self, program: Program, sink: Sink, image: str) -> DockerRunning:
+        container = self._create(program, image)
+        try:
+            live = self._engine.attach(container)
+            try:
+                with self._engine.calls() as api:
+                    api.start(container)
+            except BaseException:
+                live.close()
+                raise
+        except BaseException:
+            removed(self._engine, container)
+            raise
+        wanted = program.container
+        assert wanted is not None
+
+        def note(exit_code: int, error_output: bytes) -> str:
+            return init_failure(program, wanted.image, exit_code, error_output)
+
+        return self._follow(container, Output(sink), live, note)
+
+    def _create(self, program: Program, image: str) -> str:
+        body = configuration(program, image, self._setting)
+        name = f"arkqueue-{re.sub(r'[^a-zA-Z0-9]', '', self._installation)[:SHORT_INSTALLATION]}-{program.attempt}"
+        try:
+            return self._created(body, name)
+        except APIError as error:
+            if error.status_code != CONFLICT:
+                raise
+        # The name is taken. What has this attempt's labels is a stray of it; anything else keeps the name.
+        self.remove(program.attempt)
+        try:
+            return self._created(body, name)
+        except APIError as error:
+            if error.status_code != CONFLICT:
+                raise
+            return self._created(body, f"{name}-{secrets.token_hex(4)}")
+
+    def _created(self, body: dict[str, Any], name: str) -> str:
+        with self._engine.calls() as api:
+            container: str = api.create_container_from_config(body, name)["Id"]
+            return container
+
+    def _follow(
+        self, container: str, output: Output, live: Flow | None, note: Callable[[int, bytes], str]
+    ) -> DockerRunning:
+        running = DockerRunning(self._engine, container, output, live, note, self._has_ended, self._patience)
+        with self._lock:
+            self._running.add(running)
+            is_closed = self._is_closed
+        if is_closed:
+            running.leave()
+        running.follow()
+        return running
+
+    def _has_ended(self, running: DockerRunning) -> None:
+        with self._lock:
+            self._running.discard(running)
+
+    # --- What is left ---
+
+    def found(self) -> list[Found]:
+        """The containers that this installation and host have, whether they run or have ended."""
+        return self._listed()
+
+    def remove(self, attempt: AttemptId) -> None:
+        """End and remove what this installation and host have of an attempt, with its volumes. Nothing is no error."""
+        for one in self._listed(attempt):
+            if remains := removed(self._engine, one.container):
+                raise ExecutorError(
+                    f"container {one.container[:12]}", remains, "It is tried again; see the engine's log"
+                )
+
+    def sweep(self) -> None:
+        """Remove what an earlier executor of this installation and host, which is gone, left beside the containers of attempts.
+
+        Containers that were no attempt's, and layers whose container somebody else removed. A layer is made before its container: a new one is nobody's for a moment.
+        """
+        labels = [f"{name}={value}" for name, value in self._setting.labels.items()]
+        try:
+            with self._engine.calls() as api:
+                containers = api.containers(all=True, filters={"label": [*labels, ERRAND]})
+                volumes = api.volumes(filters={"label": [*labels, "arkqueue.attempt"], "dangling": True})["Volumes"]
+        except APIError as error:
+            raise ExecutorError("Docker engine", f"it does not list what it has ({said(error)})") from None
+        for one in containers:
+            if one["Labels"][ERRAND] != self._errands[ERRAND]:
+                removed(self._engine, one["Id"])
+        for volume in volumes or ():
+            if datetime.fromisoformat(volume["CreatedAt"]) < self._since:
+                with suppress(APIError), self._engine.calls() as api:
+                    api.remove_volume(volume["Name"])
+
+    def close(self) -> None:
+        """Let go of what is running; it goes on, and can be adopted."""
+        with self._lock:
+            self._is_closed = True
+            running = list(self._running)
+        for one in running:
+            one.leave()
+        for one in running:
+            one.wait()
+        self._engine.close()
+
+    def _listed(self, attempt: AttemptId | None = None) -> list[Found]:
+        labels = [f"{name}={value}" for name, value in self._setting.labels.items()]
+        labels.append("arkqueue.attempt" if attempt is None else f"arkqueue.attempt={attempt}")
+        try:
+            with self._engine.calls() as api:
+                containers = api.containers(all=True, filters={"label": labels})
+        except APIError as error:
+            raise ExecutorError("Docker engine", f"it does not list its containers ({said(error)})") from None
+        return [
+            Found(
+                AttemptId(int(one["Labels"]["arkqueue.attempt"])), one["Id"], one["State"] == "running", one["Labels"]
+            )
+            for one in containers
+        ]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ExecutorError("Docker executor", "it is closed")

@@ -1,0 +1,193 @@
+"""What a program asks of the engine: the container's whole configuration, and the words for what the engine refuses in it.
+
+Pure: a ``Program`` goes in, the JSON of the engine's API comes out. Always: no new privileges, no capability beyond the engine's defaults, a limit of
+processes, a log that can be read back; never: a privileged container, or the engine's own socket.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arkqueue.errors import ExecutorError
+from arkqueue.executor import Container, Mount, Program
+from arkqueue.model import Layer, Resources
+
+DEFAULT_PIDS = 4096
+"""Processes and threads of one container, where nothing else is said."""
+TMPFS_MODE = "1777"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What holds for every container of an executor."""
+
+    labels: Mapping[str, str]
+    defaults: Resources
+    log_size: int
+    socket_path: str | None
+    has_init: bool = True
+
+
+def configuration(program: Program, image: str, setting: Setting) -> dict[str, Any]:
+    """The body of the engine's ``create`` call."""
+    container = program.container
+    assert container is not None
+    _check_texts(program)
+    labels = {**container.labels, **setting.labels, "arkqueue.attempt": str(program.attempt)}
+    environment = dict(program.env)
+    if setting.has_init:
+        # The engine's init hands a signal to its child only; a task is all of its processes, as it is on the host.
+        environment.setdefault("TINI_KILL_PROCESS_GROUP", "1")
+    return {
+        "Image": image,
+        # All of it is the entrypoint, so that nothing of the image's own entrypoint and command is left.
+        "Entrypoint": list(program.argv),
+        "Cmd": [],
+        "Env": [f"{name}={value}" for name, value in environment.items()],
+        "User": program.user or "",
+        "WorkingDir": str(program.cwd),
+        "Labels": labels,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": _host_configuration(container, labels, setting),
+    }
+
+
+def _host_configuration(container: Container, labels: Mapping[str, str], setting: Setting) -> dict[str, Any]:
+    wanted, default = container.resources, setting.defaults
+    cpu, memory, shm = wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.shm or default.shm
+    return {
+        "Init": setting.has_init,
+        "NetworkMode": container.network,
+        "SecurityOpt": ["no-new-privileges"],
+        "PidsLimit": wanted.pids or default.pids or DEFAULT_PIDS,
+        "NanoCpus": round((cpu or 0) * 1_000_000_000),
+        "Memory": memory or 0,
+        # The same: no swap beside it, or a task would crawl where its limit says that it ends.
+        "MemorySwap": memory or 0,
+        "ShmSize": shm or 0,
+        "Tmpfs": {path: f"size={size},mode={TMPFS_MODE}" for path, size in {**default.tmpfs, **wanted.tmpfs}.items()},
+        "ReadonlyRootfs": wanted.read_only or default.read_only,
+        "Mounts": [_mount(mount, labels, setting.socket_path) for mount in container.mounts],
+        # One file up to its size, so that nothing is thrown away before; a second, so that the newest output is kept beyond it.
+        "LogConfig": {
+            "Type": "local",
+            "Config": {"max-size": str(setting.log_size), "max-file": "2", "compress": "false"},
+        },
+        "RestartPolicy": {"Name": "no"},
+    }
+
+
+def _mount(mount: Mount, labels: Mapping[str, str], socket_path: str | None) -> dict[str, Any]:
+    wanted = {"Target": mount.target, "ReadOnly": mount.read_only}
+    match mount.source:
+        case Path() as folder:
+            if socket_path is not None and Path(socket_path).resolve().is_relative_to(folder.resolve()):
+                raise ExecutorError(
+                    f"mount {folder}",
+                    "it has the engine's own socket in it, which would be the whole host",
+                    "Mount less",
+                )
+            return {**wanted, "Type": "bind", "Source": str(folder), "BindOptions": {"Propagation": "rprivate"}}
+        case Layer() as layer:
+            # Without a name the volume is the container's own: it goes when the container goes.
+            options = {"type": "overlay", "device": "overlay", "o": _overlay(layer)}
+            return {
+                **wanted,
+                "Type": "volume",
+                "VolumeOptions": {
+                    "NoCopy": True,
+                    "Labels": dict(labels),
+                    "DriverConfig": {"Name": "local", "Options": options},
+                },
+            }
+        case volume:
+            return {**wanted, "Type": "volume", "Source": volume}
+
+
+def _overlay(layer: Layer) -> str:
+    parts = {"lowerdir": layer.lower, "upperdir": layer.upper, "workdir": layer.work}
+    for folder in parts.values():
+        if any(character in str(folder) for character in ",:\\"):
+            raise ExecutorError(
+                f"folder {folder}",
+                "an overlay cannot be made of a path with a comma, a colon or a backslash",
+                "Use another home folder",
+            )
+    return ",".join(f"{name}={folder}" for name, folder in parts.items())
+
+
+def _check_texts(program: Program) -> None:
+    for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
+        for text in texts:
+            try:
+                invalid = b"\0" in text.encode()
+            except UnicodeEncodeError:
+                invalid = True
+            if invalid:
+                raise ExecutorError(what, f"{text!r} has a character that no program can be given", "Remove it")
+    for name in program.env:
+        if not name or "=" in name:
+            raise ExecutorError("environment", f"{name!r} cannot be the name of a variable", "Rename it")
+    if not program.argv:
+        raise ExecutorError("command", "it is empty", "Name a program")
+
+
+# --- What the engine refuses, in words -------------------------------------------------------------------------------
+
+
+def refusal(program: Program, image: str, words: str) -> ExecutorError:
+    """Why the engine did not create or start a program's container."""
+    container = program.container
+    assert container is not None
+    command = program.argv[0]
+    thing = f"shell {command!r}" if program.shell else f"command {command!r}"
+    if is_full(words):
+        return ExecutorError("Docker engine", f"its disk is full ({words})", "Free space on it")
+    if "No such image" in words:
+        return ExecutorError(f"image {image!r}", "the engine no longer has it", "Try again, or pull it")
+    if re.search(r"network \S+ not found|No such network", words):
+        return ExecutorError(f"network {container.network!r}", "the engine has no such network", "Create or correct it")
+    if "unable to find user" in words or "no matching entries in passwd" in words:
+        return no_user(program.user, image)
+    if "unable to find group" in words or "no matching entries in group" in words:
+        return ExecutorError(f"user {program.user!r}", f"image {image} has no such group", "Name another")
+    if missing := re.search(r"bind source path does not exist: (.+)", words):
+        return ExecutorError(f"mount {missing[1]}", "the engine sees no such folder", "Create it on the engine's host")
+    if "chdir to cwd" in words or "mkdir /" in words:
+        return ExecutorError(f"folder {program.cwd}", f"the task cannot start there ({words})", "Correct `workdir`")
+    if "executable file not found" in words or ("exec:" in words and "no such file" in words):
+        return no_program(program, image)
+    return ExecutorError(thing, f"the engine does not start it ({words})", "")
+
+
+def no_user(user: str | None, image: str) -> ExecutorError:
+    return ExecutorError(f"user {user!r}", f"image {image} has no such user", "Name another, or a number")
+
+
+def no_program(program: Program, image: str) -> ExecutorError:
+    kind = "shell" if program.shell else "command"
+    remedy = "Use an image that has it" + (", or another `shell`" if program.shell else ", or a command as a list")
+    return ExecutorError(f"{kind} {program.argv[0]!r}", f"there is no such {kind} in image {image}", remedy)
+
+
+def is_full(words: str) -> bool:
+    return "no space left on device" in words or "disk quota exceeded" in words
+
+
+_INIT_FAILED = re.compile(rb"\[FATAL [^\]]*\] exec (?P<program>.+) failed: (?P<reason>.+)\s*\Z")
+
+
+def init_failure(program: Program, image: str, exit_code: int, error_output: bytes) -> str:
+    """What the engine's init says where it could not execute the program: it can only write it to the task's stderr."""
+    failed = _INIT_FAILED.match(error_output) if exit_code in (126, 127) else None
+    if failed is None:
+        return ""
+    if failed["reason"].startswith(b"No such file"):
+        return str(no_program(program, image))
+    return f"{program.argv[0]!r} cannot be executed in image {image}: {failed['reason'].decode(errors='replace')}"

@@ -1,0 +1,255 @@
+"""The conversation with a Docker engine: one client for all threads of an executor, its streams, and the words for its refusals.
+
+The SDK's low-level client carries every call; what is wanted beside it (a timeout of one call, streams that another thread can
+hang up, the engine's log with its stream numbers) is built on that client's own session. It never decides what a refusal means for a task.
+The other modules of the Docker executor call it; importing it costs the import of the SDK, so the executor's users import it late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import docker
+import requests
+import urllib3
+from docker.errors import APIError, DockerException
+
+from arkqueue.errors import ExecutorError
+
+DEFAULT_URL = "unix:///var/run/docker.sock"
+CALL_TIMEOUT = 120.0
+"""Seconds for a call: an engine under load takes its time to create and start a container."""
+CHUNK = 256 * 1024
+"""Bytes of one read of a stream."""
+
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class EngineUnavailable(ExecutorError):
+    """No engine answers. It says nothing about the task: what was asked may be asked again when the engine is back."""
+
+    def __init__(self, url: str, reason: object) -> None:
+        super().__init__(
+            f"Docker engine at {url}",
+            f"it does not answer ({_innermost(reason)})",
+            "Start the engine, or correct its address and the rights to its socket",
+        )
+
+
+class Flow:
+    """Bytes that the engine sends until it, or ``hang_up`` from another thread, ends them. One thread iterates over them.
+
+    The engine does not see the end of a container whose attached connection is full. So where the one that reads is held up by a sink, another may
+    read ahead for it.
+    """
+
+    def __init__(self, response: requests.Response, upgraded: bool) -> None:
+        self._response, self._upgraded = response, upgraded
+        # A descriptor of our own on the same connection: it can be shut down while another thread reads.
+        self._socket = socket.socket(fileno=os.dup(response.raw.fileno()))
+        self._socket.setblocking(True)
+        self._reading = threading.Lock()
+        self._ahead: deque[bytes] = deque()
+        self._is_closed = False
+        self.is_broken = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        """What arrives. ``is_broken`` says afterwards that it broke off, where that can be known: an attached one just ends."""
+        try:
+            if self._upgraded:
+                while data := self._next():
+                    yield data
+            else:
+                yield from self._response.raw.stream(CHUNK, decode_content=False)
+        except (OSError, urllib3.exceptions.HTTPError):
+            self.is_broken = True
+
+    def _next(self) -> bytes:
+        with self._reading:
+            return self._ahead.popleft() if self._ahead else self._socket.recv(CHUNK)
+
+    def read_ahead(self, seconds: float) -> None:
+        """Take what comes until its end, at most for so long, and keep it for the one that iterates; nothing where that one is reading itself."""
+        until = time.monotonic() + seconds
+        if not self._upgraded or not self._reading.acquire(timeout=seconds):
+            return
+        try:
+            if self._is_closed:
+                return
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            while (rest := until - time.monotonic()) > 0:
+                if not poll.poll(rest * 1000) or not (data := self._socket.recv(CHUNK)):
+                    return
+                self._ahead.append(data)
+        except OSError:
+            return
+        finally:
+            self._reading.release()
+
+    def hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.hang_up()
+        with self._reading:
+            self._is_closed = True
+            self._socket.close()
+        self._response.close()
+
+
+class Engine:
+    """One Docker engine. Any thread may call it; it is connected to at the first call, not before."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url or DEFAULT_URL
+        self._lock = threading.Lock()
+        self._api: docker.APIClient | None = None
+
+    @property
+    def socket_path(self) -> str | None:
+        """The engine's socket as a path of this host; None where it is reached in another way."""
+        scheme, _, path = self.url.partition("://")
+        return "/" + path.lstrip("/") if scheme in ("unix", "http+unix") else None
+
+    @contextlib.contextmanager
+    def calls(self) -> Iterator[docker.APIClient]:
+        """The SDK's client. ``APIError`` is the engine's refusal; that there is no engine is EngineUnavailable."""
+        try:
+            self._knock()
+            yield self._client()
+        except APIError:
+            raise
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise EngineUnavailable(self.url, error) from None
+
+    def post(self, path: str, timeout: float, **params: Any) -> dict[str, Any]:
+        """One call with a timeout of its own; the SDK has one timeout for all."""
+        with self.calls() as api:
+            response = api.post(_url(api, path), params=params, timeout=timeout)
+            _raise_refusal(response)
+            answer: dict[str, Any] = response.json() if response.content else {}
+            return answer
+
+    def answers(self, timeout: float) -> bool:
+        try:
+            with self.calls() as api:
+                _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout))
+        except (EngineUnavailable, APIError):
+            return False
+        return True
+
+    def wait(self, container: str, timeout: float) -> bool:
+        """Whether a container has ended, after at most ``timeout`` seconds."""
+        with self.calls() as api:
+            try:
+                api.wait(container, timeout=(CALL_TIMEOUT, timeout))
+            except requests.ReadTimeout:
+                return False
+            except requests.ConnectionError as error:
+                if not any(isinstance(part, urllib3.exceptions.ReadTimeoutError) for part in error.args):
+                    raise
+                return False
+        return True
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events that the engine remembers, oldest first."""
+        with self.calls() as api:
+            return list(api.events(since=1, until=time.time(), decode=True))
+
+    def keeps_containers(self) -> bool:
+        """Whether it leaves containers running when it is restarted, and then knows how they ended."""
+        with self.calls() as api:
+            return bool(api.info().get("LiveRestoreEnabled"))
+
+    def attach(self, container: str) -> Flow:
+        """The live output of a container from now on."""
+        with self.calls() as api:
+            response = api.post(
+                _url(api, f"/containers/{quote(container)}/attach"),
+                params={"stream": 1, "stdout": 1, "stderr": 1},
+                headers={"Connection": "Upgrade", "Upgrade": "tcp"},
+                timeout=CALL_TIMEOUT,
+                stream=True,
+            )
+            _raise_refusal(response)
+            return Flow(response, upgraded=True)
+
+    def log(self, container: str, follow: bool) -> Flow:
+        """The engine's log of a container from its beginning, each frame with its time; with ``follow`` until the container ends."""
+        with self.calls() as api:
+            response = api.get(
+                _url(api, f"/containers/{quote(container)}/logs"),
+                params={"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(follow)},
+                timeout=(CALL_TIMEOUT, None),
+                stream=True,
+            )
+            _raise_refusal(response)
+            return Flow(response, upgraded=False)
+
+    def close(self) -> None:
+        with self._lock:
+            api, self._api = self._api, None
+        if api is not None:
+            api.close()
+
+    def _knock(self) -> None:
+        """Raise OSError where nobody listens. The SDK would find out too, but it leaves the socket open that it tried with."""
+        if self.socket_path is not None:
+            with socket.socket(socket.AF_UNIX) as door:
+                door.settimeout(CALL_TIMEOUT)
+                door.connect(self.socket_path)
+
+    def _client(self) -> docker.APIClient:
+        with self._lock:
+            if self._api is None:
+                try:
+                    api = docker.APIClient(base_url=self.url, version="auto", timeout=CALL_TIMEOUT)
+                except DockerException as error:  # whatever kept it from asking the engine's version
+                    raise EngineUnavailable(self.url, error) from None
+                # An engine is never behind a proxy, and looking for one at each call costs more than the call.
+                api.trust_env = False
+                self._api = api
+            return self._api
+
+
+def _url(api: docker.APIClient, path: str) -> str:
+    return f"{api.base_url}/v{api.api_version}{path}"
+
+
+def _raise_refusal(response: requests.Response) -> None:
+    if response.status_code >= 400:
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as error:
+            docker.errors.create_api_error_from_http_exception(error)
+        finally:
+            response.close()
+
+
+def said(error: APIError) -> str:
+    """What the engine said, on one line."""
+    return " ".join(str(error.explanation or error).split())
+
+
+def _innermost(reason: object) -> str:
+    """The one fact inside what requests, urllib3 and the SDK wrap around it."""
+    while isinstance(reason, BaseException):
+        inner = next((part for part in reversed(reason.args) if isinstance(part, BaseException)), None)
+        inner = inner or getattr(reason, "reason", None) or reason.__cause__
+        if not isinstance(inner, BaseException):
+            break
+        reason = inner
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    return str(reason) or type(reason).__name__

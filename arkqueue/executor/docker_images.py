@@ -1,0 +1,241 @@
+"""Images: had before a task starts, looked into without running them, and the proof that the engine sees this host's folders.
+
+What it looks into is a container that is created, read and removed, never started. ``docker`` calls it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError, ImageNotFound, NotFound
+from docker.utils import parse_repository_tag
+
+from arkqueue.errors import ExecutorError
+from arkqueue.executor.docker_container import is_full, no_user
+from arkqueue.executor.docker_engine import Engine, said
+from arkqueue.model import Pull
+
+MAX_LINKS = 8
+"""Symbolic links on the way to a file of an image."""
+USERS, GROUPS = "/etc/passwd", "/etc/group"
+
+
+class Images:
+    """The images of one engine. Any thread may call it."""
+
+    def __init__(self, engine: Engine, labels: Mapping[str, str]) -> None:
+        self._engine, self._labels = engine, labels
+        self._lock = threading.Lock()
+        self._files: dict[tuple[str, str], str] = {}
+
+    def have(self, name: str, pull: Pull) -> str:
+        """Get an image by its pull policy; its digest, by which the engine knows exactly this one."""
+        if not name:
+            raise ExecutorError(f"image {name!r}", "it has no name", "Name an image")
+        found = None if pull is Pull.ALWAYS else self._find(name)
+        if found is None:
+            if pull is Pull.NEVER:
+                raise ExecutorError(
+                    f"image {name!r}",
+                    "the engine does not have it, and `pull: never` forbids fetching it",
+                    "Pull or build it there",
+                )
+            self._pull(name)
+            found = self._find(name)
+            if found is None:
+                raise ExecutorError(f"image {name!r}", "it was fetched, but the engine does not have it", "Try again")
+        return _digest(name, found)
+
+    def path(self, image: str) -> str:
+        """The PATH of an image's programs; empty where it has none."""
+        found = self._find(image)
+        variables = (found or {}).get("Config", {}).get("Env") or ()
+        return next((str(v).removeprefix("PATH=") for v in variables if str(v).startswith("PATH=")), "")
+
+    def identity(self, image: str, user: str | None) -> tuple[int, int]:
+        """The user and group id that a program has as ``user`` of an image, as the engine will find them."""
+        found = self._find(image)
+        if found is None:
+            raise ExecutorError(f"image {image!r}", "the engine does not have it", "Pull it")
+        wanted = user or found["Config"].get("User") or "0"
+        name, _, group = wanted.partition(":")
+        if name.isdecimal() and group.isdecimal():
+            return int(name), int(group)
+        uid, gid = self._user(found["Id"], image, name or "0")
+        if group:
+            gid = int(group) if group.isdecimal() else self._group(found["Id"], image, wanted, group)
+        return uid, gid
+
+    def prove_same_paths(self, folder: Path) -> None:
+        """Prove that the engine sees a folder of this host under the same path, or raise ExecutorError."""
+        mark = folder / f".arkqueue-probe-{secrets.token_hex(8)}"
+        mark.touch()
+        mount = {"Type": "bind", "Source": str(folder), "Target": "/probe", "ReadOnly": True}
+        fault = None
+        try:
+            with self._empty_image() as image, self._made(image, {"Mounts": [mount]}) as container:
+                if not self._has(container, f"/probe/{mark.name}"):
+                    fault = "it is another folder there"
+        except APIError as error:
+            if "bind source path does not exist" not in said(error):
+                raise ExecutorError(f"folder {folder}", f"the engine cannot mount it ({said(error)})") from None
+            fault = "there is no such folder there"
+        finally:
+            mark.unlink()
+        if fault:
+            raise ExecutorError(
+                f"folder {folder}",
+                f"the engine at {self._engine.url} does not see it under the same path: {fault}",
+                "Mount the engine's folder at the same absolute path where the task manager runs",
+            )
+
+    def _find(self, name: str) -> dict[str, Any] | None:
+        try:
+            with self._engine.calls() as api:
+                image: dict[str, Any] = api.inspect_image(name)
+                return image
+        except NotFound:
+            return None
+        except APIError as error:
+            raise ExecutorError(
+                f"image {name!r}", f"the engine refuses it ({said(error)})", "Correct its name"
+            ) from None
+
+    def _pull(self, name: str) -> None:
+        try:
+            with self._engine.calls() as api:
+                repository, tag = parse_repository_tag(name)
+                for line in api.pull(repository, tag=tag, stream=True, decode=True):
+                    if "error" in line:
+                        raise _cannot_be_had(name, str(line["error"]))
+        except ImageNotFound as error:
+            raise _cannot_be_had(name, said(error)) from None
+        except APIError as error:
+            raise _cannot_be_had(name, said(error)) from None
+
+    # --- Users of an image ---
+
+    def _user(self, digest: str, image: str, name: str) -> tuple[int, int]:
+        for fields in self._lines(digest, USERS):
+            if len(fields) >= 4 and (fields[0] == name or (name.isdecimal() and fields[2] == name)):
+                return int(fields[2]), int(fields[3])
+        if name.isdecimal():
+            return int(name), 0
+        raise no_user(name, image)
+
+    def _group(self, digest: str, image: str, wanted: str, group: str) -> int:
+        for fields in self._lines(digest, GROUPS):
+            if len(fields) >= 3 and fields[0] == group:
+                return int(fields[2])
+        raise ExecutorError(f"user {wanted!r}", f"image {image} has no group {group!r}", "Name another, or a number")
+
+    def _lines(self, digest: str, path: str) -> list[list[str]]:
+        """A file of colon-separated fields; none where the image does not have it. An image never changes: it is read once."""
+        with self._lock:
+            known = (digest, path) in self._files
+        if not known:
+            with self._made(digest, {}) as container:
+                texts = {(digest, path): self._read(container, path) for path in (USERS, GROUPS)}
+            with self._lock:
+                self._files.update(texts)
+        lines = [line.split(":") for line in self._files[digest, path].splitlines()]
+        return [fields for fields in lines if all(number.isdecimal() for number in fields[2:3])]
+
+    def _read(self, container: str, path: str) -> str:
+        for _ in range(MAX_LINKS):
+            try:
+                with self._engine.calls() as api:
+                    pieces, _ = api.get_archive(container, path)
+                    archive = b"".join(pieces)
+            except NotFound:
+                break
+            with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+                member = members.next()
+                if member is not None and member.issym():
+                    path = str(Path(path).parent / member.linkname)
+                    continue
+                file = members.extractfile(member) if member is not None and member.isreg() else None
+                return file.read().decode(errors="replace") if file else ""
+        return ""
+
+    def _has(self, container: str, path: str) -> bool:
+        try:
+            with self._engine.calls() as api:
+                pieces, _ = api.get_archive(container, path)
+                for _ in pieces:
+                    pass
+                return True
+        except NotFound:
+            return False
+
+    # --- Containers that never run ---
+
+    @contextmanager
+    def _made(self, image: str, host: Mapping[str, Any]) -> Iterator[str]:
+        configuration = {
+            "Image": image,
+            "Entrypoint": ["never started"],
+            "Labels": dict(self._labels),
+            "NetworkDisabled": True,
+            "HostConfig": {"NetworkMode": "none", **host},
+        }
+        with self._engine.calls() as api:
+            container: str = api.create_container_from_config(configuration)["Id"]
+        try:
+            yield container
+        finally:
+            with self._engine.calls() as api:
+                api.remove_container(container, v=True, force=True)
+
+    @contextmanager
+    def _empty_image(self) -> Iterator[str]:
+        """An image without a file: a probe needs one, and the engine may have none yet."""
+        empty = io.BytesIO()
+        with tarfile.open(fileobj=empty, mode="w"):
+            pass
+        labels = [
+            f"LABEL {name}={value}" for name, value in {**self._labels, "arkqueue.probe": secrets.token_hex(8)}.items()
+        ]
+        with self._engine.calls() as api:
+            answer = api.import_image_from_data(empty.getvalue(), changes=labels)
+            image: str = json.loads(answer.splitlines()[-1])["status"]
+        try:
+            yield image
+        finally:
+            with self._engine.calls() as api:
+                api.remove_image(image)
+
+
+def _digest(name: str, image: Mapping[str, Any]) -> str:
+    """The name in a registry that will always mean this image; of one that was built here, the engine's own."""
+    repository = parse_repository_tag(name)[0]
+    for digest in image.get("RepoDigests") or ():
+        if digest.partition("@")[0].endswith(repository):
+            return str(digest)
+    return str(image["Id"])
+
+
+def _cannot_be_had(name: str, words: str) -> ExecutorError:
+    thing = f"image {name!r}"
+    words = " ".join(words.split())
+    if is_full(words):
+        return ExecutorError("Docker engine", f"its disk is full ({words})", "Free space on it")
+    if any(sign in words for sign in ("dial tcp", "no such host", "timeout", "connection refused", "TLS")):
+        return ExecutorError(
+            thing, f"its registry is not reached ({words})", "Try again, or pull or build it on the engine's host"
+        )
+    if "unauthorized" in words or "authentication" in words:
+        return ExecutorError(
+            thing, f"its registry wants a login ({words})", "Log the task manager's account in (docker login)"
+        )
+    return ExecutorError(
+        thing, f"it cannot be had ({words})", "Correct its name, or pull or build it on the engine's host"
+    )

@@ -1,0 +1,126 @@
+"""A container's output as bytes: the engine's multiplexed streams taken apart, and its log put together again, byte for byte.
+
+It only knows bytes: no engine, no container. The one that follows a container (``docker_running``) calls it.
+
+The log is the engine's own (driver ``local``), which keeps lines. A line of 16384 bytes or more is kept in parts that share one time; engines up to
+20.10 lose the newline that ends such a line. So a frame without a newline, followed by a frame of its stream with another time, has lost its newline,
+which is put back; newer engines keep it, and nothing is put back. Only at the very end of a stream the log cannot tell; then what the
+live connection received last decides.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+
+from arkqueue.executor import Sink
+from arkqueue.model import Stream
+
+_HEADER = struct.Struct(">BxxxL")
+_STREAMS = {0: Stream.STDOUT, 1: Stream.STDOUT, 2: Stream.STDERR}
+"""0 would be standard input, echoed."""
+_ENGINE = 3
+"""The engine's own words about a stream that it cannot go on with."""
+KEPT = 512
+
+
+class Output:
+    """Hands an attempt's output to its sink, and counts it. A sink that fails loses the rest; ``failure`` says so."""
+
+    def __init__(self, sink: Sink, counts: Mapping[Stream, int] | None = None) -> None:
+        self._sink = sink
+        self.counts = {stream: (counts or {}).get(stream, 0) for stream in (Stream.STDOUT, Stream.STDERR)}
+        self.failure = ""
+        self.last_error_output = b""
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        if not data:
+            return
+        self.counts[stream] += len(data)
+        if stream is Stream.STDERR:
+            self.last_error_output = data[-KEPT:]
+        if not self.failure:
+            try:
+                self._sink.write(stream, data)
+            except Exception as error:
+                self.failure = f"its output from here on is lost: {error}"
+
+
+class Frames:
+    """Takes a multiplexed stream apart, however it is cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.engine_says = ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a frame has begun that is not complete: if nothing more comes, the connection broke."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> Iterator[tuple[Stream, bytes]]:
+        """The frames that are complete now."""
+        if self._rest:
+            data = self._rest + data
+        at = 0
+        frames = []
+        while len(data) - at >= _HEADER.size:
+            number, size = _HEADER.unpack_from(data, at)
+            begin = at + _HEADER.size
+            if begin + size > len(data):
+                break
+            at = begin + size
+            if number in _STREAMS:
+                frames.append((_STREAMS[number], data[begin:at]))
+            elif number == _ENGINE:
+                self.engine_says = data[begin:at].decode(errors="replace").strip()
+        self._rest = data[at:]
+        yield from frames
+
+
+def joined(frames: Iterable[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, bytes]]:
+    """The same output in as few pieces as its order allows."""
+    for stream, group in groupby(frames, key=lambda frame: frame[0]):
+        yield stream, b"".join(data for _, data in group)
+
+
+class LogReader:
+    """Makes the bytes of both streams from the frames of the log, without the first ``skip`` of each stream."""
+
+    def __init__(self, skip: Mapping[Stream, int]) -> None:
+        self._lines = {stream: _Lines(skip[stream]) for stream in (Stream.STDOUT, Stream.STDERR)}
+
+    def feed(self, frames: Iterable[tuple[Stream, bytes]]) -> Iterator[tuple[Stream, bytes]]:
+        for stream, frame in frames:
+            yield stream, self._lines[stream].feed(frame)
+
+    def end(self, last: Mapping[Stream, bytes]) -> Iterator[tuple[Stream, bytes]]:
+        """What is missing at the end, by the last byte that a live connection received of each stream."""
+        for stream, lines in self._lines.items():
+            yield stream, lines.end(last.get(stream, b""))
+
+
+class _Lines:
+    """One stream of the log."""
+
+    def __init__(self, skip: int) -> None:
+        self._skip = skip
+        self._time = b""
+        self._is_open = False
+
+    def feed(self, frame: bytes) -> bytes:
+        time, _, text = frame.partition(b" ")
+        if self._is_open and time != self._time:
+            text = b"\n" + text
+        self._time = time
+        self._is_open = not text.endswith(b"\n")
+        return self._rest_of(text)
+
+    def end(self, last: bytes) -> bytes:
+        return self._rest_of(b"\n") if self._is_open and last == b"\n" else b""
+
+    def _rest_of(self, data: bytes) -> bytes:
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        return data[skipped:]

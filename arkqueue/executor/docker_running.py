@@ -1,0 +1,385 @@
+"""One attempt in its container: follow its output to the end, stop it, judge how it ended, clean up.
+
+``docker`` makes one for a container that it is about to start, or adopts. It has one thread, which reads the live connection and hands what it
+reads to the sink: while the sink blocks, the engine's buffer fills and the task waits. A stop has a thread of its own while it lasts, so that
+nothing that the attempt waits for holds it up.
+
+The live connection is exact, and needs no second look if the container's processes were gone when it ended. If they were not (it broke, the task
+closed its output, the engine went away, the attempt is adopted), the engine's log is read from its beginning, without what has been handed over:
+first as it grows, then once more when the container has ended, since only then it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from docker.errors import APIError
+
+from arkqueue.executor import Ended
+from arkqueue.executor.docker_engine import CONFLICT, NOT_FOUND, Engine, EngineUnavailable, Flow, said
+from arkqueue.executor.docker_output import Frames, LogReader, Output, joined
+from arkqueue.executor.docker_state import State, size_in_words
+from arkqueue.model import Stream
+
+SIGNAL_TIMEOUT = 2.0
+"""Seconds for the engine to answer to a signal; it goes its way nevertheless."""
+KILL_AGAIN = 1.0
+"""Seconds until a container that is not gone is killed again."""
+READ_AHEAD = 0.05
+"""Seconds for what waits in an attached connection before the container is killed."""
+WAIT_STEP = 1.0
+"""Seconds of one wait for the end of a container whose output has ended or broken off."""
+ASK_AGAIN = 0.25
+"""Seconds between two questions to an engine that does not answer."""
+LOG_READINGS = 10
+"""Attempts to read the log of a container that has ended to its end."""
+REMOVALS = 20
+"""Attempts to remove a container: something in it can be busy for a moment."""
+REMEMBERED_EVENTS = 256
+"""How many events an engine remembers."""
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class DockerRunning:
+    """One attempt and the thread that follows it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        container: str,
+        output: Output,
+        live: Flow | None,
+        note: Callable[[int, bytes], str],
+        has_ended: Callable[[DockerRunning], None],
+        patience: float,
+    ) -> None:
+        """``live``: the connection made before the container starts, None for one that is adopted. ``note``: words for an exit code and the last of stderr."""
+        self._engine, self._container, self._output, self._live = engine, container, output, live
+        self._note, self._report_end, self._patience = note, has_ended, patience
+        self._changed = threading.Condition()
+        self._flows: set[Flow] = set()
+        self._stop_by: float | None = None
+        self._signaled: datetime | None = None
+        self._missed: datetime | None = None
+        self._is_left = self._is_gone = False
+        self._ended: Ended | None = None
+        self._has_ended = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> Ended | None:
+        """The end, once all output has been handed to the sink and the container is removed; None after ``timeout`` seconds."""
+        return self._ended if self._has_ended.wait(timeout) else None
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+        by = time.monotonic() + grace
+        with self._changed:
+            if self._is_gone or (self._stop_by is not None and self._stop_by <= by):
+                return
+            is_first = self._stop_by is None
+            self._stop_by = by
+            self._changed.notify_all()
+        if is_first:
+            threading.Thread(target=self._stop, name="attempt stop", daemon=True).start()
+
+    def leave(self) -> None:
+        """Let go of the container without ending it; ``wait`` says so soon. It can be adopted."""
+        with self._changed:
+            self._is_left = True
+            self._changed.notify_all()
+            for flow in self._flows:
+                flow.hang_up()
+
+    def follow(self) -> None:
+        threading.Thread(target=self._follow, name="attempt", daemon=True).start()
+
+    # --- To the end ---
+
+    def _follow(self) -> None:
+        try:
+            ended = self._life()
+        except _Left:
+            ended = Ended(None, stopped=False, left=True)
+        except Exception as error:  # whatever it is, the attempt must have an end
+            ended = self._lost(f"it could not be followed any more: {error}")
+        self._is_over()
+        self._ended = ended
+        self._report_end(self)
+        self._has_ended.set()
+
+    def _life(self) -> Ended:
+        try:
+            state = self._output_and_end()
+        except _Away:
+            return self._lost(
+                f"the Docker engine did not come back within {self._patience:.0f} s; its container may still run"
+            )
+        if state is None:
+            return self._lost("its container was removed, not by arkqueue")
+        self._is_over()
+        ended = self._judged(state)
+        remains = removed(self._engine, self._container)
+        if not self._output.failure and not remains:
+            return ended
+        return replace(ended, message="; ".join(filter(None, (ended.message, self._output.failure, remains))))
+
+    def _output_and_end(self) -> State | None:
+        """Hand over all output and wait for the end: the state then, None where there is no container any more."""
+        seen_until = _NEVER
+        state = None
+        if self._live is not None:
+            is_whole = self._copy_live(self._live)
+            seen_until = datetime.now(UTC) if is_whole else _NEVER
+        is_adopted = self._live is None
+        last: dict[Stream, bytes] = {}
+        while True:
+            self._check_left()
+            try:
+                state = self._state() if is_adopted else self._state_after_wait()
+                is_adopted = False
+                if state is None or state.finished <= seen_until:
+                    return state
+                if state.is_running:
+                    self._missed = None
+                    last = self._follow_log()
+                    continue
+                self._copy_log(last)
+                return state
+            except EngineUnavailable:
+                self._await_engine()
+
+    def _copy_live(self, live: Flow) -> bool:
+        """Hand over what arrives until the connection ends; whether that was between two frames."""
+        frames = Frames()
+        with self._open(live):
+            for data in live:
+                for stream, piece in joined(frames.feed(data)):
+                    self._output.write(stream, piece)
+        return not frames.is_cut
+
+    def _follow_log(self) -> dict[Stream, bytes]:
+        """Hand over what is new in the log until the container ends; the last byte of each stream by a live connection meanwhile.
+
+        The log may lack the very last newline, and only a live connection can tell.
+        """
+        last: dict[Stream, bytes] = {}
+        with contextlib.ExitStack() as opened, contextlib.suppress(APIError):
+            live = opened.enter_context(self._open(self._engine.attach(self._container)))
+            log = opened.enter_context(self._open(self._engine.log(self._container, follow=True)))
+            listener = threading.Thread(target=_keep_last, args=[live, last], name="attempt end", daemon=True)
+            listener.start()
+            self._copy(log, Frames(), LogReader(self._output.counts))
+            self._state_after_wait()  # when the container has ended, or nearly, so has the live connection
+            live.hang_up()
+            listener.join()
+        return last
+
+    def _copy_log(self, last: dict[Stream, bytes]) -> None:
+        """Hand over what of the complete log has not been."""
+        fault = ""
+        for _ in range(LOG_READINGS):
+            try:
+                log = self._engine.log(self._container, follow=False)
+            except APIError as error:
+                fault = said(error)
+                break
+            frames, reader = Frames(), LogReader(self._output.counts)
+            with self._open(log):
+                self._copy(log, frames, reader)
+            fault = frames.engine_says
+            if not fault and not log.is_broken:
+                for stream, piece in reader.end(last):
+                    self._output.write(stream, piece)
+                return
+            self._pause()
+        self._output.failure = (
+            self._output.failure or f"the rest of its output is lost: {fault or 'the log breaks off'}"
+        )
+
+    def _copy(self, log: Flow, frames: Frames, reader: LogReader) -> None:
+        for data in log:
+            for stream, piece in joined(reader.feed(frames.feed(data))):
+                self._output.write(stream, piece)
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_left, ASK_AGAIN)
+        self._check_left()
+
+    def _await_engine(self) -> None:
+        """Return when the engine answers again."""
+        until = time.monotonic() + self._patience
+        while not self._engine.answers(SIGNAL_TIMEOUT):
+            self._missed = self._missed or datetime.now(UTC)
+            if time.monotonic() > until:
+                raise _Away
+            self._pause()
+
+    def _state_after_wait(self) -> State | None:
+        with contextlib.suppress(APIError):
+            self._engine.wait(self._container, WAIT_STEP)
+        self._check_left()
+        return self._state()
+
+    def _state(self) -> State | None:
+        try:
+            with self._engine.calls() as api:
+                return State.of(api.inspect_container(self._container))
+        except APIError as error:
+            if error.status_code == NOT_FOUND:
+                return None
+            raise
+
+    @contextlib.contextmanager
+    def _open(self, flow: Flow) -> Iterator[Flow]:
+        """A flow that ``leave`` hangs up."""
+        with self._changed:
+            self._flows.add(flow)
+            is_left = self._is_left
+        try:
+            if is_left:
+                raise _Left
+            yield flow
+        finally:
+            with self._changed:
+                self._flows.discard(flow)
+            flow.close()
+        self._check_left()
+
+    def _check_left(self) -> None:
+        if self._is_left:
+            raise _Left
+
+    def _is_over(self) -> None:
+        """The container's processes are gone, or are no longer ours to end."""
+        with self._changed:
+            self._is_gone = True
+            self._changed.notify_all()
+
+    # --- The end, judged ---
+
+    def _judged(self, state: State) -> Ended:
+        if not state.was_started:
+            return self._lost("its container had not been started")
+        stopped = self._signaled is not None and state.finished >= self._signaled
+        if stopped or state.exit_code == 0:
+            return Ended(state.exit_code, stopped)
+        if state.out_of_memory:
+            limit = (
+                f"its limit is {size_in_words(state.memory)} (`resources: memory`)"
+                if state.memory
+                else "the host's is used up"
+            )
+            return Ended(state.exit_code, stopped, f"it was ended because it ran out of memory: {limit}")
+        if message := self._note(state.exit_code, self._output.last_error_output):
+            return Ended(state.exit_code, stopped, message)
+        if ended_by := self._foreign_end(state):
+            return Ended(state.exit_code, stopped, ended_by, lost=True)
+        return Ended(state.exit_code, stopped, state.error)
+
+    def _foreign_end(self, state: State) -> str:
+        """Words for an end that did not come from the task itself; empty where it did."""
+        gone = "the Docker engine went away or was restarted while the task ran, and ended it"
+        try:
+            events = self._engine.events()
+            own = [event["Action"] for event in events if event.get("Actor", {}).get("ID") == self._container]
+            # An engine that remembers little, and not that it started this container, has not been up for long.
+            was_away = self._missed is not None and state.finished >= self._missed
+            is_new = "start" not in own and len(events) < REMEMBERED_EVENTS
+            if (was_away or is_new) and not self._engine.keeps_containers():
+                return gone
+            if "kill" in own and self._signaled is None:
+                return (
+                    "it was ended from outside: the Docker engine is being stopped, or somebody stopped the container"
+                )
+            return ""
+        except EngineUnavailable:
+            return gone
+
+    def _lost(self, message: str) -> Ended:
+        stopped = self._signaled is not None
+        return Ended(None, stopped, message, lost=not stopped)
+
+    # --- Ended by us ---
+
+    def _stop(self) -> None:
+        """SIGTERM, grace, SIGKILL, and again until it is gone. It waits for nothing that the attempt waits for."""
+        assert self._stop_by is not None
+        if (rest := self._stop_by - time.monotonic()) > 0:
+            self._signal("SIGTERM", min(rest, SIGNAL_TIMEOUT))
+        with self._changed:
+            while not self._is_gone and (rest := self._stop_by - time.monotonic()) > 0:
+                self._changed.wait(rest)
+        while not self._is_gone and not self._is_left:
+            # Should the sink hold up the one that follows: the engine only sees the end when somebody reads to the end.
+            self._read_ahead(READ_AHEAD)
+            if not self._signal("SIGKILL", SIGNAL_TIMEOUT):
+                return
+            self._read_ahead(KILL_AGAIN)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_gone, READ_AHEAD)
+
+    def _read_ahead(self, seconds: float) -> None:
+        with self._changed:
+            flows = list(self._flows)
+        for flow in flows:
+            flow.read_ahead(seconds)
+
+    def _signal(self, name: str, timeout: float) -> bool:
+        """Send a signal; False where the engine says that nothing is left to get one."""
+        is_first = self._signaled is None
+        if is_first:
+            self._signaled = datetime.now(UTC)
+        try:
+            self._engine.post(f"/containers/{self._container}/kill", timeout, signal=name)
+        except EngineUnavailable:
+            pass
+        except APIError as error:
+            if "paused" in said(error):
+                with contextlib.suppress(APIError, EngineUnavailable):
+                    self._engine.post(f"/containers/{self._container}/unpause", timeout)
+                    self._engine.post(f"/containers/{self._container}/kill", timeout, signal=name)
+            elif error.status_code in (NOT_FOUND, CONFLICT):
+                if is_first:
+                    self._signaled = None  # it had ended before the signal: the outcome is its own
+                return False
+        return True
+
+
+class _Left(Exception):
+    """The task manager let go of the attempt."""
+
+
+class _Away(Exception):
+    """The engine did not come back."""
+
+
+def _keep_last(live: Flow, last: dict[Stream, bytes]) -> None:
+    frames = Frames()
+    for data in live:
+        for stream, piece in frames.feed(data):
+            last[stream] = piece[-1:]
+
+
+def removed(engine: Engine, container: str) -> str:
+    """Remove a container and its own volumes, whatever it does; words for what is left, empty where nothing is."""
+    words = ""
+    for _ in range(REMOVALS):
+        try:
+            with engine.calls() as api:
+                api.remove_container(container, v=True, force=True)
+        except EngineUnavailable as error:
+            return f"its container could not be removed: {error}"
+        except APIError as error:
+            if error.status_code == NOT_FOUND:
+                return ""
+            words = said(error)  # "removal … is already in progress", "device or resource busy"
+            time.sleep(ASK_AGAIN)
+            continue
+        return ""
+    return f"its container could not be removed: {words}"

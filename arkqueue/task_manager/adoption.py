@@ -1,0 +1,160 @@
+"""Containers that no attempt in our hands runs in: those that an earlier task manager of this host left, and those that nobody owns (design 6, 9).
+
+A container goes on without its task manager, and its attempt stays reserved for this host for ``adopt_within`` after its lease. One turn here:
+
+    what the engine has of ours (by label)                    first, so that what is made meanwhile is not taken for a stray
+    the live attempts of this host                            as the database knows them
+    adopted: live, found, and in nobody's hands               its output goes on where the log ends, its exit code is taken, nothing runs twice
+    buried:  live, in nobody's hands, and without a container
+    removed: found, and not live: it was given to another meanwhile, or its end is recorded already
+
+The first turn is over before anything is claimed, so that adopted attempts take their slots first. While the engine is away turns are tried again and
+other tasks go on; should the reservation be over before it is back, queue managers lapse the attempt, and the turn that finds its container removes it.
+Then a turn comes with each sweep. It asks for nothing where this home never used containers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from arkqueue.config import Configuration
+from arkqueue.errors import DatabaseUnavailable, ExecutorError
+from arkqueue.logs import Logs
+from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue.claim import Adopted
+from arkqueue.task_manager.attempt import Attempt
+from arkqueue.task_manager.executors import Executors
+from arkqueue.task_manager.leases import asked_for, boottime
+from arkqueue.task_manager.sources import Sources
+
+log = logging.getLogger("arkqueue")
+
+AGAIN = 2.0
+"""Seconds until a turn that failed is tried again."""
+FIRST = 10.0
+"""Seconds that the first turn gets before other work begins beside it."""
+
+Take = Callable[[Attempt, float], None]
+"""Keeps an adopted attempt and has it followed to its end; with the clock before it was adopted."""
+
+
+class Adoption:
+    """The keeper of a task manager's containers, with a thread of its own between ``start`` and ``close``."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        configuration: Configuration,
+        process: str,
+        host: str,
+        executors: Executors,
+        logs: Logs,
+        sources: Sources,
+        held: Callable[[], Collection[Attempt]],
+        take: Take,
+    ) -> None:
+        self._queue, self._configuration, self._process, self._host = queue, configuration, process, host
+        self._executors, self._logs, self._sources, self._held, self._take = executors, logs, sources, held, take
+        self.is_swept = False
+        """Whether the engine has answered once, so that no container of an attempt of the past is left."""
+        self._tried = threading.Event()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keeping, name="containers", daemon=True)
+
+    def start(self) -> None:
+        """Return when the first turn is over, or takes too long."""
+        self._thread.start()
+        self._tried.wait(FIRST)
+
+    def close(self) -> None:
+        """Adopt nothing more. An engine that hangs is not waited for."""
+        self._closing.set()
+        with self._lock:
+            pass
+        self._thread.join(AGAIN)
+
+    def _keeping(self) -> None:
+        is_away = False
+        while not self._closing.is_set():
+            pause = AGAIN
+            try:
+                self.turn()
+                if is_away:
+                    log.warning("the container engine answers again")
+                is_away = False
+                pause = self._configuration.sweep
+            except DatabaseUnavailable:
+                pass  # the claiming thread says so
+            except ExecutorError as error:
+                if not is_away:
+                    log.warning("containers of earlier attempts cannot be looked after: %s", error)
+                is_away = True
+            except Exception:
+                log.exception("containers of earlier attempts could not be looked after; it is tried again")
+            self._tried.set()
+            self._closing.wait(pause)
+
+    def turn(self) -> None:
+        """Adopt, bury and remove what is to be."""
+        if not self._executors.used_docker:
+            self.is_swept = True
+            return
+        if not self.is_swept:
+            self._executors.docker.sweep()
+        found = self._found()
+        live = claim.live_on(self._queue, self._host)
+        held = {attempt.id for attempt in self._held()}
+        # Also those that are ours by the database's word, but of whose adoption the answer never came.
+        left = {one.attempt: one.process for one in live if one.outlives and one.attempt not in held}
+        self._adopt({id: process for id, process in left.items() if id in found})
+        self._bury([id for id in left if id not in found], left)
+        if strays := found - {one.attempt for one in live} - held:
+            self._remove(strays & self._found())  # what ended meanwhile was removed before its end was recorded
+        self.is_swept = True
+
+    def _found(self) -> set[AttemptId]:
+        return {one.attempt for one in self._executors.docker.found()}
+
+    def _remove(self, strays: Collection[AttemptId]) -> None:
+        for stray in sorted(strays):
+            log.warning("the container of attempt %d, which is nobody's any more, is removed", stray)
+            self._executors.docker.remove(stray)
+
+    def _adopt(self, left: dict[AttemptId, str]) -> None:
+        if not left:
+            return
+        configuration = self._configuration
+        with self._lock:
+            if self._closing.is_set():
+                return
+            since = boottime()
+            adopted = claim.adopt(
+                self._queue, self._process, self._host, left, configuration.adopt_within, configuration.lease
+            )
+            for one in adopted:
+                # Should the engine or the database go away between them, the rest is adopted by the next turn.
+                self._take(self._attempt(one), since)
+
+    def _attempt(self, adopted: Adopted) -> Attempt:
+        """An attempt with its container, whose output goes to its log from where that ends."""
+        id = adopted.claim.attempt
+        attempt = Attempt(adopted.claim, self._logs.adopt(id, adopted.log_bytes, adopted.stored))
+        attempt.age, attempt.outlives = adopted.age, True
+        attempt.grace = self._sources.definition(adopted.claim.definition).grace
+        attempt.resume(self._executors.docker.adopt(id, attempt.log, adopted.stored))
+        if adopted.stop is not None:
+            attempt.stop(asked_for(adopted.stop))
+        log.warning("attempt %d of an earlier task manager of this host is adopted with its container", id)
+        return attempt
+
+    def _bury(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:
+        for id in finish.bury(self._queue, self._process, self._host, gone):
+            log.warning("attempt %d of an earlier task manager of this host was lost", id)
+        own = [id for id in gone if left[id] == self._process]
+        finish.finish(
+            self._queue, self._process, [Outcome(id, End.LOST, message="its container is gone") for id in own]
+        )

@@ -1,0 +1,133 @@
+"""The executors of one task manager: processes always, containers from the first moment that one is needed.
+
+The Docker SDK and its threads cost a server without containers nothing: they come with the first container task, or at the start where an earlier task
+manager of this home has used containers. That is remembered by a file in the home folder, which is there before the first container.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from arkqueue.config import Configuration
+from arkqueue.errors import DatabaseUnavailable, ExecutorError
+from arkqueue.executor import Program, Running, Sink
+from arkqueue.executor.process import ProcessExecutor
+from arkqueue.logs import LogWriter
+from arkqueue.queue import Queue, claim
+
+if TYPE_CHECKING:
+    from arkqueue.executor.docker import DockerExecutor
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds for which an engine that has gone away is waited for before a task begins."""
+PAUSE = 0.5
+MARK = "containers"
+"""The file that says that this home has used containers."""
+
+
+class Executors:
+    """Any thread may call it. ``host``: this host's id, which its containers carry."""
+
+    def __init__(self, queue: Queue, configuration: Configuration, host: str, guards: int) -> None:
+        self._queue, self._configuration, self.host = queue, configuration, host
+        self._process = ProcessExecutor(guards)
+        self._mark = configuration.home / MARK
+        self._lock = threading.Lock()
+        self._installation: str | None = None
+        self._docker: DockerExecutor | None = None
+        self._is_proved = False
+
+    @property
+    def installation(self) -> str:
+        """The installation's id, which its containers carry. Raises DatabaseUnavailable."""
+        if self._installation is None:
+            self._installation = claim.installation(self._queue)
+        return self._installation
+
+    @property
+    def used_docker(self) -> bool:
+        """Whether there may be containers of this home."""
+        return self._docker is not None or self._mark.exists()
+
+    @property
+    def docker(self) -> DockerExecutor:
+        """The one for containers. Whether an engine answers shows at the first call. Raises DatabaseUnavailable."""
+        with self._lock:
+            if self._docker is None:
+                from arkqueue.executor.docker import LOG_SIZE, DockerExecutor
+
+                configuration = self._configuration
+                log_size = max(LOG_SIZE, 2 * (configuration.log_head + configuration.log_tail))
+                self._docker = DockerExecutor(
+                    self.installation, self.host, configuration.docker.host, log_size=log_size
+                )
+            return self._docker
+
+    def with_engine(self, work: Callable[[], T], log: LogWriter, is_wanted: Callable[[], bool]) -> T:
+        """Do what needs an engine. One that has answered before and does not now is waited for, so that its restart fails no task."""
+        until = 0.0
+        while True:
+            try:
+                return work()
+            except ExecutorError as error:
+                if not (self._is_proved and _is_away(error) and is_wanted()) or (until and time.monotonic() > until):
+                    raise
+                if not until:
+                    until = time.monotonic() + PATIENCE
+                    log.note(f"{error}; it is waited for")
+            time.sleep(PAUSE)
+
+    def prove(self) -> None:
+        """Prove that an engine answers and sees the home folder, with bases and workspaces, as we do; raises ExecutorError. Once is enough."""
+        if not self._is_proved:
+            self.docker.prove_same_paths(self._configuration.home)
+            self._is_proved = True
+
+    def announce(self) -> str:
+        """Which engine there is for containers, in words; proves it. Raises ExecutorError where it does not see this host's folders."""
+        where = self._configuration.docker.host
+        try:
+            self.prove()
+        except DatabaseUnavailable:
+            return ""  # the first container proves it
+        except ExecutorError as error:
+            if not _is_away(error):
+                raise
+            return f"no container engine: {error}; tasks with an image cannot run here until one answers"
+        return f"tasks with an image run in containers, on the engine at {where}"
+
+    def start(self, program: Program, sink: Sink, image: str | None) -> Running:
+        """``image``: the digest of a container's, None for processes."""
+        if image is None:
+            return self._process.start(program, sink)
+        self._mark.touch()
+        return self.docker.start(program, sink, image)
+
+    def give(self, folders: Sequence[Path], owner: tuple[int, int], image: str | None) -> str:
+        """Have the engine give folders to a user, as only root can; words for what could not be given. Raises ExecutorError.
+
+        It is done in ``image``, or else in the configuration's, or in any other of the engine's.
+        """
+        if not self.used_docker:
+            raise ExecutorError(f"folder {folders[0]}", "only root can give it, and no container engine is in use here")
+        self._mark.touch()
+        return self.docker.give(folders, owner, [one for one in (image, self._configuration.docker.image) if one])
+
+    def close(self) -> None:
+        """End all processes. Containers go on, and can be adopted."""
+        self._process.close()
+        if self._docker is not None:
+            self._docker.close()
+
+
+def _is_away(error: ExecutorError) -> bool:
+    """Whether it says that no engine answers, and nothing else."""
+    from arkqueue.executor.docker import EngineUnavailable
+
+    return isinstance(error, EngineUnavailable)

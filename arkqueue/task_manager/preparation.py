@@ -1,0 +1,219 @@
+"""What an attempt runs in: its workspace, and the program that an executor starts there (design 9).
+
+    in a container    image, by its pull policy → who the program will be → workspace of that user → program
+    as processes      workspace of the archive's user → program
+
+Whatever cannot be had is an error with its remedy, before anything has begun. ``attempt`` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from arkqueue.archive import Archive, Handover, locate
+from arkqueue.archive.location import local_path
+from arkqueue.config import Configuration
+from arkqueue.errors import Forbidden
+from arkqueue.executor import Container, Mount, Program, argv_for
+from arkqueue.logs import LogWriter
+from arkqueue.model import ArchiveKind, Checkout, Origin, TaskDefinition
+from arkqueue.names import name_of
+from arkqueue.queue.claim import Claim
+from arkqueue.task_manager import environment
+from arkqueue.task_manager.containers import OWN_FILES, WORKSPACE, Identity, container_for, working_folder
+from arkqueue.task_manager.executors import Executors
+from arkqueue.task_manager.sources import Registration, Sources
+from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
+
+AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
+"""Who commits for a task where the archive's settings name nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be started. ``image``: the digest of its container's; None: it runs as processes."""
+
+    program: Program
+    image: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Prepares attempts; any thread may call it."""
+
+    configuration: Configuration
+    sources: Sources
+    workspaces: Workspaces
+    executors: Executors
+
+    def prepare(
+        self,
+        claim: Claim,
+        definition: TaskDefinition,
+        inputs: dict[str, object],
+        log: LogWriter,
+        is_wanted: Callable[[], bool],
+    ) -> Prepared:
+        """Raises what stands in its way. An engine that was there is waited for, as long as the attempt ``is_wanted``."""
+        archive = self.sources.registration(claim.archive)
+        try:
+            container = self._container(claim, definition, archive)
+        except Forbidden:
+            # It may have been allowed just now, by the person who retries this.
+            archive = self.sources.registration(claim.archive, afresh=True)
+            container = self._container(claim, definition, archive)
+        if container is None:
+            return Prepared(self._process(claim, definition, archive, inputs, log))
+        return self.executors.with_engine(
+            lambda: self._in_container(claim, definition, archive, inputs, container, log), log, is_wanted
+        )
+
+    def _container(self, claim: Claim, definition: TaskDefinition, archive: Registration) -> Container | None:
+        identity = Identity(
+            self.executors.installation,
+            self.executors.host,
+            str(name_of(archive.name, claim.number, claim.run, branch=claim.branch, main=claim.main)),
+            _full_name(claim, archive),
+            claim.attempt,
+        )
+        return container_for(definition, archive.settings, archive.name, self.configuration, identity)
+
+    # -- as processes ------------------------------------------------------------------------------------------------
+
+    def _process(
+        self,
+        claim: Claim,
+        definition: TaskDefinition,
+        archive: Registration,
+        inputs: dict[str, object],
+        log: LogWriter,
+    ) -> Program:
+        user = archive.settings.process_user
+        workspace = self._noted(
+            log,
+            self.workspaces.prepare(
+                claim.attempt,
+                source=_source(claim, definition, archive, self.sources),
+                script=definition.script,
+                inputs=inputs,
+                owner=owner_named(user) if user else None,
+                layered_by="kernel",
+            ),
+        )
+        return Program(
+            claim.attempt,
+            argv_for(definition, str(workspace.script)),
+            environment.of_process(claim, definition, archive.name, workspace, user),
+            working_folder(definition, workspace.tree),
+            user,
+            shell=definition.script is not None,
+        )
+
+    # -- in a container ----------------------------------------------------------------------------------------------
+
+    def _in_container(
+        self,
+        claim: Claim,
+        definition: TaskDefinition,
+        archive: Registration,
+        inputs: dict[str, object],
+        container: Container,
+        log: LogWriter,
+    ) -> Prepared:
+        self.executors.prove()
+        url = archive.settings.task_url or archive.url
+        if definition.checkout is Checkout.WORKING_COPY and local_path(locate(url, archive.kind)) is not None:
+            log.note(
+                f"its working copy is of {url}, a path of this host that no container has: for it to commit, "
+                f"give its URL: arkqueue archive set {archive.name} --task-url URL"
+            )
+        docker = self.executors.docker
+        image = docker.image(container)
+        workspace = self._noted(
+            log,
+            self.workspaces.prepare(
+                claim.attempt,
+                source=_source(claim, definition, archive, self.sources, OWN_FILES),
+                script=definition.script,
+                inputs=inputs,
+                owner=docker.identity(image, definition.user),
+                layered_by="engine",
+                image=image,
+            ),
+        )
+        path_first = _inside(workspace, workspace.path_first)
+        variables = environment.of_container(
+            claim, definition, archive.name, OWN_FILES, path_first, docker.path(image) if path_first else ""
+        )
+        mounts = (
+            Mount(str(WORKSPACE), workspace.layer or workspace.tree),
+            Mount(str(OWN_FILES), workspace.files),
+            *container.mounts,
+        )
+        program = Program(
+            claim.attempt,
+            argv_for(definition, str(OWN_FILES / workspace.script.name)),
+            variables,
+            working_folder(definition, WORKSPACE),
+            definition.user,
+            shell=definition.script is not None,
+            container=replace(container, mounts=mounts),
+        )
+        return Prepared(program, image)
+
+    def _noted(self, log: LogWriter, workspace: Workspace) -> Workspace:
+        for note in workspace.notes:
+            log.note(note)
+        return workspace
+
+
+def _inside(workspace: Workspace, path: Path | None) -> str | None:
+    """Where a container sees what stands in the workspace."""
+    if path is None:
+        return None
+    for outside, inside in ((workspace.tree, WORKSPACE), (workspace.files, OWN_FILES)):
+        if path.is_relative_to(outside):
+            return str(inside / path.relative_to(outside))
+    raise ValueError(f"{path} is not in the workspace")
+
+
+def _full_name(claim: Claim, archive: Registration) -> str:
+    name = name_of(
+        archive.name, claim.number, claim.run, claim.name, branch=claim.branch, main=claim.main, item=claim.item
+    )
+    return str(name)
+
+
+# --- Where the files come from ---------------------------------------------------------------------------------------
+
+
+def _source(
+    claim: Claim, definition: TaskDefinition, archive: Registration, sources: Sources, files: Path | None = None
+) -> Tree | Fill | None:
+    """How the workspace gets its files. ``files``: where the task sees those beside the tree, if not where they are."""
+    match definition.checkout:
+        case Checkout.NONE:
+            return None
+        case Checkout.WORKING_COPY:
+            opened = sources.open(archive, archive.settings.task_url or archive.url)
+            return lambda tree: _working_copy(claim, archive, opened, tree, files)
+        case Checkout.PATHS:
+            return lambda tree: sources.open(archive, archive.url).export(
+                claim.revision, tree, definition.checkout_paths
+            )
+        case Checkout.TREE:
+            return Tree(archive.id, claim.branch, claim.revision, sources.open(archive, archive.url))
+
+
+def _working_copy(claim: Claim, archive: Registration, opened: Archive, tree: Path, files: Path | None) -> Path | None:
+    beside = tree.with_name("files")
+    return opened.working_copy(
+        claim.revision,
+        claim.branch,
+        tree,
+        author=archive.settings.author or AUTHORS[archive.kind],
+        origin=Origin(_full_name(claim, archive), claim.generation + 1),
+        handover=Handover(beside, files or beside),
+    )

@@ -1,0 +1,96 @@
+"""A connection to the engine that a test can hold and cut: real bytes both ways, between a socket of the test's own and the engine's."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+class Relay:
+    """Listens at ``url`` and passes everything on to the engine's socket."""
+
+    def __init__(self, path: Path, engine: str) -> None:
+        self.url = f"unix://{path}"
+        self._engine = engine.removeprefix("unix://")
+        self._lock = threading.Lock()
+        self._held: Callable[[bytes], bool] = lambda _request: False
+        self._released = threading.Event()
+        self.has_held = threading.Event()
+        self._pairs: list[tuple[bytearray, socket.socket, socket.socket]] = []
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._run(self._accept)
+
+    def hold(self, word: bytes) -> None:
+        """From now on, requests with this word do not reach the engine before ``release``; ``has_held`` tells of the first."""
+        self._held = lambda request: word in request
+
+    def release(self) -> None:
+        self._released.set()
+
+    def cut(self, word: bytes) -> int:
+        """End the connections whose last request has this word; how many there were."""
+        with self._lock:
+            found = [pair for pair in self._pairs if word in pair[0]]
+            self._pairs = [pair for pair in self._pairs if word not in pair[0]]
+        for _, ours, theirs in found:
+            _end(ours, theirs)
+        return len(found)
+
+    def close(self) -> None:
+        _end(self._listener)
+        self.release()
+        self.cut(b"")
+        for thread in self._threads:
+            thread.join()
+        for one in (self._listener, *self._sockets):
+            one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                ours, _ = self._listener.accept()
+            except OSError:
+                return
+            theirs = socket.socket(socket.AF_UNIX)
+            self._sockets += [ours, theirs]
+            theirs.connect(self._engine)
+            request = bytearray()
+            with self._lock:
+                self._pairs.append((request, ours, theirs))
+            self._run(lambda ours=ours, theirs=theirs, request=request: self._pass_requests(ours, theirs, request))
+            self._run(lambda ours=ours, theirs=theirs: _pass(theirs, ours))
+
+    def _pass_requests(self, ours: socket.socket, theirs: socket.socket, request: bytearray) -> None:
+        with suppress(OSError):
+            while data := ours.recv(65536):
+                with self._lock:
+                    request[:] = data
+                if self._held(data):
+                    self.has_held.set()
+                    self._released.wait()
+                theirs.sendall(data)
+        _end(theirs)
+
+    def _run(self, target: Callable[[], None]) -> None:
+        self._threads.append(threading.Thread(target=target, daemon=True))
+        self._threads[-1].start()
+
+
+def _pass(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    _end(target)
+
+
+def _end(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
