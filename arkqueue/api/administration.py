@@ -108,8 +108,9 @@ def health(request: Request) -> JSONResponse:
         faults.append("no queue manager is running: commits are not read (arkqueue manager)")
     if not numbers.task_managers:
         faults.append("no task manager is running: nothing is started (arkqueue worker)")
-    if numbers.archives_stopped:
-        faults.append(f"{numbers.archives_stopped} archives are stopped (arkqueue archive list)")
+    for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
+        if count:
+            faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
     return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults})
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
-from arkqueue.api import administration, archives, attempts, notices, problems, runs
+from arkqueue.api import administration, archives, attempts, later, notices, problems, runs
 from arkqueue.api.callers import Callers, authenticated, bearer
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue
@@ -32,7 +32,7 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     app.state.callers = Callers(queue, configuration)
     app.state.watched = notices.Watched(queue)
     api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
-    for part in (notices, archives, runs, attempts, administration):
+    for part in (later, notices, archives, runs, attempts, administration):
         api.include_router(part.router)
     app.include_router(api)
     app.include_router(administration.open_router, prefix=PREFIX)

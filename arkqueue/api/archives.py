@@ -15,9 +15,12 @@ from arkqueue.queue import actions, archives
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
-from arkqueue.views.archives import ArchiveView
+from arkqueue.views.archives import ArchiveView, RewoundView
+from arkqueue.views.rows import view_of
 
 router = APIRouter(tags=["archives"], prefix="/archives")
+
+GLOBS = ("branches", "images", "users", "networks")
 
 Revision = int | str
 """A number of the ledger, or a SHA or a prefix of one."""
@@ -37,18 +40,36 @@ class Settings(BaseModel):
         default=None, max_length=1000, description="who commits for its tasks; Git: Name <email>"
     )
     task_url: str | None = Field(default=None, max_length=4096, description="where working copies commit to")
+    image: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="the container image of tasks that name none; none: those are processes",
+    )
+    images: list[str] | None = Field(
+        default=None, max_length=100, description="globs of allowed images; none: every one"
+    )
+    users: list[str] | None = Field(default=None, max_length=100, description="globs of allowed users; none: every one")
+    networks: list[str] | None = Field(
+        default=None, max_length=100, description="globs of allowed networks; none: bridge and none"
+    )
 
-    @field_validator("branches")
+    @field_validator(*GLOBS)
     @classmethod
     def _globs(cls, value: list[str] | None) -> list[str] | None:
         if value is not None and not all(glob and glob.isprintable() and len(glob) <= 1000 for glob in value):
             raise ValueError("a glob is a printable text")
         return value
 
+    @field_validator("images", "users", "networks")
+    @classmethod
+    def _allows(cls, value: list[str] | None) -> list[str] | None:
+        if value and any(glob.startswith("!") for glob in value):
+            raise ValueError("what is allowed is listed; '!' takes nothing back here")
+        return value
+
     def applied_to(self, present: ArchiveSettings) -> ArchiveSettings:
         given = self.model_dump(include=self.model_fields_set & set(Settings.model_fields))
-        if "branches" in given:
-            given["branches"] = tuple(given["branches"] or ())
+        given |= {key: tuple(given[key] or ()) for key in GLOBS if key in given}
         if "process" in given:
             given["process"] = bool(given["process"])
         return replace(present, **given)
@@ -136,23 +157,25 @@ def remove_archive(request: Request, name: str) -> None:
 
 @router.post("/{name}/sync", status_code=202)
 def sync_archive(request: Request, name: str) -> ArchiveView:
-    """Look at the repository now."""
+    """Look at the repository now. A stopped archive goes on if its repository is the registered one again."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
+    if archives.one(caller.queue, archive).stopped is not None:
+        registration.take_up(caller.queue, caller.configuration, archive)
     archives.notify(caller.queue, [archive])
     return views.archive(caller.queue, archive)
 
 
 @router.post("/{name}/rewind")
-def rewind_archive(request: Request, name: str, rewind: Rewind) -> ArchiveView:
+def rewind_archive(request: Request, name: str, rewind: Rewind) -> RewoundView:
     """Go on with a repository that went back in time, or was replaced: the ledger starts anew."""
     caller = admit(request, Scope.ADMIN)
     archive = _watched(caller, name)
-    registration.rewind(
+    note = registration.rewind(
         caller.queue, caller.configuration, archive, str(rewind.revision), caller.by, branch=rewind.branch
     )
     request.app.state.watched.forget()
-    return views.archive(caller.queue, archive)
+    return view_of(views.archive(caller.queue, archive), RewoundView, note=note)
 
 
 @router.post("/{name}/skip")

@@ -28,6 +28,7 @@ TITLES: dict[int, str] = {
     422: "The request is malformed",
     429: "Too many requests",
     500: "A mistake of arkqueue's own",
+    501: "It is not supported yet",
     502: "The repository cannot be used",
     503: "The database does not answer",
 }

@@ -41,8 +41,15 @@ class NewRun(BaseModel):
     force: bool = False
 
 
+class Verb(StrEnum):
+    CANCEL = "cancel"
+    RESTART = "restart"
+    RETRY = "retry"
+    SKIP = "skip"
+
+
 class Options(BaseModel):
-    """How an action is meant. ``assume_gone``: of cancel; ``force``: of retry; ``as_completed``: of skip."""
+    """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,12 +57,15 @@ class Options(BaseModel):
     force: bool = False
     as_completed: bool = False
 
+    def check(self, *meant: str) -> None:
+        """Raise ``Invalid`` where an option is set that means nothing here, rather than do half of what was asked."""
+        for name in type(self).model_fields:
+            if getattr(self, name) and name not in meant:
+                raise Invalid("the request", f"{name} means nothing here", "See /docs for what is expected.")
 
-class Verb(StrEnum):
-    CANCEL = "cancel"
-    RESTART = "restart"
-    RETRY = "retry"
-    SKIP = "skip"
+
+_MEANT = {Verb.CANCEL: ("assume_gone",), Verb.RESTART: (), Verb.RETRY: ("force",), Verb.SKIP: ("as_completed", "force")}
+"""The options of each verb."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +79,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
+    """What was not done to one task of a run, and what helps."""
+
     task: str
     reason: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +185,13 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     before = runs.run(caller.queue, run)
+    done: list[str] = []
+    refused: list[Refusal] = []
     if verb is Verb.CANCEL:
-        done = [task.full_name for task in before.tasks if task.name != COMMIT and task.settled_at is None]
+        options.check()
+        done += [task.full_name for task in before.tasks if task.name != COMMIT and task.settled_at is None]
         actions.cancel_run(caller.queue, run, caller.by)
-        return RunAction(done=done, refused=[], run=runs.run(caller.queue, run))
-    done, refused = [], []
+        return RunAction(done=done, refused=refused, run=runs.run(caller.queue, run))
     for task in before.tasks:
         now = tasks.task(caller.queue, TaskId(task.id))
         if not _concerns(verb, now):
@@ -185,10 +200,11 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
             _act(caller, verb, TaskId(task.id), options)
             done.append(task.full_name)
         except Conflict as conflict:
-            refused.append(Refusal(task=task.full_name, reason=str(conflict)))
+            reason = f"{conflict.thing}: {conflict.fault}"
+            refused.append(Refusal(task=task.full_name, reason=reason, remedy=conflict.remedy))
     if not done:
-        reason = refused[0].reason if refused else f"has no task to {verb}"
-        raise Conflict(before.full_name, reason)
+        fault = "; ".join(refusal.reason for refusal in refused) or f"has no task to {verb}"
+        raise Conflict(before.full_name, fault, refused[0].remedy if refused else "")
     return RunAction(done=done, refused=refused, run=runs.run(caller.queue, run))
 
 
@@ -241,12 +257,13 @@ def act_on_task(request: Request, id: int, verb: Verb, options: Options = Option
 
 
 def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
+    options.check(*_MEANT[verb])
     queue, by = caller.queue, caller.by
     acts: dict[Verb, Callable[[], None]] = {
         Verb.CANCEL: lambda: actions.cancel(queue, task, by, assume_gone=options.assume_gone),
         Verb.RESTART: lambda: actions.restart(queue, task, by),
         Verb.RETRY: lambda: actions.retry(queue, task, by, force=options.force),
-        Verb.SKIP: lambda: actions.skip(queue, task, by, as_completed=options.as_completed),
+        Verb.SKIP: lambda: actions.skip(queue, task, by, as_completed=options.as_completed, force=options.force),
     }
     acts[verb]()
 

@@ -45,6 +45,9 @@ COMMANDS = {
 }
 """Each command with its module and its sentence, in the order in which a newcomer meets them."""
 
+LATER = ("hold", "release", "pause", "resume", "submit", "report", "purge")
+"""Commands that are not built yet."""
+
 
 class Commands(click.Group):
     """The group that imports a command's module only when the command is used."""
@@ -62,6 +65,8 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         from difflib import get_close_matches
 
+        if args and args[0] in LATER:
+            raise click.UsageError(f"{args[0]} is not supported yet.", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {near[0]}?" if near else ""

@@ -35,6 +35,10 @@ def _settings(command: Any) -> Any:
             click.option("--process-user", metavar="USER", help="The operating system's user that its processes run as."),
             click.option("--author", metavar="NAME", help="Who commits for its tasks; of a Git archive: \"Name <email>\"."),
             click.option("--task-url", metavar="URL", help="Where its tasks' working copies commit to."),
+            click.option("--image", metavar="IMAGE", help="The container image of its tasks that name none."),
+            click.option("--allow-image", "images", multiple=True, metavar="GLOB", help="An image that its tasks may name, or a glob of them; again for more. Else: every image."),
+            click.option("--allow-user", "users", multiple=True, metavar="GLOB", help="A user (or user:group) that they may be in a container; again for more. Else: every one."),
+            click.option("--allow-network", "networks", multiple=True, metavar="GLOB", help="A network that they may name; again for more. Else: bridge and none."),
         ]
     ):  # fmt: skip
         command = option(command)
@@ -65,8 +69,9 @@ def add(
     start_at = f"its ledger starts at revision {where}" if where else "it has no revision yet"
     say(f"{bold(name)}: {added['kind']} archive {visible(added['url'])} is watched; {start_at}")
     _tell_what_it_grants(added)
-    if not added["settings"]["process"]:
-        say(f"note: its tasks may not run as processes; to allow it: arkqueue archive set {name} --executor process")
+    if not added["settings"]["process"] and not added["settings"]["image"]:
+        say(f"note: to give those that name none an image: arkqueue archive set {name} --image IMAGE")
+        say(f"note: or to run them as processes: arkqueue archive set {name} --executor process")
     if added["repository"].startswith(("/", "file://")):
         path = added["repository"].removeprefix("file://")
         say(f"next: let its commits be told at once: arkqueue hook install {visible(path)}")
@@ -98,12 +103,14 @@ def show(client: Client, name: str, as_json: bool) -> None:
         print_json(found)
         return
     settings = found["settings"]
-    user = settings["process_user"] or "the task manager's own user"
     facts = [
         ("kind", found["kind"]),
         ("url", visible(found["url"])),
         ("folder", visible(found["folder"])),
-        ("tasks run", f"as processes of {visible(user)}" if settings["process"] else "not as processes"),
+        ("tasks run", _ways(settings)),
+        ("images", _shown(settings["images"]) if settings["images"] else ""),
+        ("users", _shown(settings["users"]) if settings["users"] else ""),
+        ("networks", _shown(settings["networks"]) if settings["networks"] else ""),
         ("tracks", ", ".join(map(visible, settings["branches"]))),
         ("author", visible(settings["author"] or "")),
         ("task url", visible(settings["task_url"] or "")),
@@ -124,7 +131,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
         for b in found["branches"]
     ]  # fmt: skip
     say()
-    table(rows, ("BRANCH", "HEAD", "", "WHEN", "AUTHOR", "MESSAGE"))
+    table(rows, ("BRANCH", "HEAD", "NOTE", "WHEN", "AUTHOR", "MESSAGE"))
     if found["schedules"]:
         say()
         schedules = [
@@ -152,7 +159,7 @@ def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
     else:
         settings = changed["settings"]
         say(f"{bold(name)}: {', '.join(f'{key} {_shown(settings[key])}' for key in body)}")
-        if "process" in body or "process_user" in body:
+        if body.keys() & {"process", "process_user", "image"}:
             _tell_what_it_grants(changed)
 
 
@@ -165,7 +172,7 @@ def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
 @as_json
 @calls_server
 def rewind(client: Client, name: str, revision: str, branch: str | None, as_json: bool) -> None:
-    """Start an archive's ledger anew at REVISION."""
+    """Start an archive's ledger anew at REVISION, a number of its ledger or a commit."""
     from arkqueue.cli.client import archive_path
 
     found = client.post(f"{archive_path(name)}/rewind", {"revision": revision, "branch": branch})
@@ -173,6 +180,8 @@ def rewind(client: Client, name: str, revision: str, branch: str | None, as_json
         print_json(found)
     else:
         say(f"{bold(name)}: its ledger starts anew at revision {_head(found)}")
+        if found["note"]:
+            say(f"note: {visible(found['note'])}")
 
 
 @archive.command()
@@ -250,20 +259,49 @@ def _get(client: Client, name: str) -> Any:
 
 
 def _tell_what_it_grants(archive: Any) -> None:
-    """Say plainly what an archive's right to run processes means, as ``serve`` does where they run."""
-    if archive["settings"]["process"]:
-        user = visible(archive["settings"]["process_user"] or "the task manager's own user")
+    """Say how its tasks run, and plainly what its right to run processes means, as ``serve`` does where they run."""
+    settings = archive["settings"]
+    say(f"note: its tasks run {_ways(settings)}")
+    if settings["process"] and not settings["image"]:
+        user = visible(settings["process_user"] or "the task manager's own user")
         where = visible(archive["url"])
         say(f"note: whoever may commit to {where} can do on the task manager's host whatever {user} may do")
+    if settings["process_user"] and not _is_user_here(settings["process_user"]):
+        say(
+            f"note: this host has no user {visible(settings['process_user'])}; a host without that user starts none of its processes"
+        )
+
+
+def _is_user_here(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
+def _ways(settings: Any) -> str:
+    """How its tasks run, in containers or as processes."""
+    if settings["image"]:
+        return f"in containers, of {visible(settings['image'])} where they name no image"
+    if settings["process"]:
+        user = visible(settings["process_user"] or "the task manager's own user")
+        return f"in containers where they name an image, else as processes of {user}"
+    return "in containers, of the image that they name, else of their task manager's if it has one; not as processes"
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """The settings that were given; an empty text unsets one."""
-    body = {key: options[key] or None for key in ("process_user", "author", "task_url") if options[key] is not None}
+    body = {
+        key: options[key] or None for key in ("process_user", "author", "task_url", "image") if options[key] is not None
+    }
     if options["executor"] is not None:
         body["process"] = options["executor"] == "process"
-    if options["branches"]:
-        body["branches"] = [glob for glob in options["branches"] if glob]
+    for key in ("branches", "images", "users", "networks"):
+        if options[key]:
+            body[key] = [glob for glob in options[key] if glob]
     return body
 
 

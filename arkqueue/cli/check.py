@@ -61,7 +61,7 @@ def _place(path: Path | None) -> Path:
     if path is not None:
         return path
     here = Path.cwd()
-    found = next((folder / WORKFLOWS for folder in (here, *here.parents) if (folder / WORKFLOWS).is_dir()), None)
+    found = next((folder / WORKFLOWS for folder in (here, *here.parents) if os.path.lexists(folder / WORKFLOWS)), None)
     if found is None:
         raise NotFound(str(here), f"no folder {WORKFLOWS} here or above", "Name one: arkqueue check PATH")
     return Path(os.path.relpath(found))
@@ -80,8 +80,13 @@ def _of_files(place: Path) -> dict[str, Any]:
 
 def _sources(place: Path) -> list[SourceFile]:
     """The workflow files at a place: an archive's root, a folder of them, or one file."""
-    from arkqueue.archive import WORKFLOWS, is_workflow_file
+    from arkqueue.archive import WORKFLOWS, is_workflow_file, linked, no_folder
 
+    named = place if place.name == WORKFLOWS else place / WORKFLOWS
+    if named.is_symlink():
+        return [linked(str(named))]
+    if named.is_file():
+        return [no_folder(str(named))]
     if not place.exists():
         raise NotFound(
             str(place), "does not exist", "Name a folder with _workflows, a folder of workflow files, or a file."
@@ -89,11 +94,11 @@ def _sources(place: Path) -> list[SourceFile]:
     if not place.is_dir():
         return [_source(place)]
     folder = place / WORKFLOWS if (place / WORKFLOWS).is_dir() else place
-    files = sorted(f for f in folder.iterdir() if is_workflow_file(f.name) and f.is_file() and not f.is_symlink())
+    files = sorted(f for f in folder.iterdir() if is_workflow_file(f.name) and (f.is_file() or f.is_symlink()))
     if not files and folder is place and place.name != WORKFLOWS:
         fault = f"holds no folder {WORKFLOWS} and no workflow file (*.yaml, *.yml, *.json)"
         raise NotFound(str(place), fault, "Name another folder, or a file.")
-    return [_source(file) for file in files]
+    return [linked(str(file)) if file.is_symlink() else _source(file) for file in files]
 
 
 def _source(file: Path) -> SourceFile:

@@ -139,6 +139,9 @@ class Client:
                 raise self._refusal(answer)
             yield answer
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, TimeoutError) and connection.sock is not None:
+                fault, remedy = f"the server has not answered for {PATIENCE:.0f} s", "See its log, and try again."
+                raise Unreachable(self.url, fault, remedy) from error
             raise self._unreachable(_said(error)) from error
         finally:
             connection.close()
@@ -156,15 +159,17 @@ class Client:
             return Forbidden(self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`.")
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
-        # The queue speaks of what can be done; how that is typed is known here.
-        if remedy.startswith("force it"):
-            remedy = "use --force" + remedy.removeprefix("force it")
-        return Refused(status, thing or self.url, fault or detail, remedy)
+        return Refused(status, thing or self.url, fault or detail, typed(remedy))
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(
             self.url, f"the server cannot be reached ({why})", "Start it with `arkqueue serve`, or name another with --server."
         )  # fmt: skip
+
+
+def typed(remedy: str) -> str:
+    """A remedy of the queue, which speaks of what can be done, in the words in which it is typed."""
+    return "use --force" + remedy.removeprefix("force it") if remedy.startswith("force it") else remedy
 
 
 def _json(url: str, answer: http.client.HTTPResponse) -> Any:

@@ -1,6 +1,6 @@
 """``arkqueue hook …``: put hooks into a repository and take them out; ``hook check`` is what the checking hooks run.
 
-Asks the API for a token of its own; all else is done by `arkqueue.hooks`, on this host.
+Asks the API for a token of its own, one for each repository, and revokes it at the end; all else is done by `arkqueue.hooks`, on this host.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from arkqueue.cli.options import calls_server
+from arkqueue.cli.options import client as client_of
+from arkqueue.cli.output import visible
+from arkqueue.errors import ArkqueueError
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -36,8 +39,21 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
     """Put the hooks into REPOSITORY, a path on this host, or bring them up to date. A hook that is there goes on to be called."""
     from arkqueue import hooks
 
-    token = token_file.read_text("utf-8").strip() if token_file else _hook_token(client, repository)
-    done = hooks.install(repository, server=client.url, token=token, check=check, checker=_this_program())
+    name = _token_name(hooks.folder_of(repository))
+    made = None
+    if token_file is not None:
+        token = token_file.read_text("utf-8").strip()
+    else:  # it may only say "look", for every archive of the repository
+        made = client.post("/tokens", {"name": name, "scope": "hook", "archives": None})
+        token = str(made["token"])
+    try:
+        done = hooks.install(repository, server=client.url, token=token, check=check, checker=_this_program())
+    except Exception:
+        if made is not None:
+            client.send("DELETE", f"/tokens/{made['id']}")
+        raise
+    if made is not None:
+        _revoke(client, name, but=made["id"])
     for path in done.hooks:
         click.echo(f"installed {path}")
     for note in done.notes:
@@ -46,7 +62,11 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
 
 @hook.command()
 @click.argument("repository")
-def uninstall(repository: str) -> None:
+@click.option(
+    "--server", metavar="URL", help="Where the server is that revokes the hooks' token (default: this host's)."
+)
+@click.pass_context
+def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
     """Take arkqueue's hooks out of REPOSITORY; the ones that were there before get their place back."""
     from arkqueue import hooks
 
@@ -55,6 +75,11 @@ def uninstall(repository: str) -> None:
         click.echo(f"removed {path}")
     if not removed:
         click.echo("there were no hooks of arkqueue")
+        return
+    try:
+        _revoke(client_of(ctx, server), _token_name(hooks.folder_of(repository)))
+    except ArkqueueError as error:
+        click.echo(f"note: their token is not revoked ({visible(str(error))}); see `arkqueue token list`")
 
 
 @hook.command(hidden=True)
@@ -83,7 +108,21 @@ def _this_program() -> str:
     return str(Path(sys.executable).with_name("arkqueue"))
 
 
-def _hook_token(client: Client, repository: str) -> str:
-    """Have the server make a token that may only say "look", for every archive of the repository."""
-    name = f"hook of {repository}"[:100]
-    return str(client.post("/tokens", {"name": name, "scope": "hook", "archives": None})["token"])
+def _token_name(folder: Path) -> str:
+    """What the token of a repository's hooks is called: the same at each installation, and by no other one's."""
+    import hashlib
+    import socket
+
+    place = f"{socket.gethostname()}:{folder}"
+    name = f"hook of {place}"
+    if len(name) <= 100 and name.isprintable():
+        return name
+    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+    return f"hook {digest} of …" + "".join(c if c.isprintable() else "?" for c in place[-60:])
+
+
+def _revoke(client: Client, name: str, but: int | None = None) -> None:
+    """Make the tokens worthless that earlier installations in a repository were given."""
+    for token in client.get("/tokens"):
+        if token["name"] == name and token["revoked_at"] is None and token["id"] != but:
+            client.send("DELETE", f"/tokens/{token['id']}")

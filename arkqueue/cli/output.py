@@ -39,6 +39,12 @@ def one_line(text: str, width: int | None = None) -> str:
     return line if width is None or len(line) <= width else line[: max(width - 1, 0)] + "…"
 
 
+def shortened(text: str, width: int) -> str:
+    """A text without its middle where it is longer than a width: names differ at their ends."""
+    head = (width - 1) // 2
+    return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -120,10 +120,13 @@ def explain(client: Client, name: str, as_json: bool) -> None:
         print_json(found)
         return
     say(bold(visible(found["full_name"])) + (f": {state(found['state'])}" if found["state"] else ""))
+    told: set[str] = set()
     for reason in found["reasons"]:
         say(visible(reason["text"]))
         for command in reason["commands"]:
-            say(f"  {visible(command)}")
+            if command not in told:
+                say(f"  {visible(command)}")
+        told.update(reason["commands"])
 
 
 def tally(run: Any) -> str:
@@ -195,6 +198,7 @@ def _show_task(task: Any) -> None:
         ("waived", "what waits for it was let go on" if task["waived"] else ""),
         ("exclusive", "yes" if task["exclusive"] else ""),
         ("defined in", f"{visible(definition['path'])}:{definition['line']}" if definition.get("path") else ""),
+        ("image", visible(definition.get("image") or "")),
         ("command", _INDENT.join(visible(what if isinstance(what, str) else " ".join(what)).splitlines())),
     ]
     _head(task, facts)
@@ -207,6 +211,8 @@ def _show_task(task: Any) -> None:
         ]  # fmt: skip
         table(rows, ("ATTEMPT", "END", "STARTED", "TOOK", "HOST", "MESSAGE"))
         for attempt in task["history"]:
+            if attempt["image"]:
+                say(f"  image of attempt {attempt['number']}: {visible(attempt['image'])}")
             for key, value in (attempt["outputs"] or {}).items():
                 say(f"  output of attempt {attempt['number']}: {visible(key)} = {visible(str(value))}")
     _show_deeds(task["deeds"])
@@ -228,13 +234,15 @@ def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
 def _end(attempt: Any) -> str:
     if attempt["end"] is None:
         return state("running")
-    return f"exit code {attempt['exit_code']}" if attempt["end"] == "exited" else str(attempt["end"])
+    if attempt["end"] != "exited":
+        return str(attempt["end"])
+    return "exit code unknown" if attempt["exit_code"] is None else f"exit code {attempt['exit_code']}"
 
 
 def _show_deeds(deeds: Sequence[Any]) -> None:
     if deeds:
         say()
-        table([(at(d["at"]), visible(d["by"]), visible(f"{d['verb']} {d['note']}".strip())) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip
+        table([(at(d["at"]), visible(d["by"]), visible(" ".join(filter(None, (d["verb"], d["task"], d["note"]))))) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip
 
 
 def _together(graphs: Sequence[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import pwd
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,11 +19,13 @@ import click
 from arkqueue import __version__
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import Configuration
-from arkqueue.errors import DatabaseUnavailable
+from arkqueue.errors import DatabaseUnavailable, HomeTaken
 from arkqueue.queue import Queue, archives
 
 log = logging.getLogger("arkqueue")
 
+TURN = 0.5
+"""Seconds after which a signal is obeyed that came at the wrong moment."""
 RETRY = 1.0
 """Seconds between two attempts to reach a database that is away at the start."""
 
@@ -99,11 +103,9 @@ def _migrate(database: Any, stop: threading.Event) -> None:
 
 def load(ctx: click.Context, **overrides: Any) -> Configuration:
     """The configuration with the options of the command line."""
-    from pathlib import Path
-
     given = ctx.find_root().obj or {}
     file = Path(given["config"]) if given.get("config") else None
-    return Configuration.load(file=file, home=given.get("home"), **overrides)
+    return Configuration.load(file=file, **{"home": given.get("home"), **overrides})
 
 
 def run_roles(configuration: Configuration, role: str, *, manager: bool, worker: bool, web: bool, drain: bool) -> None:
@@ -127,7 +129,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             from arkqueue.task_manager import TaskManager
 
             task_manager = TaskManager(queue, configuration)
-            task_manager.start()
+            engine = task_manager.start(engine=_containers_are_meant(queue, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         # Said only now: a home folder has one task manager, and a second one ends with an error.
         if web:
@@ -135,7 +137,10 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
         if worker:
             _tell_about_processes(queue)
-        stop.wait()
+            click.echo(engine, nl=bool(engine))
+        # A signal that comes right before a wait begins does not end it: the handler runs at the next turn.
+        while not stop.wait(TURN):
+            pass
         click.echo("arkqueue stops" + (" when its running tasks have ended" if drain and worker else ""))
 
 
@@ -192,8 +197,18 @@ def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Call
                 task_manager.stop(drain=False)
                 break
         ending.join()
+        if left := len(task_manager.left):
+            tasks = "1 task goes" if left == 1 else f"{left} tasks go"
+            click.echo(f"{tasks} on in containers, for the next task manager of this home to adopt")
 
     return stop
+
+
+def _containers_are_meant(queue: Queue, configuration: Configuration) -> bool:
+    """Whether somebody has said that tasks run in containers: in the configuration, or of an archive."""
+    return "docker" in configuration.model_fields_set or any(
+        archive.settings.get("image") for archive in archives.watched(queue)
+    )
 
 
 def _tell_about_processes(queue: Queue) -> None:
@@ -213,7 +228,12 @@ _slots = click.option(
 _listen = click.option("--listen", metavar="HOST:PORT", help="Where the API listens (default: 127.0.0.1:8417).")
 _database = click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
 _drain = click.option(
-    "--drain", is_flag=True, help="When stopped, let running tasks finish instead of handing them back."
+    "--drain",
+    is_flag=True,
+    help="When stopped, let running tasks finish; else processes are handed back, and containers go on for the next start.",
+)
+_healthy = click.option(
+    "--healthy", is_flag=True, help="Run nothing; say whether one that runs was heard lately (exit 1: no)."
 )
 
 
@@ -233,9 +253,14 @@ def serve(ctx: click.Context, /, drain: bool, **options: Any) -> None:
 
 @click.command()
 @_database
+@_healthy
 @click.pass_context
-def manager(ctx: click.Context, /, **options: Any) -> None:
+def manager(ctx: click.Context, /, healthy: bool, **options: Any) -> None:
     """Run a queue manager: read repositories, plan, fire schedules, lapse leases. Any number may run."""
+    if healthy:
+        from arkqueue.cli.health import tell_manager
+
+        tell_manager(load(ctx, **options))
     run_roles(load(ctx, **options), "manager", manager=True, worker=False, web=False, drain=False)
 
 
@@ -243,10 +268,36 @@ def manager(ctx: click.Context, /, **options: Any) -> None:
 @_slots
 @_database
 @_drain
+@click.option(
+    "--homes",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Take the first home in FOLDER that no other worker has: for replicas that share a disk.",
+)
+@_healthy
 @click.pass_context
-def worker(ctx: click.Context, /, drain: bool, **options: Any) -> None:
+def worker(ctx: click.Context, /, drain: bool, homes: Path | None, healthy: bool, **options: Any) -> None:
     """Run a task manager: claim tasks and run them. One for each home folder; any number of hosts."""
-    run_roles(load(ctx, **options), "worker", manager=False, worker=True, web=False, drain=drain)
+    if healthy:
+        from arkqueue.cli.health import tell_worker
+
+        tell_worker(load(ctx, **options))
+    if homes is None:
+        run_roles(load(ctx, **options), "worker", manager=False, worker=True, web=False, drain=drain)
+        return
+    for number in itertools.count(1):
+        try:
+            run_roles(
+                load(ctx, **options, home=homes.absolute() / str(number)),
+                "worker",
+                manager=False,
+                worker=True,
+                web=False,
+                drain=drain,
+            )
+            return
+        except HomeTaken:
+            continue
 
 
 @click.command()

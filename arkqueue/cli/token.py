@@ -59,6 +59,10 @@ def list_(client: Client, everything: bool, as_json: bool) -> None:
 @calls_server
 def revoke(client: Client, tokens: tuple[int, ...]) -> None:
     """Make tokens worthless, by their numbers in the list."""
-    for number in tokens:
+    from arkqueue.cli.verbs import each
+
+    def one(number: str) -> tuple[None, list[str]]:
         client.send("DELETE", f"/tokens/{number}")
-        say(f"token {number}: is revoked")
+        return None, [f"token {number}: is revoked"]
+
+    each([str(number) for number in tokens], one)

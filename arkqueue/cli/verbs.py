@@ -53,18 +53,25 @@ def retry(client: Client, names: Sequence[str], force: bool, as_json: bool) -> N
 )
 @_names
 @click.option("--as-completed", is_flag=True, help="What waits for it in its own run may go on too, as if it had completed.")  # fmt: skip
+@click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it.")  # fmt: skip
 @click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
 @as_json
 @calls_server
-def skip(client: Client, names: Sequence[str], as_completed: bool, until: int | None, as_json: bool) -> None:
+def skip(
+    client: Client, names: Sequence[str], as_completed: bool, force: bool, until: int | None, as_json: bool
+) -> None:
     """Decide that a task will not run, or that what waits for a failed one may go on."""
+    if force and not as_completed:
+        raise click.UsageError(
+            "--force goes with --as-completed only: nothing else of skip is refused for what came later."
+        )
     if until is None:
-        _act(client, "skip", names, {"as_completed": as_completed}, as_json)
+        _act(client, "skip", names, {"as_completed": as_completed, "force": force}, as_json)
         return
     if as_completed:
         raise click.UsageError("--until and --as-completed do not go together.")
     waivers = {name: _waiver(name) for name in names}
-    _each(names, lambda name: _waive(client, *waivers[name], until), as_json)
+    each(names, lambda name: _waive(client, *waivers[name], until), as_json)
 
 
 @click.command()
@@ -80,7 +87,7 @@ def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
         deleted = client.send("DELETE", f"/runs/{run['id']}")
         return deleted, [f"{bold(deleted['full_name'])}: {state(deleted['state'])}"]
 
-    _each(names, one, as_json)
+    each(names, one, as_json)
 
 
 def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, bool], as_json: bool) -> None:
@@ -94,12 +101,12 @@ def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, boo
         answer = client.post(f"/runs/{found['run']}/{verb}", options)
         now = {task["full_name"]: task for task in answer["run"]["tasks"]}
         lines = [_task_line(now[done]) for done in answer["done"] if done in now]
-        return answer, lines + [click.style(visible(r["reason"]), fg="yellow") for r in answer["refused"]]
+        return answer, lines + [_refusal_line(refusal) for refusal in answer["refused"]]
 
-    _each(names, one, as_json)
+    each(names, one, as_json)
 
 
-def _each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool) -> None:
+def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False) -> None:
     """Act on each name; what is refused is told, and makes the exit code 1."""
     from arkqueue.cli.client import Unreachable
     from arkqueue.errors import ArkqueueError
@@ -127,6 +134,13 @@ def _each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_
 def _task_line(task: Any) -> str:
     why = f" ({visible(task['why'])})" if task["why"] else ""
     return f"{bold(task['full_name'])}: {state(task['state'])}{why}"
+
+
+def _refusal_line(refusal: Any) -> str:
+    from arkqueue.cli.client import typed
+
+    remedy = f". {typed(refusal['remedy'])}" if refusal["remedy"] else ""
+    return click.style(visible(refusal["reason"] + remedy), fg="yellow")
 
 
 def _waiver(name: str) -> tuple[str, str | None, str]:

@@ -1,10 +1,11 @@
-"""``arkqueue watch``: runs and their tasks as they go; a live table on a terminal, elsewhere one line for each change.
+"""``arkqueue watch``: runs and their tasks as they go; a live table on a terminal, elsewhere one line for each change, for people or for programs.
 
 It asks the API again and again and shows the difference. A server that goes away is waited for once it was seen.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import calls_server
-from arkqueue.cli.output import COLOURS, ago, bold, dim, has_colours, one_line, say, state, took
+from arkqueue.cli.output import COLOURS, ago, bold, dim, has_colours, one_line, say, shortened, state, took
 from arkqueue.cli.runs import tally, whence
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from arkqueue.cli.client import Client
 
+_BESIDE = ("tasks", "edges", "deeds", "others", "awaited")
 INTERVAL = 0.25
 """Seconds between two looks."""
 ENDED = ("completed", "failed", "canceled", "deleted")
@@ -34,13 +36,14 @@ ENDED = ("completed", "failed", "canceled", "deleted")
 @click.argument("name", metavar="[ARCHIVE|RUN]", required=False)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many runs.")
 @click.option("--plain", is_flag=True, help="One line for each change, also on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="One line for each change: the run or the task, as a JSON document.")  # fmt: skip
 @calls_server
-def watch(client: Client, name: str | None, limit: int, plain: bool) -> None:
+def watch(client: Client, name: str | None, limit: int, plain: bool, as_json: bool) -> None:
     """Watch runs and their tasks as they go."""
     look = _look_at_run(client, name) if name and "@" in name else _look_at_runs(client, name, limit)
-    is_live = sys.stdout.isatty() and not plain
+    is_live = sys.stdout.isatty() and not plain and not as_json
     try:
-        last = _live(look) if is_live else _plain(look)
+        last = _live(look) if is_live else _in_lines(look, _document if as_json else _line)
     except KeyboardInterrupt:
         return
     if last != "completed":
@@ -88,7 +91,8 @@ def _end(runs: Sequence[Any]) -> str | None:
 # One line for each change
 
 
-def _plain(look: Look) -> str:
+def _in_lines(look: Look, line: Callable[[Any], str]) -> str:
+    """Print a line for each change of a run or a task, until the run that is waited for has ended; the state in which it has."""
     seen: dict[str, str] = {}
     is_away = False
     for number, runs in enumerate(_looks(look)):
@@ -99,24 +103,35 @@ def _plain(look: Look) -> str:
             continue
         is_away = False
         for run in reversed(runs):
-            _tell(run, seen, only_open=number == 0 and not run.get("awaited"))
+            for thing in _changed(run, seen, only_open=number == 0 and not run.get("awaited")):
+                say(line(thing))
         sys.stdout.flush()
         if end := _end(runs):
             return end
     raise AssertionError("looks never end")
 
 
-def _tell(run: Any, seen: dict[str, str], *, only_open: bool) -> None:
-    """Print what is new about a run and its tasks; ``only_open``: of a run that has ended before, nothing."""
-    things = [(t["full_name"], t["state"], t["why"], t["why"]) for t in run["tasks"] if t["name"] != "COMMIT"]
-    # How many tasks have ended is worth a word beside a run's state, but no line of its own.
-    things.append((run["full_name"], run["state"], "", tally(run)))
-    for name, now, why, words in things:
-        is_new = seen.get(name) != now + why
-        seen[name] = now + why
+def _changed(run: Any, seen: dict[str, str], *, only_open: bool) -> Iterator[Any]:
+    """What is new of a run's tasks, then of the run; ``only_open``: of a run that has ended before, nothing."""
+    for thing in (*(task for task in run["tasks"] if task["name"] != "COMMIT"), run):
+        # How many tasks have ended, or what a task waits for, is worth a word beside the state, but no line of its own.
+        why = thing.get("why", "")
+        now = thing["state"] + ("" if why.startswith("for ") else why)
+        is_new = seen.get(thing["full_name"]) != now
+        seen[thing["full_name"]] = now
         if is_new and not (only_open and run["state"] in ENDED):
-            clock = datetime.now().astimezone().strftime("%H:%M:%S")
-            say(f"{dim(clock)}  {bold(name)}  {state(now)}" + (f"  {one_line(words)}" if words else ""))
+            yield thing
+
+
+def _line(thing: Any) -> str:
+    words = one_line(tally(thing) if "counts" in thing else thing["why"])
+    clock = datetime.now().astimezone().strftime("%H:%M:%S")
+    return f"{dim(clock)}  {bold(thing['full_name'])}  {state(thing['state'])}" + (f"  {words}" if words else "")
+
+
+def _document(thing: Any) -> str:
+    """The run or the task itself: what the API tells beside it has lines of its own, or is another command's."""
+    return json.dumps({key: value for key, value in thing.items() if key not in _BESIDE})
 
 
 # A live table
@@ -140,33 +155,42 @@ def _live(look: Look) -> str:
 
 
 def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> RenderableType:
-    """The newest runs with their tasks, as many as there is room for; the newest at the bottom, where the eye is."""
+    """The newest runs with their tasks, as many as there is room for, and how many more there are; the newest at the bottom, where the eye is."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, width=width)
     for heading, ratio in (("RUN, TASK", None), ("STATE", None), ("TOOK", None), ("ABOUT", 1)):
         table.add_column(Text(heading, style="dim"), no_wrap=True, overflow="ellipsis", ratio=ratio)
+    widest = width // 2  # of a name, so that the other columns have room
     blocks: list[list[tuple[Text, Text, str, Text]]] = []
+    room, more_runs, more_tasks = height, 0, 0
     for run in runs:
+        if not room:
+            more_runs += 1
+            continue
         # What matters least stands last: a narrow terminal cuts it.
         about = (tally(run), ago(run["created_at"]), whence(run), one_line(run["message"]))
         made = Text(" · ".join(words for words in about if words not in ("", "-")), style="dim")
         is_timed = run["settled_at"] or run["state"] not in ENDED
         lasted = took(run["created_at"], run["settled_at"]) if is_timed else ""
-        block = [(Text(run["full_name"], style="bold"), _state(run["state"]), lasted, made)]
+        block = [(Text(shortened(run["full_name"], widest), style="bold"), _state(run["state"]), lasted, made)]
         for task in run["tasks"]:
             if task["name"] != "COMMIT" and run["state"] != "deleted":
-                name = Text("  " + task["full_name"])
+                name = Text("  " + shortened(task["full_name"], widest - 2))
                 lasted = took(task["started_at"], task["ended_at"]) if task["started_at"] else ""
                 block.append((name, _state(task["state"]), lasted, Text(one_line(task["why"]))))
-        if blocks and sum(map(len, blocks)) + len(block) > height:
-            break
-        blocks.append(block)
+        blocks.append(block[:room])
+        more_tasks += len(block) - len(blocks[-1])
+        room -= len(blocks[-1])
     for block in reversed(blocks):
         for row in block:
             table.add_row(*row)
-    table.caption = Text("the server is away; waiting for it", style="red") if is_away else None
+    more = [f"{count} more {what}" for count, what in ((more_tasks, "tasks"), (more_runs, "runs")) if count]
+    if is_away:
+        table.caption = Text("the server is away; waiting for it", style="red")
+    elif more:
+        table.caption = Text(f"no room for {' and '.join(more)}", style="dim")
     if not blocks:
         table.add_row(Text("no runs yet", style="dim"), "", "", "")
     return table

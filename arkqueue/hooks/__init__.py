@@ -5,6 +5,6 @@ are what the checking ones ask. Called by ``arkqueue hook …``. Nothing here ta
 """
 
 from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, refusal
-from arkqueue.hooks.installation import Installed, install, uninstall
+from arkqueue.hooks.installation import Installed, folder_of, install, uninstall
 
-__all__ = ["FAULTY", "Installed", "check_push", "check_transaction", "install", "refusal", "uninstall"]
+__all__ = ["FAULTY", "Installed", "check_push", "check_transaction", "folder_of", "install", "refusal", "uninstall"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arkqueue.archive import TOO_LONG, WORKFLOWS, is_workflow_file, locate, open_archive
+from arkqueue.archive import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
 from arkqueue.errors import ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Fault, SourceFile
 from arkqueue.workflow import parse
@@ -23,7 +23,7 @@ FAULTY = 65
 def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
     """The faults of the workflow files that a Subversion transaction changes, in every folder with a ``_workflows``; paths are the repository's."""
     look = _Svnlook(str(repository), transaction)
-    folders = {match[1] or "" for path in look.changed() if (match := re.match(rf"((?:.*/)?){WORKFLOWS}/", path))}
+    folders = {match[1] or "" for path in look.changed() if (match := re.match(rf"((?:.*/)?){WORKFLOWS}(?:/|$)", path))}
     return [
         replace(fault, path=folder + fault.path)
         for folder in sorted(folders)
@@ -39,12 +39,20 @@ def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | 
     branches = [(old, new, ref[11:]) for old, new, ref in pushed if ref.startswith("refs/heads/") and new.strip("0")]
     faults = []
     for old, new, branch in branches:
-        before = old if old.strip("0") else next(iter(archive.heads().values()), "")
+        before = old if old.strip("0") else _main_head(archive)
         if before and archive.workflows_key(before) == archive.workflows_key(new):
             continue
         for fault in parse(archive.read_workflows(new)).faults:
             faults.append(replace(fault, path=f"{branch}:{fault.path}") if len(branches) > 1 else fault)
     return faults
+
+
+def _main_head(archive: Archive) -> str:
+    """What a new branch is compared with; "" where HEAD names no branch, or one without a commit."""
+    try:
+        return next(iter(archive.heads().values()), "")
+    except NotFound:
+        return ""
 
 
 def refusal(faults: list[Fault]) -> str:
@@ -75,15 +83,21 @@ class _Svnlook:
             listed = self._ask("tree", "--full-paths", "-N", root).splitlines()
         except NotFound:
             return  # the commit deletes it
+        if listed == [root]:
+            yield (linked if self._is_link(root) else no_folder)(WORKFLOWS)
         for path in listed:
             name = path[len(root) + 1 :]
             if not path.startswith(root + "/") or "/" in name or not is_workflow_file(name):
                 continue
-            if "svn:special" in self._ask("proplist", path).split():  # a symlink
+            if self._is_link(path):
+                yield linked(f"{WORKFLOWS}/{name}")
                 continue
             too_long = int(self._ask("filesize", path)) >= len(TOO_LONG)
             text = TOO_LONG if too_long else self._ask_bytes("cat", path)
             yield SourceFile(f"{WORKFLOWS}/{name}", text)
+
+    def _is_link(self, path: str) -> bool:
+        return "svn:special" in self._ask("proplist", path).split()
 
     def _ask(self, command: str, *arguments: str) -> str:
         return self._ask_bytes(command, *arguments).decode("utf-8", "surrogateescape")

@@ -157,6 +157,11 @@ def uninstall(repository: Path | str) -> tuple[Path, ...]:
 # Where a repository keeps things
 
 
+def folder_of(repository: Path | str) -> Path:
+    """The repository's own folder, absolute, however it was named."""
+    return _open(repository).folder
+
+
 def _open(given: Path | str) -> _Repository:
     location = locate(str(given))
     path = local_path(location)

@@ -11,6 +11,7 @@ from typing import Any
 from arkqueue.archive import Location
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.queue.door import Queue
+from arkqueue.views.rows import view_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,13 @@ class ArchiveView:
     schedules: list[ScheduleView]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewoundView(ArchiveView):
+    """An archive after a rewind. ``note``: for which commit a number was taken, where that needs to be said."""
+
+    note: str
+
+
 def archives(queue: Queue, names: Sequence[str] | None = None) -> list[ArchiveView]:
     """The watched archives, or those of them that have one of the names."""
     return _views(queue, queue.rows("show_archives", archive=None, names=None if names is None else list(names)))
@@ -97,23 +105,14 @@ def _views(queue: Queue, rows: Sequence[Any]) -> list[ArchiveView]:
 
 def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]) -> ArchiveView:
     kind = ArchiveKind(row.kind)
-    return ArchiveView(
-        id=row.id,
-        name=row.name,
+    return view_of(
+        row,
+        ArchiveView,
         kind=kind,
         url=Location(kind, row.url).shown,
         repository=Location(kind, row.repository).shown,
-        uuid=row.uuid,
-        folder=row.folder,
         settings=settings_of(row.settings),
-        created_at=row.created_at,
-        removed_at=row.removed_at,
-        stopped=row.stopped,
-        trouble=row.trouble,
-        trouble_since=row.trouble_since,
         remedy=remedy(row.name, row.stopped, row.trouble),
-        read_at=row.read_at,
-        next_read_at=row.next_read_at,
         notice=row.notice_at
         and NoticeView(at=row.notice_at, revision=row.notice_revision, expected=bool(row.expected)),
         branches=branches,
@@ -129,29 +128,14 @@ def remedy(name: str, stopped: str | None, trouble: str | None) -> str:
 
 
 def settings_of(stored: dict[str, Any]) -> ArchiveSettings:
-    return ArchiveSettings(**{**stored, "branches": tuple(stored.get("branches", ()))})
+    """Settings as they are stored; JSON has lists where they have tuples."""
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
+    return ArchiveSettings(**given)
 
 
 def _branch(row: Any) -> BranchView:
-    return BranchView(
-        name=row.name,
-        main=row.main,
-        deleted=row.deleted_at is not None,
-        rev=row.number,
-        revision=row.revision,
-        author=row.author,
-        date=row.date,
-        message=row.message,
-    )
+    return view_of(row, BranchView, deleted=row.deleted_at is not None, rev=row.number)
 
 
 def _schedule(row: Any) -> ScheduleView:
-    return ScheduleView(
-        branch=row.branch,
-        cron=row.cron,
-        timezone=row.zone,
-        tasks=row.tasks,
-        next_at=row.next_at,
-        fired_at=row.fired_at,
-        trouble=row.trouble,
-    )
+    return view_of(row, ScheduleView, timezone=row.zone)

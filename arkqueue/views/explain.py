@@ -21,7 +21,16 @@ from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
-from arkqueue.views.find import Place, find_archive, find_branch, find_revision, find_run, find_task, no_task
+from arkqueue.views.find import (
+    Place,
+    find_archive,
+    find_branch,
+    find_revision,
+    find_run,
+    find_task,
+    no_task,
+    own_names,
+)
 from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.reasons import (
     Reason,
@@ -33,6 +42,7 @@ from arkqueue.views.reasons import (
     faults,
     gone,
     held,
+    moment,
     ready,
     remedies,
     running,
@@ -47,6 +57,13 @@ MOST_EDGES = 20_000
 MOST_REASONS = 20
 STARVING = 3
 """Supersessions in a row that are worth a word."""
+HOW = {
+    Trigger.COMMIT: "on commits",
+    Trigger.MANUAL: "by hand",
+    Trigger.SCHEDULE: "by a schedule",
+    Trigger.SUBMISSION: "on submissions",
+}
+"""How a run of each trigger is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +185,8 @@ class _Task:
             text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}"
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
+        if row.end == "lost" and not lost:
+            text += " Find out what ends its task manager before you retry it: the task itself may, by using up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
@@ -296,33 +315,36 @@ def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation 
         text = f"{view.name} is stopped and not read: {view.stopped}"
         reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[view.remedy]))
     elif view.trouble is not None:
-        text = f"{view.name} cannot be read{since(view.trouble_since)}: {view.trouble} It is tried again{at(view.next_read_at)}."
+        text = f"{view.name} cannot be read{since(view.trouble_since)}: {view.trouble.rstrip('.')}. It is tried again{at(view.next_read_at)}."
         reasons.append(Reason(kind=Why.ARCHIVE_TROUBLE, text=text, commands=[view.remedy]))
     text = f"Revision {name.revision} is not in the ledger of {view.name}; {newest}{read}."
     if view.notice is not None and view.notice.revision is not None:
-        text += f" A notice of{at(view.notice.at)} named {view.notice.revision}; it is looked for."
+        text += f" A notice of {moment(view.notice.at)} named {view.notice.revision}; it is looked for."
     reasons.append(Reason(kind=Why.NOT_IN_LEDGER, text=text, commands=[] if view.stopped else look))
     return _explanation(str(name), None, reasons)
 
 
 def _left_out(queue: Queue, place: Place, name: Name) -> Explanation:
-    """Why a task is not part of a revision; raises ``NotFound`` where no file of that revision defines it."""
+    """Why a task is not part of a revision's commit run, or of the run that is named; raises ``NotFound`` where no file of that revision defines it."""
+    (row,) = queue.rows("show_runs", runs=[find_run(queue, replace(name, run=name.run or 1))])
     (workflow,) = queue.rows("workflow_at", revision=place.id)
     run = str(replace(name, task=None, item=""))
-    if workflow.faults:
-        return _explanation(str(name), None, [faults(workflow.faults, run)])
+    if row.faults:
+        return _explanation(str(name), None, [faults(row.faults, run)])
     definition = next((from_json(task) for task in workflow.tasks if task["name"] == name.task), None)
     if definition is None:
         raise no_task(queue, place, name)
     branch = next(b.name for b in queue.rows("branches_named", archive=place.archive) if b.id == place.branch)
-    if workflow.baseline:
+    if workflow.baseline and row.trigger == Trigger.COMMIT:
         text = f"Revision {place.number} is where the ledger starts: nothing ran there."
-    elif Trigger.COMMIT not in definition.on:
-        text = f"It does not run on commits: on: {', '.join(definition.on)}."
+    elif row.trigger not in definition.on:
+        text = f"It does not run {HOW[row.trigger]}: on: {', '.join(definition.on)}."
     elif not matches_branch(definition.branches, branch):
         text = f"The branch {branch} does not match its branches: {', '.join(definition.branches)}."
-    else:
+    elif row.trigger == Trigger.COMMIT:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
+    else:
+        text = f"That run was made {HOW[row.trigger]}, for others alone: {_some(own_names(queue, place, row.run))}."
     commands = []
     if lost := gone(workflow):
         text += f" Nothing will run it: {lost}."

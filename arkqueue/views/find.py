@@ -1,6 +1,7 @@
 """From names as people type them to ids (design 8).
 
-- The archive: the one that is watched under the name, else the one that was removed last.
+- The archive: the one that is watched under the name, else the one that had it until it was removed. One that was removed before another got its name is
+  called NAME~1, NAME~2, ….
 - The branch: the main one; for a revision named by ``g`` and the beginning of a SHA that the main branch does not have, the one branch that has it.
 - The revision: a number of the ledger, or ``g`` and a prefix of a SHA (a commit that was appended twice: the later time).
 - The run: of a task's name the newest run that has the task, of a run's name the newest run of the revision that is not deleted.
@@ -11,6 +12,7 @@ What is not there is answered with the nearest that is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -94,16 +96,26 @@ def find_task(queue: Queue, text: str | Name) -> TaskId:
     found = queue.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     chosen = [row for row in found if name.run in (None, row.run)]
     if not chosen:
+        if name.run is not None:
+            find_run(queue, name)
         raise no_task(queue, place, name)
     return TaskId(chosen[0].id)
 
 
 def no_task(queue: Queue, place: Place, name: Name) -> NotFound:
-    """What to say of a task that a revision does not have."""
-    names = [row.name for row in queue.rows("task_names_at", branch=place.branch, number=place.number)]
-    own = [n for n in names if n not in (COMMIT, REPORT)]
+    """What to say of a task that a revision, or the run that is named, does not have."""
     where = str(replace(name, task=None, item=""))
-    return NotFound(str(name), f"{where} has no task {name.task!r}", _nearest(name.task or "", own, "It has"))
+    found = queue.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
+    elsewhere = f"Another run has it: {replace(name, run=found[0].run)}." if found else ""
+    own = own_names(queue, place, name.run)
+    remedy = elsewhere or _nearest(name.task or "", own, "It has")
+    return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
+
+
+def own_names(queue: Queue, place: Place, run: int | None) -> list[str]:
+    """The names of the tasks of a revision, or of one of its runs, but for COMMIT and REPORT."""
+    rows = queue.rows("task_names_at", branch=place.branch, number=place.number, run=run)
+    return [row.name for row in rows if row.name not in (COMMIT, REPORT)]
 
 
 def check_task_name(queue: Queue, branch: BranchId, task: str, shown: str) -> None:
@@ -133,6 +145,9 @@ def _no_revision(queue: Queue, archive: ArchiveId, branch: BranchId, name: Name)
     head = queue.rows("head_revision", branch=branch)
     if name.branch is None and (retired := _in_a_retired_branch(queue, archive, name)):
         return NotFound(str(name), "is not in the ledger, which was rewound", f"What was before is {retired}.")
+    if earlier := _in_a_removed_archive(queue, name):
+        fault = f"is not in the ledger of the archive that is called {name.archive} now"
+        return NotFound(str(name), fault, f"The one that was removed has it: {earlier}.")
     if not head:
         return NotFound(str(name), "the branch has no revision yet", f"Look for some: arkqueue sync {name.archive}")
     newest = f"the newest is {head[0].number}"
@@ -151,7 +166,17 @@ def _in_a_retired_branch(queue: Queue, archive: ArchiveId, name: Name) -> Name |
     return replace(name, branch=retired[newest.branch_id]) if newest else None
 
 
+def _in_a_removed_archive(queue: Queue, name: Name) -> Name | None:
+    """What a revision is called that an archive had which was removed, and whose name another one got."""
+    for row in queue.rows("archives_renamed", name=name.archive):
+        earlier = replace(name, archive=row.name)
+        with suppress(NotFound):
+            find_revision(queue, ArchiveId(row.id), earlier)
+            return earlier
+    return None
+
+
 def _nearest(word: str, names: Sequence[str], have: str) -> str:
-    if near := get_close_matches(word, names, 3, 0.5):
+    if near := get_close_matches(word, names, 3):
         return f"Did you mean {' or '.join(near)}?"
     return f"{have}: {', '.join(names[:20])}." if names else ""

@@ -20,6 +20,7 @@ from arkqueue.plan import EVERYTHING
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.naming import task_name
+from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import is_implicit
 
 MOST_RUNS = 200
@@ -121,18 +122,7 @@ def _to_own_commit(edge: Any, rows: dict[int, Any]) -> bool:
 
 
 def _node(row: Any, *, outside: bool) -> NodeView:
-    return NodeView(
-        id=row.id,
-        run_id=row.run_id,
-        full_name=task_name(row),
-        rev=row.number,
-        run=row.run,
-        name=row.name,
-        item=row.item,
-        state=State(row.state),
-        gate=row.gate,
-        outside=outside,
-    )
+    return view_of(row, NodeView, full_name=task_name(row), rev=row.number, state=State(row.state), outside=outside)
 
 
 def _edge(edge: Any, rows: dict[int, Any], stopping: Collection[tuple[int, int]]) -> EdgeView:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
-
-SILENCE = 45.0
-"""Seconds after which a task manager that said nothing is shown as silent: it speaks with each renewal, every 10 s. Shown only; leases decide."""
+from arkqueue.views.rows import view_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +32,7 @@ class TaskManagerView:
 
 def task_managers(queue: Queue) -> list[TaskManagerView]:
     """The task managers that run, or ran within a day."""
-    fields = TaskManagerView.__dataclass_fields__
-    rows = queue.rows("show_task_managers", silence=SILENCE)
-    return [TaskManagerView(**{name: getattr(row, name) for name in fields}) for row in rows]
+    return [view_of(row, TaskManagerView) for row in queue.rows("show_task_managers", silence=SILENCE)]
 
 
 def measure(queue: Queue) -> Any:

@@ -110,7 +110,9 @@ def stopping(queue: Queue, other: Any, name: str) -> Reason:
 def _silence(row: Any) -> str:
     heard = f"was heard last{at(row.seen_at)}" if row.seen_at else "is not known"
     lease = f", its lease ended{at(row.lease_until)}" if row.lapsed else ""
-    return f"its task manager {heard}{lease}"
+    # Its host may still come back to its container.
+    reserved = f"; it is reserved for its host until {moment(row.reserved_until)}" if row.reserved_until else ""
+    return f"its task manager {heard}{lease}{reserved}"
 
 
 def _gone(row: Any) -> list[str]:

@@ -18,6 +18,7 @@ from arkqueue.queue.door import Queue
 from arkqueue.states import SETTLED, State
 from arkqueue.views.graph import EdgeView, graph
 from arkqueue.views.naming import run_name
+from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of
 
 MOST_LOOKED_AT = 2000
@@ -153,7 +154,7 @@ def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: 
 def _with_tasks(queue: Queue, found: Sequence[RunView]) -> Iterator[RunWithTasks]:
     tasks = tasks_of(queue, [RunId(view.id) for view in found])
     for view in found:
-        yield RunWithTasks(**_fields(view), tasks=tasks.get(RunId(view.id), []))
+        yield view_of(view, RunWithTasks, tasks=tasks.get(RunId(view.id), []))
 
 
 def run(queue: Queue, run: RunId) -> RunDetail:
@@ -162,8 +163,9 @@ def run(queue: Queue, run: RunId) -> RunDetail:
     if not rows:
         raise NotFound(f"run {run}", "there is none")
     beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
-    return RunDetail(
-        **_fields(_view(rows[0])),
+    return view_of(
+        _view(rows[0]),
+        RunDetail,
         tasks=tasks_of(queue, [run]).get(run, []),
         edges=graph(queue, [run]).edges,
         deeds=deeds(queue, runs=[run]),
@@ -186,38 +188,21 @@ def run_state(row: Any) -> RunState:
     return RunState.COMPLETED if row.report_state in (None, *SETTLED) else RunState.REPORTING
 
 
-def _fields(view: RunView) -> dict[str, Any]:
-    return {name: getattr(view, name) for name in RunView.__dataclass_fields__}
-
-
 def _views(queue: Queue, ids: Sequence[int]) -> list[RunView]:
     return [_view(row) for row in queue.rows("show_runs", runs=list(ids))] if ids else []
 
 
 def _view(row: Any) -> RunView:
-    return RunView(
-        id=row.id,
+    return view_of(
+        row,
+        RunView,
         full_name=run_name(row),
-        archive=row.archive,
-        branch=row.branch,
         rev=row.number,
-        revision=row.revision,
-        run=row.run,
         trigger=Trigger(row.trigger),
-        by=row.by,
         state=run_state(row),
-        counts=Counts(**{name: getattr(row, name) for name in Counts.__dataclass_fields__}),
+        counts=view_of(row, Counts),
         report=row.report_state and State(row.report_state),
         faults=[Fault(**fault) for fault in row.faults],
-        author=row.author,
-        date=row.date,
-        message=row.message,
-        origin=row.origin,
-        generation=row.generation,
-        baseline=row.baseline,
         dropped=row.dropped_at is not None,
-        created_at=row.created_at,
         settled_at=None if row.unsettled else row.settled_at,
-        canceled_by=row.canceled_by,
-        deleted_by=row.deleted_by,
     )

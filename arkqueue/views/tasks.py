@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,13 +13,17 @@ from arkqueue.model import AttemptId, RunId, TaskId
 from arkqueue.plan import EVERYTHING
 from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
-from arkqueue.states import State
+from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.rows import view_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One execution of a task. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote."""
+    """One execution of a task. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
+
+    ``image``: what its container was made from, by digest; None: it was a process.
+    """
 
     id: int
     task: int
@@ -37,6 +41,7 @@ class AttemptView:
     outputs: dict[str, Any] | None
     base: str | None
     log_bytes: int
+    image: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +85,12 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeedView:
-    """What a person did."""
+    """What a person did; ``task``: the name of the one it was done to, None: a whole run."""
 
     at: datetime
     by: str
     verb: str
+    task: str | None
     note: str
 
 
@@ -113,8 +119,9 @@ def task(queue: Queue, task: TaskId) -> TaskDetail:
         raise NotFound(f"task {task}", "there is none")
     (view,) = _views(queue, rows)
     definition = queue.rows("show_definition", definition=rows[0].definition_id)
-    return TaskDetail(
-        **asdict(view),
+    return view_of(
+        view,
+        TaskDetail,
         definition=definition[0].body if definition else None,
         history=attempts(queue, task),
         deeds=deeds(queue, tasks=[task]),
@@ -137,7 +144,7 @@ def attempt(queue: Queue, attempt: AttemptId) -> AttemptView:
 def deeds(queue: Queue, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
     """What people did to tasks, or to runs and their tasks."""
     rows = queue.rows("show_deeds", tasks=list(tasks), runs=list(runs))
-    return [DeedView(at=row.at, by=row.by, verb=row.verb, note=row.note) for row in rows]
+    return [view_of(row, DeedView) for row in rows]
 
 
 def is_implicit(row: Any) -> bool:
@@ -150,42 +157,27 @@ def _rows(queue: Queue, runs: Sequence[RunId], tasks: Sequence[TaskId]) -> list[
 
 
 def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
-    names = task_names(queue, [id for row in rows for id in (row.root_id, row.superseded_by)])
-    return [_view(row, names) for row in rows]
+    waiting = [row.id for row in rows if row.state == State.WAITING]
+    awaited = {row.target: row for row in queue.rows("awaited", tasks=waiting)} if waiting else {}
+    ids = [id for row in rows for id in (row.root_id, row.superseded_by)] + [row.source for row in awaited.values()]
+    names = task_names(queue, ids)
+    return [_view(row, names, awaited.get(row.id)) for row in rows]
 
 
-def _view(row: Any, names: dict[int, str]) -> TaskView:
+def _view(row: Any, names: dict[int, str], awaited: Any) -> TaskView:
     root, superseded_by = names.get(row.root_id), names.get(row.superseded_by)
-    return TaskView(
-        id=row.id,
-        run_id=row.run_id,
+    return view_of(
+        row,
+        TaskView,
         full_name=task_name(row),
-        archive=row.archive,
-        branch=row.branch,
         rev=row.number,
-        revision=row.revision,
-        run=row.run,
-        name=row.name,
-        item=row.item,
         state=State(row.state),
-        why=_why(row, root, superseded_by),
-        gate=row.gate,
-        exclusive=row.exclusive,
-        waived=row.waived,
-        stop=row.stop,
-        by=row.by,
+        why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
         root=root,
         superseded_by=superseded_by,
-        attempts=row.attempts,
         attempt=row.attempt_id,
         host=row.hostname or row.host,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        exit_code=row.exit_code,
         message=row.message or "",
-        due_at=row.due_at,
-        ready_at=row.ready_at,
-        settled_at=row.settled_at,
     )
 
 
@@ -200,6 +192,8 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return how_it_ended(row) + (f", waived{by}" if row.waived else "")
         case State.DEFERRED:
             return how_it_ended(row)
+        case State.COMPLETED:
+            return row.message or ""
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
         case State.WAITING if row.fired and row.unmet:
@@ -207,29 +201,21 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
     return ""
 
 
+def _wait(awaited: Any, names: dict[int, str]) -> str:
+    return f"for {names[awaited.source]}" + (f" and {awaited.n - 1} more" if awaited.n > 1 else "")
+
+
 def how_it_ended(row: Any) -> str:
-    """A few words on the end of an attempt; the row has end, exit_code and message."""
-    words = {"exited": f"exit code {row.exit_code}", "timed-out": "timed out", "not-started": "could not be started"}
+    """A few words on the end of a task's newest attempt; the row is one of ``show_tasks``."""
+    exited = f"exit code {row.exit_code}" if row.exit_code is not None else ""  # then the message says why
+    words = {"exited": exited, "timed-out": "timed out", "not-started": "could not be started"}
     said = words.get(row.end or "", row.end or "")
-    return f"{said}: {row.message}" if row.message else said
+    said = ": ".join(filter(None, (said, row.message)))
+    if row.end == "lost" and row.state == State.FAILED:
+        ended = f"given up after {MOST_LOSSES} reruns" if row.losses > MOST_LOSSES else "not run again (on_lost: fail)"
+        said = f"{said}; {ended}"
+    return said
 
 
 def _attempt(row: Any) -> AttemptView:
-    return AttemptView(
-        id=row.id,
-        task=row.task_id,
-        number=row.number,
-        process=row.process,
-        host=row.host,
-        hostname=row.hostname,
-        lease_until=row.lease_until,
-        claimed_at=row.claimed_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        exit_code=row.exit_code,
-        end=row.end,
-        message=row.message,
-        outputs=row.outputs,
-        base=row.base,
-        log_bytes=row.log_bytes,
-    )
+    return view_of(row, AttemptView, task=row.task_id)

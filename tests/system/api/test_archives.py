@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
+from arkqueue import registration
 from arkqueue.model import ArchiveId
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
@@ -86,6 +89,22 @@ def test_registering_tells_what_is_wrong(admin: httpx.Client, tmp_path: Path) ->
     problem(admin.post("/archives", json={"name": "a", "url": url}), 409, "exists already")
 
 
+def test_a_repository_that_does_not_answer_is_named_while_others_are_registered(
+    admin: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with monkeypatch.context() as patched:
+            patched.setattr(registration, "PATIENCE", 0.0)
+            answer = admin.post("/archives", json={"name": "papers", "url": f"svn://{address}/papers"})
+        problem(answer, 502, f"svn://{address}/papers: has not answered for", "Check its server and the network")
+        connection, _ = silent.accept()
+        assert admin.post("/archives", json={"name": "papers", "url": str(a_git_repository(tmp_path).path)}).is_success
+        connection.close()
+    for reader in (each for each in threading.enumerate() if address in each.name):
+        reader.join()
+
+
 def test_registering_is_an_administrators_business(client: Client, tmp_path: Path) -> None:
     url = a_subversion_repository(tmp_path).url
     for scope in (Scope.HOOK, Scope.READ, Scope.OPERATE):
@@ -106,6 +125,23 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
     assert changed["settings"]["author"] == "Bot <bot@example.org>"
     problem(admin.patch("/archives/papers", json={"proces": True}), 422, "proces")
     problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
+
+
+def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    new = {"name": "papers", "url": repository.url}
+    problem(
+        admin.post("/archives", json={**new, "image": "Debian"}), 422, "is no name of an image", "Did you mean debian?"
+    )
+    for key in ("images", "users", "networks"):
+        problem(admin.post("/archives", json={**new, key: [""]}), 422, "a glob is a printable text")
+        problem(admin.post("/archives", json={**new, key: ["*", "!x"]}), 422, "takes nothing back")
+    made = admin.post("/archives", json={**new, "image": "debian:12", "images": ["team/*"], "users": ["1000"]}).json()
+    assert (made["settings"]["image"], made["settings"]["images"]) == ("debian:12", ["team/*"])
+    changed = admin.patch("/archives/papers", json={"networks": ["lab"], "users": None}).json()["settings"]
+    assert [changed[key] for key in ("image", "images", "users", "networks")] == ["debian:12", ["team/*"], [], ["lab"]]
+    problem(admin.patch("/archives/papers", json={"image": "a b"}), 422, "is no name of an image")
+    assert admin.patch("/archives/papers", json={"image": None}).json()["settings"]["image"] is None
 
 
 MALFORMED = {
@@ -195,9 +231,10 @@ def test_failures_of_a_task_that_never_was_are_not_waived(operator: httpx.Client
 
 
 @pytest.mark.parametrize("path", ["/archives", "/archives/papers"])
-def test_archives_are_shown_to_readers_only(hook: httpx.Client, queue: Queue, path: str) -> None:
+def test_archives_are_shown_to_readers_only(hook: httpx.Client, reader: httpx.Client, queue: Queue, path: str) -> None:
     an_archive(queue)
-    problem(hook.get(path), 403, "has the scope hook; this needs read")
+    assert "papers" not in str(problem(hook.get(path), 403, "has the scope hook; this needs read"))
+    assert '"name":"papers"' in reader.get(path).text
 
 
 def test_unknown_archive_is_answered_with_the_nearest(reader: httpx.Client, queue: Queue) -> None:

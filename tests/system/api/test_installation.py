@@ -17,7 +17,7 @@ from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import ArkqueueError
-from arkqueue.queue import Queue, claim, finish, tokens
+from arkqueue.queue import Queue, archives, claim, finish, tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
 from tests.conftest import OwnPostgres
@@ -53,12 +53,15 @@ def test_database_does_not_hold_the_secret(admin: httpx.Client, queue: Queue) ->
     assert not any(secret in row["t"] or secret.encode().hex() in row["t"] for row in rows)
 
 
-def test_tokens_are_an_administrators_business(client: Client) -> None:
+def test_tokens_are_an_administrators_business(client: Client, admin: httpx.Client) -> None:
     for scope in (Scope.HOOK, Scope.READ, Scope.OPERATE):
         low = client(scope)
-        problem(low.get("/tokens"), 403)
-        problem(low.post("/tokens", json={"name": "x", "scope": "admin"}), 403)
-        problem(low.delete("/tokens/1"), 403)
+        before = admin.get("/tokens").json()
+        needs = f"has the scope {scope}; this needs admin"
+        problem(low.get("/tokens"), 403, needs)
+        problem(low.post("/tokens", json={"name": "x", "scope": "admin"}), 403, needs)
+        problem(low.delete(f"/tokens/{before[0]['id']}"), 403, needs)
+        assert admin.get("/tokens").json() == before
 
 
 def test_token_is_not_made_for_an_archive_that_is_not_there(admin: httpx.Client, queue: Queue) -> None:
@@ -88,7 +91,10 @@ def test_administrator_of_some_archives_gives_no_more_than_he_has(
      {"name": "x", "scope": "read", "archives": ["a b"]}, {"name": "x\ny", "scope": "read"}],
 )  # fmt: skip
 def test_malformed_tokens_are_not_made(admin: httpx.Client, new: dict[str, Any]) -> None:
-    problem(admin.post("/tokens", json=new), 422)
+    before = admin.get("/tokens").json()
+    told = problem(admin.post("/tokens", json=new), 422)
+    assert told["fault"]
+    assert admin.get("/tokens").json() == before
 
 
 def test_every_call_but_healthz_needs_a_token(client: Client, server: ApiServer) -> None:
@@ -107,7 +113,11 @@ def test_every_call_but_healthz_needs_a_token(client: Client, server: ApiServer)
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic eA==", "Bearer nonsense", "Bearer \xff\xfe"])
 def test_faulty_tokens_are_refused(client: Client, header: str) -> None:
-    problem(client().get("/whoami", headers={b"Authorization": header.encode("latin-1")}), 401)
+    answer = client().get("/whoami", headers={b"Authorization": header.encode("latin-1")})
+    told = problem(answer, 401)
+    known = "carries a token that is unknown or revoked" if header.startswith("Bearer ") else "carries no token"
+    assert told["fault"] == known
+    assert "nonsense" not in answer.text
 
 
 def test_first_token_is_a_file_for_its_owner_alone(queue: Queue, tmp_path: Path) -> None:
@@ -136,6 +146,20 @@ def test_health_is_told_to_everybody(client: Client, server: ApiServer, queue: Q
     claim.register(queue, "manager-1", "host-1", "machine", 4)
     answer = nobody.get(f"{server.url}/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "faults": []})
+
+
+def test_health_tells_of_archives_that_cannot_be_read(client: Client, queue: Queue) -> None:
+    finish.lapse(queue)
+    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    papers, books = an_archive(queue, "papers"), an_archive(queue, "books")
+    archives.read_failed(queue, papers.id, "papers: has not answered", 1.0)
+    archives.stop(queue, books.id, "books: is another repository now")
+    health = client().get("/healthz").json()
+    assert health["status"] == "degraded"
+    assert health["faults"] == [
+        "1 archive is stopped (arkqueue archive list)",
+        "1 archive is in trouble (arkqueue archive list)",
+    ]
 
 
 def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, queue: Queue) -> None:
@@ -179,9 +203,11 @@ def test_long_bodies_are_refused(operator: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/find?name=a%00b@1", "/archives/%00", "/archives/%FF%FE", "/runs?archive=%00", "/explain?name=%00@1/x", "/tasks/-99999999999999999999",
-     "/find?name=" + "x" * 5000 + "@1", "/find?name=p@1/%2F%25%00", "/runs?before=-1", "/attempts/1e3"],
+     "/find?name=" + "x" * 5000 + "@1", "/find?name=p@1/%2F%25%00", "/runs?before=-1", "/attempts/1e3",
+     "/find?name=p@" + "9" * 5000, "/explain?name=p@" + "9" * 5000, "/explain?name=p@1." + "9" * 5000],
 )  # fmt: skip
-def test_nonsense_is_answered_and_never_a_mistake_of_ours(reader: httpx.Client, path: str) -> None:
+def test_nonsense_is_answered_and_never_a_mistake_of_ours(reader: httpx.Client, queue: Queue, path: str) -> None:
+    an_archive(queue, "p")
     answer = reader.get(path)
     assert answer.status_code in (404, 422), answer.text
     problem(answer, answer.status_code)

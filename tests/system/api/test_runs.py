@@ -159,6 +159,7 @@ def test_trigger_is_refused_with_the_reason(operator: httpx.Client, reader: http
     problem(reader.post("/runs", json=new), 403, "needs operate")
     problem(operator.post("/runs", json={**new, "tasks": ["x"]}), 422, "has no task 'x'")
     problem(operator.post("/runs", json={**new, "revision": 9}), 404, "the newest is 2")
+    problem(operator.post("/runs", json={**new, "revision": "9" * 5000}), 404, "no ledger has so many revisions")
     problem(operator.post("/runs", json={**new, "archive": "paper"}), 404, "Did you mean papers?")
     problem(operator.post("/runs", json={**new, "branch": "x"}), 404)
     problem(operator.post("/runs", json={**new, "tasks": []}), 422)
@@ -259,8 +260,14 @@ def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, queue: Queue
     run = f"/runs/{archive.run_id(2)}"
     done = operator.post(f"{run}/retry").json()
     assert done["done"] == ["papers@2/b"]
-    assert "papers@3/a" in done["refused"][0]["reason"]
-    problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
+    (refusal,) = done["refused"]
+    assert refusal == {
+        "task": "papers@2/a",
+        "reason": "papers@2/a: tasks of later revisions have started after it: papers@3/a",
+        "remedy": "force it if they may be out of date",
+    }
+    told = problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
+    assert told["remedy"] == refusal["remedy"]
     assert operator.post(f"{run}/retry", json={"force": True}).json()["done"] == ["papers@2/a"]
 
 
@@ -272,6 +279,26 @@ def test_run_is_restarted_and_skipped(operator: httpx.Client, archive: AnArchive
     done = operator.post(f"{run}/skip").json()
     assert (done["done"], done["refused"]) == (["papers@2/b"], [])
     assert archive.states() == {"a@2": "running", "b@2": "skipped", "c@2": "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [("runs/{run}/cancel", "assume_gone"), ("tasks/{task}/cancel", "force"), ("tasks/{task}/restart", "force"),
+     ("tasks/{task}/retry", "as_completed"), ("tasks/{task}/skip", "assume_gone")],
+)  # fmt: skip
+def test_option_that_a_verb_does_not_have_is_refused(
+    operator: httpx.Client, archive: AnArchive, path: str, option: str
+) -> None:
+    before = archive.states()
+    where = path.format(run=archive.run_id(2), task=archive.task("a@2"))
+    problem(operator.post(f"/{where}", json={option: True}), 422, f"{option} means nothing here")
+    assert archive.states() == before
+
+
+@pytest.mark.parametrize("call", ["tasks/{task}/hold", "runs/{run}/release", "archives/papers/pause"])
+def test_what_is_to_come_is_not_supported_yet(operator: httpx.Client, archive: AnArchive, call: str) -> None:
+    where = call.format(run=archive.run_id(2), task=archive.task("a@2"))
+    problem(operator.post(f"/{where}"), 501, "is not supported yet")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "restart", "retry", "skip"])

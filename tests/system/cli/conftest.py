@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -113,13 +114,18 @@ def started(server: Server, configuration: Configuration) -> Iterator[Start]:  #
     def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "arkqueue", "--home", str(configuration.home), *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
-        running.append(subprocess.Popen(command, text=True, env=_environment(), **pipes))
+        running.append(subprocess.Popen(command, text=True, env=_environment(), preexec_fn=_listens, **pipes))
         return running[-1]
 
     yield start
     for process in running:
         process.kill()
         process.communicate()
+
+
+def _listens() -> None:
+    """A test run in the background of a shell ignores interrupts, and what it starts would too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue
 from arkqueue.queue_manager import QueueManager
-from tests.repositories import a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.cli.conftest import Cli
 
 WORKFLOW = {"_workflows/a.yaml": "- {name: index, command: 'true', depends: [PREV]}\n"}
@@ -31,10 +31,14 @@ def test_archive_is_added_listed_shown_and_removed(arkqueue: Cli, tmp_path: Path
     done = arkqueue("archive", "add", "papers", repository.url)
     assert done.code == 0
     assert done.lines[0] == f"papers: subversion archive {repository.url} is watched; its ledger starts at revision 1"
+    assert "note: its tasks run in containers, of the image that they name, else of their task manager's" in done.out
+    assert "arkqueue archive set papers --image IMAGE" in done.out
     assert "arkqueue archive set papers --executor process" in done.out
     assert f"arkqueue hook install {repository.path}" in done.out
     assert arkqueue("archive", "list").lines[1].split() == ["papers", "subversion", "1", "watched", repository.url]
-    assert "not as processes" in arkqueue("archive", "show", "papers").out
+    shown = arkqueue("archive", "show", "papers").out
+    assert "not as processes" in shown
+    assert "BRANCH  HEAD  NOTE  WHEN" in shown
     assert arkqueue("archive", "add", "papers", repository.url).code == 1
     assert arkqueue("archive", "remove", "papers").code == 0
     assert len(arkqueue("archive", "list").lines) == 0
@@ -48,10 +52,10 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
     added = arkqueue(*add, "--branch", "main", "--branch", "release/*", "--process-user", "nobody", "--json").json
     assert added["settings"] == {
         "branches": ["main", "release/*"], "process": True, "process_user": "nobody",
-        "author": "Ark <ark@example.org>", "task_url": None,
+        "author": "Ark <ark@example.org>", "task_url": None, "image": None, "images": [], "users": [], "networks": [],
     }  # fmt: skip
     done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
-    assert done.out == "book: process_user none, task_url file:///x, process no\n"
+    assert done.lines[0] == "book: process_user none, task_url file:///x, process no"
     done = arkqueue("archive", "set", "book", "--executor", "process")
     assert "whoever may commit to " in done.out
     assert "can do on the task manager's host whatever the task manager's own user may do" in done.out
@@ -59,6 +63,36 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
     settings = arkqueue("archive", "show", "book", "--json").json["settings"]
     assert (settings["process"], settings["process_user"], settings["task_url"]) == (False, None, "file:///x")
     assert settings["branches"] == ["main", "release/*"]
+
+
+def test_user_that_this_host_lacks_is_told_at_once(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    arkqueue("archive", "add", "papers", str(repository.path), "--executor", "process")
+    done = arkqueue("archive", "set", "papers", "--process-user", "no-such-user")
+    assert done.code == 0, "another host may have it"
+    assert "note: this host has no user no-such-user" in done.out
+    assert "has no user" not in arkqueue("archive", "set", "papers", "--process-user", "nobody").out
+
+
+def test_what_containers_may_have_is_given_shown_and_unset(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    add = ("archive", "add", "papers", repository.url, "--image", "arkqueue/default", "--allow-image", "debian")
+    done = arkqueue(*add, "--allow-image", "team/*", "--allow-user", "1000:*", "--allow-network", "lab")
+    assert done.code == 0
+    assert "note: its tasks run in containers, of arkqueue/default where they name no image" in done.out
+    assert "--executor process" not in done.out
+    shown = arkqueue("archive", "show", "papers").out
+    for words in ("of arkqueue/default where", "debian, team/*", "1000:*", "lab"):
+        assert words in shown
+    done = arkqueue("archive", "set", "papers", "--image", "", "--allow-image", "", "--allow-user", "nobody")
+    assert done.lines[0] == "papers: image none, images none, users nobody"
+    settings = arkqueue("archive", "show", "papers", "--json").json["settings"]
+    assert [settings[key] for key in ("image", "images", "users", "networks")] == [None, [], ["nobody"], ["lab"]]
+    done = arkqueue("archive", "set", "papers", "--executor", "process")
+    assert "where they name an image, else as processes of the task manager's own user" in done.out
+    done = arkqueue("archive", "set", "papers", "--image", "Debian")
+    assert (done.code, done.out) == (1, "")
+    assert "Did you mean debian?" in done.err
 
 
 def test_path_from_here_is_a_path_everywhere(arkqueue: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +136,26 @@ def test_notice_names_a_revision_or_a_commit(arkqueue: Cli, tmp_path: Path) -> N
         assert (done.code, done.out) == (0, f"book: will be looked at for {revision}\n")
         assert arkqueue("archive", "show", "book", "--json").json["notice"]["revision"] == known
     assert arkqueue("notify", "bok").code == 1
+
+
+def test_archive_goes_on_at_a_sync_when_the_right_repository_is_back(
+    arkqueue: Cli, manager: QueueManager, tmp_path: Path  # noqa: ARG001
+) -> None:  # fmt: skip
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    arkqueue("archive", "add", "papers", repository.url)
+    right = repository.uuid
+    for other in ("0f0f0f0f-0000-4000-8000-000000000001", "0f0f0f0f-0000-4000-8000-000000000002"):
+        run("svnadmin", "setuuid", repository.path, other)
+        done = arkqueue("sync", "papers", "--wait")
+        assert done.code == 1
+        assert f"its UUID is {other}, not {right}" in done.err, "as it is now"
+        assert "Bring the right one back, then: arkqueue sync papers" in done.err
+    run("svnadmin", "setuuid", repository.path, right)
+    repository.commit({"x": "2"})
+    done = arkqueue("sync", "papers", "--wait")
+    assert (done.code, done.out) == (0, "papers: is read; its head is 2\n")
+    assert [b["name"] for b in arkqueue("archive", "show", "papers", "--json").json["branches"]] == [""]
 
 
 def test_archive_of_a_restored_backup_is_taken_up_by_rewind(

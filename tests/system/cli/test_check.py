@@ -46,6 +46,31 @@ def test_faults_are_data_too(tree: Path) -> None:
     assert (first["line"], first["column"], first["word"], first["suggestion"]) == (2, 3, "comand", "command")
 
 
+def test_links_and_what_is_no_folder_are_faults(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server follows no link, and would pass over what is told here."""
+    folder = tree / "_workflows"
+    (folder / "a.yaml").write_text("- name: a\n")
+    (folder / "b.yaml").symlink_to("a.yaml")
+    done = run_cli("check", str(tree))
+    assert (done.code, done.lines) == (
+        1,
+        [f"{folder}/b.yaml: this is a symbolic link, and links are not followed; put the file itself here"],
+    )
+    folder.rename(tree / "elsewhere")
+    for make, said in (
+        (lambda: folder.symlink_to("elsewhere"), "this is a symbolic link, and links are not followed; put the folder"),
+        (lambda: folder.symlink_to("nowhere"), "this is a symbolic link"),
+        (lambda: folder.write_text("text"), "this is not a folder; move it"),
+    ):
+        make()
+        monkeypatch.chdir(tree)
+        for place in ([], ["."], ["_workflows"]):
+            done = run_cli("check", *place)
+            assert done.code == 1
+            assert done.lines[0].startswith(f"_workflows: {said}"), done.lines
+        folder.unlink()
+
+
 def test_nearest_folder_is_found_from_below(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tree / "chapters" / "one").mkdir(parents=True)
     for here, shown in (

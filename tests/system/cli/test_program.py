@@ -14,13 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.cli import COMMANDS
+from arkqueue.cli import COMMANDS, LATER
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from tests.builders import an_archive
 from tests.system.cli.conftest import Cli, Start, _environment, run_cli
-
-LATER = ("submit", "hold", "release", "pause", "resume", "report", "purge")
 
 
 @contextmanager
@@ -61,6 +59,13 @@ def test_help_names_every_command_and_none_of_a_later_time() -> None:
     listed = [line.split()[0] for line in done.out.partition("Commands:\n")[2].splitlines()]
     assert listed == list(COMMANDS)
     assert not set(listed) & set(LATER)
+
+
+@pytest.mark.parametrize("command", LATER)
+def test_command_that_is_to_come_is_not_supported_yet(command: str) -> None:
+    done = run_cli(command, "papers")
+    assert done.code == 2
+    assert f"{command} is not supported yet." in done.err
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "demo"])
@@ -144,6 +149,17 @@ def test_server_without_its_database_counts_as_unreachable(tmp_path: Path) -> No
     assert "has no database" in done.err
 
 
+def test_server_that_does_not_answer_is_not_said_to_be_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arkqueue.cli.client.PATIENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = run_cli("--home", str(tmp_path), "runs", "--server", address)
+    assert done.code == 3
+    assert done.err.startswith(f"arkqueue: {address}: the server has not answered for")
+    assert "See its log, and try again." in done.err
+    assert "Start it" not in done.err
+
+
 def test_address_that_is_none_is_said(tmp_path: Path) -> None:
     for address in ("ftp://here", "http://:80", "http://[::1", "http://a:b"):
         done = run_cli("--home", str(tmp_path), "runs", "--server", address)
@@ -213,5 +229,8 @@ def test_token_is_made_listed_and_revoked(arkqueue: Cli, queue: Queue) -> None:
     assert arkqueue("token", "revoke", str(made["id"])).code == 0
     assert tokens.check(queue, made["token"]) is None
     assert arkqueue("token", "revoke", str(made["id"])).code == 1
+    other = arkqueue("token", "create", "--scope", "read", "--json").json
+    assert arkqueue("token", "revoke", str(made["id"]), str(other["id"])).code == 1
+    assert tokens.check(queue, other["token"]) is None, "one refusal does not keep the others"
     assert len(arkqueue("token", "list").lines) == 2
     assert "revoked" in arkqueue("token", "list", "--all").out

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import click
 import pytest
 
+from arkqueue import cli
 from arkqueue.queue import Queue, planning
 from tests.builders import AnArchive, a_revision, an_archive, faulty
 from tests.db.test_example import example
@@ -126,11 +128,27 @@ def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, queue: Qu
     assert arkqueue("retry", "papers@2/pdf", "--force").code == 0
 
 
+def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
+    archive.fail("a@2", "b@2")
+    archive.run("a@3")
+    remedy = "tasks of later revisions have started after it: papers@3/a. use --force if they may be out of date"
+    partly = arkqueue("retry", "papers@2")
+    assert (partly.code, partly.lines) == (0, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
+    wholly = arkqueue("retry", "papers@2")
+    assert (wholly.code, wholly.err) == (1, f"arkqueue: papers@2: papers@2/a: {remedy}\n")
+    assert arkqueue("retry", "papers@2", "--force").lines == ["papers@2/a: ready"]
+
+
 def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, queue: Queue) -> None:
     archive = a_failed_one(queue)
     archive.retry("a@2")
+    archive.sql("update attempt set image = 'tex@sha256:12ab' where id = %s", archive.claim("a@2").attempt)
     archive.end("a@2", 0, outputs={"pages": 3})
     shown = arkqueue("show", "papers@2/a").out
+    assert "image of attempt 2: tex@sha256:12ab" in shown
     assert shown.startswith("papers@2/a  completed\n")
     assert "exit code 1" in shown
     assert "exit code 0" in shown
@@ -175,6 +193,15 @@ def test_explain_names_the_root_and_commands_that_help(arkqueue: Cli, queue: Que
     assert archive.state("a@2") == "ready"
 
 
+def test_explain_gives_each_command_once(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "", "c": "depends: [a, b]"})
+    done = arkqueue("explain", "papers@2/c")
+    assert done.out.count("is ready, but no task manager is running.") == 2
+    assert done.out.count("  arkqueue worker\n") == 1
+    assert archive.states()["c@2"] == "waiting"
+
+
 def test_explain_takes_names_of_what_is_not_there_yet(arkqueue: Cli, queue: Queue) -> None:
     an_archive(queue)
     done = arkqueue("explain", "papers@7/a")
@@ -209,6 +236,23 @@ def test_skip_as_completed_lets_the_same_run_go_on(arkqueue: Cli, queue: Queue) 
     archive = a_failed_one(queue)
     assert arkqueue("skip", "papers@2/a", "--as-completed").code == 0
     assert archive.states() == {"a@2": "failed", "b@2": "ready", "a@3": "ready"}
+
+
+def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(2):
+        archive.commit({"index": "", "pdf": "depends: [index]\ncancels: [PREV]"})
+    archive.fail("index@2")
+    archive.run("index@3", "pdf@3")
+    for name in ("papers@2/index", "papers@2"):
+        done = arkqueue("skip", name, "--as-completed")
+        fault = "papers@2/index: pdf is superseded by pdf of revision 3"
+        assert done.code == 1
+        assert fault in done.err
+        assert "use --force" in done.err
+    assert arkqueue("skip", "papers@2/index", "--force").code == 2, "by itself it means nothing"
+    assert arkqueue("skip", "papers@2/index", "--as-completed", "--force").code == 0
+    assert archive.state("pdf@2") == "ready"
 
 
 def test_many_failures_are_waived_at_once(arkqueue: Cli, queue: Queue) -> None:
@@ -288,6 +332,22 @@ def test_unknown_names_are_answered_with_the_nearest(
     assert done.err.count("\n") == 1
 
 
+READING = {"archive list", "archive show", "check", "runs", "show", "watch", "logs", "graph", "explain", "token list"}
+
+
+def test_every_reading_command_takes_json() -> None:
+    def takes_json(command: click.Command, name: str) -> set[str]:
+        if isinstance(command, click.Group):
+            inside = {
+                part: command.get_command(click.Context(command), part)
+                for part in command.list_commands(click.Context(command))
+            }
+            return {found for part, one in inside.items() if one for found in takes_json(one, f"{name} {part}".strip())}
+        return {name} if any("--json" in option.opts for option in command.params) else set()
+
+    assert takes_json(cli.arkqueue, "") >= READING
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -302,6 +362,7 @@ def test_unknown_names_are_answered_with_the_nearest(
         ["explain", "papers@3/a"],
         ["logs", "papers@2/a"],
         ["token", "list"],
+        ["watch", "papers@1"],
     ],
 )
 def test_every_reading_command_answers_with_one_json_document(

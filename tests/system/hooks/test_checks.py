@@ -16,6 +16,7 @@ from tests.repositories import (  # fmt: skip
     SubversionRepository,
     a_git_repository,
     a_subversion_repository,
+    run,
 )
 from tests.system.hooks.conftest import TOKEN, Checker
 
@@ -88,9 +89,17 @@ def test_checker_is_not_started_for_other_commits(subversion: SubversionReposito
 
 
 def test_what_is_no_workflow_file_is_not_looked_at(subversion: SubversionRepository) -> None:
-    subversion.commit({"_workflows/note.txt": FAULTY, "_workflows/more/a.yaml": FAULTY, "_workflows/l.yaml": Link("x")})
+    subversion.commit({"_workflows/note.txt": FAULTY, "_workflows/more/a.yaml": FAULTY})
     subversion.move("_workflows/more", "_workflows/some")
     assert "a.yaml" in refused(subversion, {"_workflows/a.yaml": "x" * (2**20 + 1)})
+
+
+def test_links_and_what_is_no_folder_are_refused(subversion: SubversionRepository) -> None:
+    subversion.commit({"a/real/a.yaml": GOOD, "b/_workflows/real": GOOD})
+    link = "_workflows: this is a symbolic link, and links are not followed"
+    assert f"a/{link}" in refused(subversion, {"a/_workflows": Link("real")})
+    assert "b/_workflows/a.yaml: this is a symbolic link" in refused(subversion, {"b/_workflows/a.yaml": Link("real")})
+    assert "a/_workflows: this is not a folder" in refused(subversion, {"a/_workflows": "text"})
 
 
 def test_moved_folder_becomes_workflows_only_without_faults(subversion: SubversionRepository) -> None:
@@ -145,6 +154,18 @@ def test_faulty_push_is_refused_with_its_faults(git: GitRepository, checker: Che
     assert push(git, "main")[0], "the faulty commit between is mended by the head"
 
 
+def test_push_of_links_and_of_what_is_no_folder_is_refused(git: GitRepository) -> None:
+    for changes, said in (
+        ({"_workflows": Link("real"), "real/a.yaml": GOOD}, "_workflows: this is a symbolic link"),
+        ({"_workflows": "text"}, "_workflows: this is not a folder"),
+        ({"_workflows": None}, ""),
+        ({"_workflows/a.yaml": Link("../real/a.yaml")}, "_workflows/a.yaml: this is a symbolic link"),
+    ):
+        git.commit(changes, push=False)
+        passed, told = push(git, "main")
+        assert (passed, said in told) == (not said, True), told
+
+
 def test_checker_is_not_started_for_other_pushes(git: GitRepository, checker: Checker) -> None:
     git.commit({"_workflows/a.yaml": GOOD})
     assert checker.starts == 1
@@ -176,6 +197,19 @@ def test_branch_without_workflows_can_be_pushed(git: GitRepository) -> None:
     git.delete("_workflows")
     git.switch("topic")
     git.commit({"b": "2"})
+
+
+@pytest.mark.parametrize("head", ["detached", "unborn"])
+def test_new_branch_is_checked_where_head_names_none(git: GitRepository, head: str) -> None:
+    git.commit({"_workflows/a.yaml": GOOD})
+    run("git", "symbolic-ref", "HEAD", "refs/heads/none", cwd=git.path)
+    if head == "detached":
+        (git.path / "HEAD").write_text(git.id() + "\n")
+    git.switch("bad")
+    git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    passed, said = push(git, "bad")
+    assert not passed
+    assert f"_workflows/{FAULT}" in said
 
 
 def test_old_faults_do_not_refuse_a_push_that_leaves_them(tmp_path: Path, nobody: str, checker: Checker) -> None:

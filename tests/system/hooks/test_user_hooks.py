@@ -64,10 +64,13 @@ def test_subversion_hook_gets_what_it_got_before(
     assert receiver.told()["revision"] == 2
 
 
-@pytest.mark.parametrize("count", [1, 2, 40])
-def test_git_hook_gets_what_it_got_before(git: GitRepository, receiver: Receiver, tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+@pytest.mark.parametrize("hook", ["pre-receive", "post-receive"])
+def test_git_hook_gets_what_it_got_before(
+    git: GitRepository, receiver: Receiver, checker: Checker, tmp_path: Path, count: int, hook: str
+) -> None:
     said = tmp_path / "said"
-    a_witness(git.path / "hooks" / "post-receive", said)
+    a_witness(git.path / "hooks" / hook, said)
     git.commit({"a": "1"}, push=False)
     refs = [f"main:refs/heads/b{number:03}" for number in range(count)]
     git.push(*refs)
@@ -75,7 +78,7 @@ def test_git_hook_gets_what_it_got_before(git: GitRepository, receiver: Receiver
     said.unlink()
     git.push("--delete", *(ref.removeprefix("main:") for ref in refs))
     said.unlink()
-    hooks.install(git.path, server=receiver.url, token=TOKEN)
+    hooks.install(git.path, server=receiver.url, token=TOKEN, check=hook == "pre-receive", checker=checker.path)
     git.push(*refs)
     assert said.read_text() == before
     assert before.count("refs/heads/") == count

@@ -1,0 +1,49 @@
+"""``arkqueue manager --healthy`` and ``arkqueue worker --healthy``: for the health checks of a container or a supervisor.
+
+They ask the database, where each role is heard, and not whether a process exists: one that hangs is not healthy.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import click
+
+from arkqueue.config import Configuration
+from arkqueue.errors import ConfigurationError
+from arkqueue.queue import Queue
+from arkqueue.views.installation import measure, task_managers
+
+
+def tell_manager(configuration: Configuration) -> NoReturn:
+    """Whether a queue manager was heard within a lease."""
+    with _queue(configuration) as queue:
+        silence = measure(queue).silence_of_queue_managers or 0.0
+    _tell(silence < configuration.lease, f"a queue manager was heard {silence:.0f} s ago")
+
+
+def tell_worker(configuration: Configuration) -> NoReturn:
+    """Whether a task manager on this host, by its name, was heard lately."""
+    name = socket.gethostname()
+    with _queue(configuration) as queue:
+        alive = any(one.alive for one in task_managers(queue) if one.hostname == name)
+    _tell(alive, f"{'a' if alive else 'no'} task manager of {name} was heard lately")
+
+
+@contextmanager
+def _queue(configuration: Configuration) -> Iterator[Queue]:
+    from arkqueue.db import Database
+
+    if configuration.database is None:
+        raise ConfigurationError("--healthy", "asks the database, and none is named", "Give --database.")
+    with Database.open(configuration.database, application_name="arkqueue health", size=1) as database:
+        yield Queue(database)
+
+
+def _tell(healthy: bool, said: str) -> NoReturn:
+    click.echo(said)
+    sys.exit(0 if healthy else 1)

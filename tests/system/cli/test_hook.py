@@ -1,0 +1,61 @@
+"""``arkqueue hook …`` with a real server: which token the hooks of a repository have, and when it is revoked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from arkqueue.queue import Queue, tokens
+from arkqueue.queue.tokens import Scope, Token
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.cli.conftest import Cli, Server
+
+
+def of_hooks(queue: Queue) -> list[Token]:
+    return [token for token in tokens.tokens(queue) if token.scope is Scope.HOOK and token.revoked_at is None]
+
+
+def test_hooks_of_a_repository_have_one_token_until_they_are_taken_out(
+    arkqueue: Cli, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, other = a_subversion_repository(tmp_path), a_git_repository(tmp_path)
+    assert arkqueue("hook", "install", str(other.path)).code == 0
+    monkeypatch.chdir(tmp_path)
+    for path in (str(repository.path), f"../{tmp_path.name}/{repository.path.name}", repository.path.name):
+        assert arkqueue("hook", "install", path).code == 0
+        first, last = of_hooks(queue)
+        assert first.name.endswith(f":{other.path}")
+        assert last.name.endswith(f":{repository.path}")
+        secret = (repository.path / "arkqueue" / "client.conf").read_text().split("Bearer ")[1].split('"')[0].split()[0]
+        assert tokens.check(queue, secret) == last
+    assert arkqueue("hook", "uninstall", repository.path.name).code == 0
+    assert of_hooks(queue) == [first]
+
+
+def test_hooks_that_could_not_be_installed_leave_no_token(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    (repository.path / "arkqueue").symlink_to(tmp_path)
+    assert arkqueue("hook", "install", str(repository.path)).code == 1
+    assert of_hooks(queue) == []
+
+
+def test_hooks_are_taken_out_without_the_server_which_is_said(arkqueue: Cli, server: Server, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    arkqueue("hook", "install", str(repository.path))
+    server.close()
+    done = arkqueue("hook", "uninstall", str(repository.path))
+    assert done.code == 0
+    assert not (repository.path / "arkqueue").exists()
+    assert "note: their token is not revoked" in done.out
+    assert "arkqueue token list" in done.out
+
+
+def test_long_paths_have_tokens_of_their_own(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 90)
+    for name in ("one", "two"):
+        folder = deep / name / ("y" * 90)
+        os.makedirs(folder)
+        assert arkqueue("hook", "install", str(a_subversion_repository(folder).path)).code == 0
+    assert len({token.name for token in of_hooks(queue)}) == 2
