@@ -1,0 +1,132 @@
+"""The project's own images, built as a person builds them, on a base that is made here: no registry is needed.
+
+The base is Debian as ``debootstrap`` makes it, trusting whom this host trusts. Each image is made once for all workers of a test run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+import arkqueue
+from tests import engine as engines
+
+ROOT = Path(arkqueue.__file__).parents[1]
+HERE = Path(__file__).parent
+SUITE = "bookworm"
+AUTHORITIES = Path("/usr/local/share/ca-certificates")
+
+Build = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def base(request: pytest.FixtureRequest, engine: docker.APIClient) -> str:
+    """What stands for the Debian image that the Dockerfiles name."""
+    return engines.once_for_the_run(request.config, "debian", lambda name: _bootstrap(engine, name, request.config))
+
+
+@pytest.fixture(scope="session")
+def build(request: pytest.FixtureRequest, engine: docker.APIClient, base: str) -> Build:
+    """Builds an image of the checkout."""
+
+    def make(short: str, folder: Path, dockerfile: str = "Dockerfile", *, stages: tuple[str, ...] = ()) -> str:
+        def build(name: str) -> None:
+            # A stage is given a name too, so that it can be removed.
+            for stage in (*stages, None):
+                _built(engine, request.config, f"{name}-{stage}" if stage else name, folder, dockerfile, base, stage)
+
+        return engines.once_for_the_run(request.config, short, build)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def default_image(build: Build) -> str:
+    return build("default", ROOT / "images" / "default")
+
+
+@pytest.fixture(scope="session")
+def arkqueue_image(build: Build) -> str:
+    return build("arkqueue", ROOT, stages=("build",))
+
+
+@pytest.fixture(scope="session")
+def postgres_image(build: Build) -> str:
+    return build("postgres", HERE, "postgres.Dockerfile")
+
+
+def _bootstrap(api: docker.APIClient, name: str, config: pytest.Config) -> None:
+    if shutil.which("debootstrap") is None or os.geteuid() != 0:
+        engines.missing("debootstrap and root, to make a base image (Debian: apt-get install debootstrap)")
+    folder = Path(tempfile.mkdtemp(prefix="arkqueue-base-", dir="/tmp"))
+    try:
+        done = subprocess.run(
+            ["debootstrap", "--variant=minbase", SUITE, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        trusted = folder / AUTHORITIES.relative_to("/")
+        trusted.mkdir(parents=True, exist_ok=True)
+        for certificate in AUTHORITIES.glob("*.crt"):
+            shutil.copy(certificate, trusted)
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w") as tar:
+                tar.add(folder, ".", filter=_without_what_apt_keeps)
+            packed.seek(0)
+            api.import_image_from_data(
+                packed,
+                repository=name,
+                tag="1",
+                changes=[
+                    'CMD ["/bin/bash"]',
+                    *(f"LABEL {key}={value}" for key, value in engines.label(config).items()),
+                ],
+            )
+    finally:
+        shutil.rmtree(folder)
+
+
+def _without_what_apt_keeps(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if member.name.startswith(("./var/cache/apt/archives/", "./var/lib/apt/lists/")) else member
+
+
+def _built(
+    api: docker.APIClient, config: pytest.Config, name: str, folder: Path, dockerfile: str, base: str, stage: str | None
+) -> None:
+    said: list[Any] = list(
+        api.build(
+            path=str(folder),
+            dockerfile=dockerfile,
+            tag=f"{name}:1",
+            buildargs={"BASE": base},
+            labels=engines.label(config),
+            network_mode="host",
+            target=stage,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+    )
+    faults = [line["error"] for line in said if "error" in line]
+    assert not faults, "".join(line.get("stream", "") for line in said)[-4000:] + str(faults)
+
+
+def run(api: docker.APIClient, image: str, *command: str, entrypoint: str | None = None) -> str:
+    """What a command says in a container of an image."""
+    container = api.create_container(image, list(command), entrypoint=entrypoint)
+    try:
+        api.start(container)
+        status = api.wait(container)["StatusCode"]
+        said: str = api.logs(container).decode()
+        assert status == 0, said
+        return said
+    finally:
+        api.remove_container(container, force=True, v=True)
