@@ -1,0 +1,225 @@
+"""Rows 1, 2 and 4: from a notice on. A real server, a real Subversion repository, and at the end a real process."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench import Bench, Figure, at_least, at_most, faster, interleaved, ratio_at_least
+from benchmarks.lines import Line, a_queue, a_workflow
+from benchmarks.peers.buildbot import Buildbot, a_buildbot
+from benchmarks.servers import REST, Archive, a_server, until, writes_the_time
+
+COLD = 25.0
+"""Seconds after which a reader has let go of its repository."""
+
+
+def latency(bench: Bench) -> Iterator[Figure]:
+    """A notice is posted → the first process of the first task has begun, beside Buildbot's change → build."""
+    revisions, commits = bench.size("latency.revisions", 1000, 50), bench.size("latency.commits", 25, 5)
+    cold = bench.size("latency.cold", 3, 0)
+    with ExitStack() as stack:
+        server = stack.enter_context(a_server(bench, stack.enter_context(bench.database())))
+        none = Archive.add(bench, server, revisions=revisions)
+        tree = Archive.add(bench, server, revisions=revisions, files=20, checkout="tree")
+        starts = bench.a_folder("peer") / "starts"
+        starts.touch()
+        command = ["sh", "-c", writes_the_time(starts)]
+        buildbot = stack.enter_context(a_buildbot(bench, command))
+        contestants: dict[str, Any] = {
+            "none": none.latency,
+            "tree": tree.latency,
+            "bare": lambda: bare(command, starts),
+        }
+        if buildbot:
+            contestants["buildbot"] = lambda: of_buildbot(buildbot, starts)
+        found = interleaved(commits, contestants, warm=True)
+        rested = []
+        for _ in range(cold):
+            time.sleep(COLD)
+            rested.append(none.latency())
+    beside = ("Buildbot", found.get("buildbot", ()))
+    what = f"notice → first process, {revisions} revisions"
+    yield Figure("1", f"{what}, checkout: none", "ms", found["none"], [at_most(8, "ms"), faster(25)], *beside)
+    yield Figure("1", f"{what}, a tree of 20 files", "ms", found["tree"], [at_most(25, "ms")], *beside)
+    yield Figure("1", "of which: a bare subprocess → the same command's time", "ms", found["bare"])
+    for stage, what in (
+        ("planned", "is read, and its plan's transaction begins"),
+        ("ready", "has a ready task"),
+        ("claimed", "has a claimed task"),
+    ):
+        yield Figure("1", f"of which: until the revision {what}", "ms", none.stages[stage][1 : commits + 1])
+    if rested:
+        yield Figure("1", f"the first notice after {COLD:g} s of rest, checkout: none", "ms", rested)
+
+
+def bare(command: list[str], starts: Path) -> float:
+    """Milliseconds until the command has written the time where nobody stands between."""
+    began = time.time_ns()
+    subprocess.run(command, check=True)
+    return (int(starts.read_text().split()[-1]) - began) / 1e6
+
+
+def of_buildbot(buildbot: Buildbot, starts: Path) -> float:
+    """The same for Buildbot."""
+    seen = len(starts.read_text().splitlines())
+    time.sleep(REST)
+    began = time.time_ns()
+    buildbot.notify(seen + 1)
+    lines = until(lambda: (lines := starts.read_text().splitlines())[seen:] and lines, "Buildbot's build")
+    time.sleep(0.3)  # the build's own end
+    return (int(lines[-1]) - began) / 1e6
+
+
+def burst(bench: Bench) -> Iterator[Figure]:
+    """Many commits, each one task, posted as fast as possible → all done, beside Buildbot and beside bare processes."""
+    commits, builds = bench.size("burst.commits", 300, 40), bench.size("burst.builds", 60, 10)
+    slots = bench.size("burst.slots", 4, 4)
+    with ExitStack() as stack:
+        server = stack.enter_context(a_server(bench, stack.enter_context(bench.database()), slots=slots))
+        starts = bench.a_folder("peer") / "starts"
+        starts.touch()
+        command = ["/bin/sh", "-c", writes_the_time(starts)]
+
+        def one(checkout: str) -> dict[str, Any]:
+            return {"only": {"command": writes_the_time(starts), "checkout": checkout}}
+
+        archives = {
+            "none": Archive.add(bench, server, one("none")),
+            "tree": Archive.add(bench, server, one("tree"), files=20),
+        }
+        buildbot = stack.enter_context(a_buildbot(bench, command))
+        contestants: dict[str, Any] = {name: lambda a=a: of_burst(a, commits) for name, a in archives.items()}
+        contestants["bare"] = lambda: of_bare(command, commits, slots)
+        if buildbot:
+            contestants["buildbot"] = lambda: of_builds(buildbot, starts, builds)
+        found = interleaved(bench.rounds, contestants, warm=True)
+    for name, what in (("none", "checkout: none"), ("tree", "a tree of 20 files")):
+        targets = [at_least(250, "tasks/s"), ratio_at_least(0.4)] if name == "none" else []
+        title = f"burst of {commits} commits → all done, {what}, {slots} slots"
+        yield Figure("2", title, "tasks/s", found[name], targets, f"bare subprocess, {slots} threads", found["bare"])
+    if buildbot:
+        yield Figure(
+            "2",
+            f"the same beside Buildbot's burst of {builds}",
+            "tasks/s",
+            found["none"],
+            (),
+            "Buildbot",
+            found["buildbot"],
+        )
+
+
+def of_burst(archive: Archive, commits: int) -> float:
+    """Tasks per second from the first notice until everything is done."""
+    from benchmarks.servers import load
+
+    head = int(archive.repository.head)
+    load(archive.repository, commits)
+    time.sleep(REST)
+    began = time.perf_counter()
+    for revision in range(head + 1, head + commits + 1):
+        archive.notify(revision)
+
+    def is_done() -> bool:
+        (row,) = archive.server.sql(
+            "select count(*) from task t join archive a on a.id = t.archive_id where a.name = %s and t.name = 'only'"
+            " and t.state = 'completed' and t.number > %s", archive.name, head,
+        )  # fmt: skip
+        return bool(row["count"] == commits)
+
+    while not is_done():
+        time.sleep(0.01)
+    return commits / (time.perf_counter() - began)
+
+
+def of_bare(command: list[str], count: int, threads: int) -> float:
+    left = iter(range(count))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if next(left, None) is None:
+                    return
+            subprocess.run(command, check=True)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    began = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return count / (time.perf_counter() - began)
+
+
+def of_builds(buildbot: Buildbot, starts: Path, builds: int) -> float:
+    seen = len(starts.read_text().splitlines())
+    began = time.perf_counter()
+    for number in range(builds):
+        buildbot.notify(seen + number)
+    while len(starts.read_text().splitlines()) < seen + builds:
+        time.sleep(0.01)
+    took = time.perf_counter() - began
+    time.sleep(1)  # the last build's own end
+    return builds / took
+
+
+def planning(bench: Bench) -> Iterator[Figure]:
+    """A notice is posted → the revision's graph is stored; and of that, what planning and storing alone take."""
+    commits = bench.size("planning.commits", 20, 5)
+    sizes = (5, 50, 500)
+    with ExitStack() as stack:
+        uri = stack.enter_context(bench.database())
+        server = stack.enter_context(a_server(bench, uri, slots=1))
+        # It takes the only slot, so that nothing that is planned is also run.
+        blocker = Archive.add(bench, server, {"blocker": {"command": "exec sleep 100000", "checkout": "none"}})
+        blocker.notify(blocker.commit())
+        until(lambda: server.sql("select 1 from task where name = 'blocker' and state = 'running'"), "the blocker")
+        archives = {str(size): Archive.add(bench, server, graph(size)) for size in sizes}
+        found = interleaved(commits, {size: lambda a=a: stored(a) for size, a in archives.items()}, warm=True)
+        queue = stack.enter_context(a_queue(stack.enter_context(bench.database())))
+        lines = {str(size): (Line.register(queue, f"archive-{size}"), a_workflow(yaml(size))) for size in sizes}
+        alone = interleaved(
+            commits, {size: lambda pair=pair: appended(queue, *pair) for size, pair in lines.items()}, warm=True
+        )
+    for size in map(str, sizes):
+        target = [at_most(2 + 0.02 * int(size), "ms")]
+        yield Figure("4", f"notice → stored graph of {size} tasks", "ms", found[size], target)
+        yield Figure("4", f"of which: plan and store {size} tasks", "ms", alone[size])
+
+
+def graph(size: int) -> dict[str, dict[str, Any]]:
+    """Tasks in rows of five: each depends on the one before in its row, the first of a row on the previous revision's."""
+    return {
+        f"t{n}": {"command": "true", "depends": [f"t{n - 1}"] if n % 5 else ["PREV"], "checkout": "none"}
+        for n in range(size)
+    }
+
+
+def yaml(size: int) -> str:
+    import json
+
+    return json.dumps([{"name": name, **fields} for name, fields in graph(size).items()])
+
+
+def stored(archive: Archive) -> float:
+    """Milliseconds from a notice until everybody can see the graph."""
+    revision = archive.commit()
+    time.sleep(REST)
+    query = "select 1 from run join archive a on a.id = run.archive_id where a.name = %s and run.number = %s"
+    began = time.perf_counter()
+    archive.notify(revision)
+    until(lambda: archive.server.sql(query, archive.name, revision), "the graph")
+    return (time.perf_counter() - began) * 1000
+
+
+def appended(queue: Any, line: Line, tasks: Any) -> float:
+    began = time.perf_counter()
+    assert line.append(queue, tasks)
+    return (time.perf_counter() - began) * 1000

@@ -1,0 +1,247 @@
+"""A queue alone: archives without repositories, whose revisions are planned, claimed and finished by the queue's own verbs.
+
+``Line`` is one archive with one branch. ``drain`` is a task manager without tasks: one thread claims for the free slots, another records what has ended, as the real
+one does. ``python -m benchmarks.lines`` is one such process; ``processes`` starts several at once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from arkqueue import workflow
+from arkqueue.db import Database
+from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
+from arkqueue.queue import Queue, archives, claim, finish, planning
+
+CHUNK = 100
+"""Revisions that one transaction appends, as a queue manager does."""
+SLOTS = 100
+LATE = 1000
+POLL = 1.0
+PAUSE = 0.005
+"""As a task manager has them: how far below the last ticket a claim still looks, and how often it looks at all; and how long
+one that has nothing waits for the others, as nobody wakes it."""
+
+
+def a_workflow(text: str) -> Workflow:
+    parsed = workflow.parse([SourceFile("_workflows/bench.yaml", text.encode())])
+    assert not parsed.faults, [str(fault) for fault in parsed.faults]
+    return parsed
+
+
+PAPER = a_workflow(
+    "- {name: index, command: 'true', depends: [PREV]}\n"
+    "- {name: pdf, command: 'true', depends: [index], cancels: [PREV]}\n"
+)
+"""The example of the design: edges inside a run and across runs, and cancellations."""
+CHAIN = a_workflow("- {name: link, command: 'true', depends: [PREV]}\n")
+
+
+def a_revision(number: int) -> Revision:
+    return Revision(str(number), number, "ada", datetime.now(UTC), f"change {number}")
+
+
+@dataclass
+class Line:
+    """An archive with one branch, and where its ledger is."""
+
+    branch: planning.Branch
+    number: int
+
+    @classmethod
+    def register(cls, queue: Queue, name: str) -> Line:
+        """A new archive, its baseline is revision 1."""
+        id = archives.register(
+            queue, name=name, kind="subversion", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
+            settings=ArchiveSettings(process=True),
+            starts=[archives.Start("", True, planning.Entry(a_revision(1), Workflow()))],
+        )  # fmt: skip
+        return cls.of(queue, id)
+
+    @classmethod
+    def of(cls, queue: Queue, archive: int) -> Line:
+        """An archive that is there, at its head."""
+        (row,) = archives.branches(queue, archive)  # type: ignore[arg-type]
+        (head,) = queue.rows("revision_at", revision=row.head_id)
+        return cls(planning.Branch(row.id, archive, row.name, row.main, row.head_id), head.number)
+
+    def append(self, queue: Queue, tasks: Workflow, count: int = 1) -> bool:
+        """Plan so many revisions; False where another process was quicker."""
+        while count:
+            entries = [
+                planning.Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
+            ]  # fmt: skip
+            head = planning.append(queue, self.branch, entries)
+            if head is None:
+                return False
+            known = self.branch
+            self.branch = planning.Branch(known.id, known.archive, known.name, known.main, head)
+            self.number += len(entries)
+            count -= len(entries)
+        return True
+
+
+@dataclass
+class Drained:
+    """What one task manager did. ``claims``, ``finishes``: how long each took, in seconds, and how many tasks it was about."""
+
+    seconds: float
+    tasks: int
+    claims: list[tuple[float, int]]
+    finishes: list[tuple[float, int]]
+
+
+def drain(queue: Queue, process: str, slots: int = SLOTS) -> Drained:
+    """Claim and complete everything there is."""
+    return _TaskManager(queue, process, slots).drain()
+
+
+class _TaskManager:
+    """Claims for its free slots and completes what it got at once."""
+
+    def __init__(self, queue: Queue, process: str, slots: int) -> None:
+        self._queue, self._process, self._slots = queue, process, slots
+        self._changed = threading.Condition()
+        self._ended: list[Outcome] = []
+        self._busy = 0
+        self._is_over = False
+        self._fault: BaseException | None = None
+        self._finishes: list[tuple[float, int]] = []
+
+    def drain(self) -> Drained:
+        recorder = threading.Thread(target=self._recording)
+        recorder.start()
+        claims: list[tuple[float, int]] = []
+        floor = 0
+        began = looked_at_all = time.perf_counter()
+        try:
+            while True:
+                now = time.perf_counter()
+                if now - looked_at_all >= POLL:
+                    floor, looked_at_all = 0, now
+                busy = self._busy
+                found = claim.claim(self._queue, self._process, self._process, self._slots - busy, floor=floor)
+                claims.append((time.perf_counter() - now, len(found)))
+                if found:
+                    floor = max(one.ticket for one in found) - LATE
+                    with self._changed:
+                        self._busy += len(found)
+                        self._ended += [Outcome(one.attempt, End.EXITED, 0) for one in found]
+                        self._changed.notify_all()
+                elif not busy:
+                    if not self._is_any_left():
+                        break
+                    time.sleep(PAUSE)
+                    continue
+                if not self._wait(busy if not found else self._slots):
+                    break
+        finally:
+            took = time.perf_counter() - began
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+            recorder.join()
+        if self._fault is not None:
+            raise self._fault
+        return Drained(took, sum(count for _, count in claims), claims, self._finishes)
+
+    def _is_any_left(self) -> bool:
+        """Whether others still have tasks under way, which may make some ready."""
+        with self._queue.database.statement() as connection:
+            return connection.execute("select from task where state in ('ready', 'running') limit 1").rowcount > 0
+
+    def _wait(self, busy: int) -> bool:
+        """Wait until fewer slots than these are busy; False where that will never be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._busy < busy or self._fault)
+            return self._fault is None
+
+    def _recording(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended or self._is_over)
+                    batch, self._ended = self._ended, []
+                if not batch:
+                    return
+                began = time.perf_counter()
+                receipts = finish.finish(self._queue, self._process, batch)
+                self._finishes.append((time.perf_counter() - began, len(batch)))
+                assert set(receipts.values()) == {finish.Receipt.RECORDED}, "an attempt of ours was another's"
+                with self._changed:
+                    self._busy -= len(batch)
+                    self._changed.notify_all()
+        except BaseException as error:
+            with self._changed:
+                self._fault = error
+                self._changed.notify_all()
+
+
+@contextmanager
+def a_queue(uri: str) -> Iterator[Queue]:
+    """A queue without wake-ups: whoever measures takes every step himself."""
+    with Database.open(uri, application_name="arkqueue bench") as database:
+        yield Queue(database)
+
+
+def processes(uri: str, count: int, order: dict[str, Any]) -> list[dict[str, Any]]:
+    """Have several processes do the same order at once: first all of them plan, then all drain. What each tells."""
+    command = [sys.executable, "-m", "benchmarks.lines", uri]
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [*command, json.dumps({**order, "process": f"process-{n}", "part": [n, count]})],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
+                )
+            )
+            for n in range(count)
+        ]  # fmt: skip
+        told: list[dict[str, Any]] = [{} for _ in started]
+        for _step in ("ready", "planned", "drained"):
+            for found, process in zip(told, started, strict=True):
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                assert line, "a process of the benchmark ended early"
+                found.update(json.loads(line))
+            for process in started:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+        return told
+
+
+def main(uri: str, order: dict[str, Any]) -> None:
+    """``order``: the archives, how many revisions each gets, which workflow, how many slots; all processes are given all archives."""
+    tasks = a_workflow(order["workflow"])
+    index, count = order["part"]
+    with a_queue(uri) as queue:
+        ids: Sequence[int] = order["archives"]
+        start = len(ids) * index // count
+        # Each begins elsewhere and goes through all, so that some collide and nobody can be sure to be first.
+        mine = [Line.of(queue, id) for id in [*ids[start:], *ids[:start]]]
+        _step({"ready": True})
+        began = time.perf_counter()
+        planned = sum(line.append(queue, tasks, order["revisions"]) for line in mine) if order["revisions"] else 0
+        _step({"planning": time.perf_counter() - began, "planned": planned})
+        drained = drain(queue, order["process"], order["slots"])
+        _step({"draining": drained.seconds, "tasks": drained.tasks})
+
+
+def _step(told: dict[str, Any]) -> None:
+    print(json.dumps(told), flush=True)
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,107 @@
+"""Row 9: resident memory of a server and what it starts for itself, PostgreSQL and the tasks' own processes apart; beside an idle Buildbot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.bench import Bench, Figure, at_most, never_above
+from benchmarks.commits import graph
+from benchmarks.peers.buildbot import a_buildbot
+from benchmarks.servers import Archive, a_server, until
+
+SETTLING = 3.0
+"""Seconds after which a server that was started is idle."""
+SAMPLE = 0.1
+
+
+def memory(bench: Bench) -> Iterator[Figure]:
+    """Idle; with many waiting tasks; while a task's output streams."""
+    waiting, output = bench.size("memory.waiting", 10_000, 1000), bench.size("memory.megabytes", 200, 20)
+    each = min(500, waiting)
+    idle, crowded, streaming, theirs = [], [], [], []
+    for _ in range(min(bench.rounds, 3)):
+        with ExitStack() as stack:
+            server = stack.enter_context(a_server(bench, stack.enter_context(bench.database()), slots=2))
+            pid = server.roles[0].pid
+            time.sleep(SETTLING)
+            idle.append(resident(pid))
+            held = {"gate": {"command": "exec sleep 100000", "checkout": "none"}}
+            held |= {name: {**fields, "depends": ["gate"]} for name, fields in graph(each).items()}
+            archive = Archive.add(bench, server, held)
+            for _commit in range(waiting // each):
+                archive.notify(archive.commit())
+            until(lambda: archive.open_tasks() >= waiting, "the waiting tasks")  # noqa: B023 (called at once)
+            time.sleep(SETTLING)
+            crowded.append(resident(pid) - idle[-1])
+        with ExitStack() as stack:
+            server = stack.enter_context(a_server(bench, stack.enter_context(bench.database()), slots=2))
+            pid = server.roles[0].pid
+            flood = f"yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c {output}000000"
+            archive = Archive.add(bench, server, {"flood": {"command": flood, "checkout": "none"}})
+            time.sleep(SETTLING)
+            before = resident(pid)
+            with _Peak(pid) as peak:
+                archive.notify(archive.commit())
+                until(lambda: server.sql("select 1 from task where name = 'flood' and state = 'completed'"), "its end")  # noqa: B023
+            streaming.append(peak.highest - before)
+        with a_buildbot(bench, ["true"]) as buildbot:
+            if buildbot:
+                time.sleep(SETTLING)
+                theirs.append(resident(buildbot.pid))
+    yield Figure("9", "idle server", "MB", idle, [at_most(100, "MB")], "Buildbot, idle" if theirs else "", theirs)
+    yield Figure("9", f"added by {waiting} waiting tasks", "MB", crowded, [at_most(20, "MB")])
+    yield Figure("9", f"added while {output} MB of output stream", "MB", streaming, [never_above(20, "MB")])
+
+
+class _Peak:
+    """The most that a server ever had, looked at again and again."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self.highest = pid, 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> _Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(SAMPLE):
+            self.highest = max(self.highest, resident(self._pid))
+
+
+def resident(pid: int) -> float:
+    """Megabytes of a process and of the Python processes below it; pages that several share are counted once (PSS of the others)."""
+    return sum(_of(one, "Rss" if one == pid else "Pss") for one in [pid, *_below(pid)]) / 1000
+
+
+def _of(pid: int, what: str) -> float:
+    """Kilobytes; 0 of what is gone or no part of the server."""
+    try:
+        if b"python" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+            return 0
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith(f"{what}:"):
+                return int(line.split()[1]) * 1.024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
+def _below(pid: int) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            for child in map(int, children.read_text().split()):
+                found += [child, *_below(child)]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found

@@ -1,0 +1,54 @@
+"""Peers: other systems that do parts of the same job, each from PyPI in an environment of its own, on the same PostgreSQL as arkqueue.
+
+``environment`` makes what is missing. The programs beside this file are run by the peers' Pythons and know nothing of arkqueue; they answer one JSON object.
+What cannot be installed is told, and then nothing is compared with it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench import Bench
+
+REQUIREMENTS = {
+    "buildbot": ("buildbot>=4,<5", "buildbot-worker>=4,<5", "buildbot-www>=4,<5", "psycopg2-binary"),
+    "pgqueuer": ("pgqueuer", "asyncpg"),
+    "procrastinate": ("procrastinate", "psycopg[binary,pool]"),
+}
+PATIENCE = 600.0
+"""Seconds that a peer may take for anything."""
+
+
+def environment(bench: Bench, name: str) -> Path | None:
+    """The Python of a peer's environment, made where there is none; None where nobody is to be compared with, or it cannot be had."""
+    if bench.peers is None:
+        return None
+    folder = bench.peers / name
+    python, stamp = folder / "bin" / "python", folder / "requirements"
+    wanted = "\n".join(REQUIREMENTS[name])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        bench.say(f"installing {name} into {folder}")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", str(python)]
+        done = subprocess.run([*pip, "install", *REQUIREMENTS[name]], check=False, capture_output=True, text=True)
+        if done.returncode:
+            bench.say(f"{name} cannot be installed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+            return None
+        stamp.write_text(wanted)
+    return python
+
+
+def answer(python: Path, program: str, *arguments: object) -> dict[str, Any]:
+    """What a program beside this file says, run by a peer's Python."""
+    command = [python, Path(__file__).with_name(program), *arguments]
+    done = subprocess.run(
+        [str(word) for word in command], check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
+    if done.returncode:
+        raise RuntimeError(f"{program}: {done.stderr.strip()[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
