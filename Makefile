@@ -3,6 +3,7 @@
 #   make demo             set everything up and show arkqueue at work (ARGS=--git for a Git archive)
 #   make test             the whole test suite (ARGS=… goes to pytest)
 #   make test-long        the same with many more random examples
+#   make bench            how fast it is, beside its peers (ARGS="--quick", "3 6", "--help")
 #   make check            format, lint, types, import contract
 #   make format           put the code into the format that `make check` wants
 
@@ -16,7 +17,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 RUN = $(VENV)/bin/python -m
 PIP = $(RUN) pip --disable-pip-version-check --quiet install
 
-.PHONY: demo test test-long check format clean
+.PHONY: demo test test-long bench check format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -30,6 +31,9 @@ test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(VENV)/installed-dev
 	tests/requirements.sh
 	$(RUN) pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(ARGS)
+
+bench: $(VENV)/installed-dev
+	$(RUN) benchmarks $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(RUN) ruff format --check .

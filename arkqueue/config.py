@@ -1,7 +1,8 @@
 """Configuration: read once, validated whole, frozen, passed down. No other module reads the environment.
 
 Four places, the later ones win: the defaults; ``arkqueue.toml`` in the home folder, or the file that ``--config`` or ``ARKQUEUE_CONFIG``
-names; ``ARKQUEUE_<KEY>`` for every key that has one value; the options of the command line. All faults are reported at once.
+names; ``ARKQUEUE_<KEY>`` for every key that has one value (``ARKQUEUE_DOCKER_<KEY>`` for those of ``[docker]``); the options of the command line.
+All faults are reported at once.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from arkqueue.errors import ConfigurationError
+from arkqueue.model import LEAST_MEMORY, MOST_PIDS, Pull
 
 FILE = "arkqueue.toml"
 PREFIX = "ARKQUEUE_"
+
+LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -44,6 +48,9 @@ def size(value: Any) -> Any:
 
 Duration = Annotated[float, BeforeValidator(duration), Field(gt=0)]
 Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+Cpu = Annotated[float, Field(ge=0.01, le=1024, allow_inf_nan=False)]
+Memory = Annotated[int, BeforeValidator(size), Field(ge=LEAST_MEMORY)]
+Pids = Annotated[int, Field(ge=1, le=MOST_PIDS)]
 
 
 class _Strict(BaseModel):
@@ -73,6 +80,84 @@ class Credentials(_Strict):
         except (OSError, UnicodeDecodeError) as error:
             fault = f"the password for {self.url} cannot be read: {error}"
             raise ConfigurationError(str(self.password_file), fault, "Correct password_file.") from error
+
+
+class Docker(_Strict):
+    """The container engine, and what a task's container may use where the task says nothing. Sizes are bytes, ``cpu`` counts processors."""
+
+    host: str = LOCAL_ENGINE
+    """Where the engine is; unless given, where DOCKER_HOST says, else the local socket."""
+    image: str | None = None
+    """The image of tasks that name none, of archives that have none either and may not run processes."""
+    pull: Pull = Pull.MISSING
+    """When an image is fetched, for tasks that do not say."""
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    pids: Pids = 4096
+    """What a task gets that asks for nothing; None: no limit, or as much as the ``most_…``."""
+    most_cpu: Cpu | None = None
+    most_memory: Memory | None = None
+    most_pids: Pids | None = None
+    """The most that a task may ask for; None: no limit."""
+
+    @field_validator("host")
+    @classmethod
+    def _is_engine(cls, value: str) -> str:
+        if not re.fullmatch(r"unix:///.+|[a-z]+://[^/\s]+.*", value):
+            raise PydanticCustomError(
+                "host", "is no address of an engine; write it like unix:///var/run/docker.sock or tcp://127.0.0.1:2375"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _defaults_are_allowed(self) -> Self:
+        for key in ("cpu", "memory", "pids"):
+            usual, most = getattr(self, key), getattr(self, f"most_{key}")
+            if "most_" + key in self.model_fields_set and key in self.model_fields_set and usual > most:
+                raise PydanticCustomError("most", f"{key} must not be more than most_{key}")
+        return self
+
+
+class PersistentMount(_Strict):
+    """A folder of this host, or a volume of its engine, that tasks of some archives may use by its name."""
+
+    name: str
+    folder: Path | None = None
+    volume: str | None = None
+    archives: tuple[str, ...] = Field(min_length=1)
+    """Globs of archives' names."""
+    read_only: bool = False
+
+    @field_validator("name", "volume")
+    @classmethod
+    def _is_name(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+            raise PydanticCustomError("name", "is no name; use letters, digits, '.', '_' and '-', at most 100")
+        return value
+
+    @field_validator("folder")
+    @classmethod
+    def _is_a_folder_to_give(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        if not value.is_absolute() or ".." in value.parts:
+            raise PydanticCustomError("folder", "is no absolute path; write it like /srv/indexes")
+        if os.path.realpath(value) == "/":
+            raise PydanticCustomError(
+                "folder", "is the whole host; name a folder that holds nothing but what tasks keep"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.folder is None) == (self.volume is None):
+            raise PydanticCustomError("source", "give folder or volume, one of them")
+        return self
+
+    @property
+    def source(self) -> Path | str:
+        """The folder, or the name of the volume."""
+        return self.folder or self.volume or ""
 
 
 class Configuration(_Strict):
@@ -106,7 +191,12 @@ class Configuration(_Strict):
     """What is kept of an attempt's log: its beginning and its end."""
     output_limit: Size = 1 << 20
     """The longest ``OUTPUT`` file that a task may write."""
+    workspace_pool: Size = 20 << 30
+    """How much room the trees may take that are kept for later workspaces."""
     credentials: tuple[Credentials, ...] = ()
+    docker: Docker = Docker()
+    mounts: tuple[PersistentMount, ...] = ()
+    """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
 
     @field_validator("listen")
     @classmethod
@@ -138,6 +228,34 @@ class Configuration(_Strict):
             raise PydanticCustomError("poll", "poll must not be longer than renew")
         if self.database_direct is not None and not self.database_pooler:
             raise PydanticCustomError("direct", "database_direct is for database_pooler = true only")
+        return self
+
+    @model_validator(mode="after")
+    def _mounts_give_nothing_away(self) -> Self:
+        """With the engine's socket a task is root on the host; with the home folder it has every token and password."""
+        folders = [
+            (f"mounts[{place}].folder", mount.folder) for place, mount in enumerate(self.mounts, 1) if mount.folder
+        ]
+        sockets = {"/var/run/docker.sock", "/run/docker.sock"}
+        if self.docker.host.startswith("unix://"):
+            sockets.add(self.docker.host.removeprefix("unix://"))
+        faults = [
+            f"{key} {fault}"
+            for key, folder in folders
+            for fault in (
+                "gives away the engine's socket" if any(_overlap(folder, socket) for socket in sockets) else "",
+                "gives away the home folder" if _overlap(folder, self.home) or _overlap(self.home, folder) else "",
+            )
+            if fault
+        ]
+        seen: set[tuple[str, str]] = set()
+        for place, mount in enumerate(self.mounts, 1):
+            for glob in mount.archives:
+                if (mount.name, glob) in seen:
+                    faults.append(f"mounts[{place}].archives gives {mount.name!r} to {glob!r} a second time")
+                seen.add((mount.name, glob))
+        if faults:
+            raise PydanticCustomError("mounts", "{faults}", {"faults": "; ".join(faults)})
         return self
 
     @property
@@ -172,12 +290,18 @@ class Configuration(_Strict):
         sources: dict[str, str] = {}
         values: dict[str, Any] = {"home": home}
         for where, found in (
+            ("DOCKER_HOST", _from_docker(environ)),
             (str(path), _from_file(path, required=asked_for is not None)),
             ("environment", _from_environment(environ, faults)),
             ("command line", overrides),
         ):
-            values |= found
-            sources |= dict.fromkeys(found, where)
+            for key, value in found.items():
+                sources[key] = where
+                if isinstance(value, dict):
+                    # A table's keys stand each for itself: some may come from the file, others from the environment.
+                    sources |= {f"{key}.{part}": where for part in value}
+                    value = {**values.get(key, {}), **value} if isinstance(values.get(key, {}), dict) else value
+                values[key] = value
         try:
             configuration = cls.model_validate(values)
         except ValidationError as error:
@@ -185,6 +309,11 @@ class Configuration(_Strict):
         if faults:
             raise ConfigurationError("the configuration", "; ".join(faults), "Correct it and start again.")
         return configuration
+
+
+def _overlap(outer: Path, inner: Path | str) -> bool:
+    """Whether one path is or holds the other, as they are written or as they lead on this host."""
+    return Path(inner).is_relative_to(outer) or Path(os.path.realpath(inner)).is_relative_to(os.path.realpath(outer))
 
 
 def _default_home(environ: Mapping[str, str]) -> Path:
@@ -209,18 +338,24 @@ def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
         raise ConfigurationError(str(path), f"is not TOML: {error}", "Correct it; see https://toml.io.") from error
 
 
-def _plain() -> list[str]:
-    """The keys that have one value and so can stand in the environment."""
-    return [name for name in Configuration.model_fields if name not in ("credentials", "labels")]
+def variables() -> dict[str, tuple[str, ...]]:
+    """The variable of each key that has one value and so can stand in the environment."""
+    keys: list[tuple[str, ...]] = [(key,) for key in Configuration.model_fields if key not in _OF_MANY_VALUES]
+    keys += [("docker", key) for key in Docker.model_fields]
+    return {PREFIX + "_".join(key).upper(): key for key in keys}
 
 
 def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
-    names = {PREFIX + name.upper(): name for name in _plain()}
+    names = variables()
     found: dict[str, Any] = {}
     for variable, value in environ.items():
         if variable in names:
             if value:
-                found[names[variable]] = value
+                *tables, key = names[variable]
+                table = found
+                for name in tables:
+                    table = table.setdefault(name, {})
+                table[key] = value
         elif (
             variable.startswith(PREFIX)
             and (near := _nearest(variable, [*names, PREFIX + "CONFIG"]))
@@ -231,6 +366,13 @@ def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str
     return found
 
 
+def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Where Docker's own programs find the engine; the last to be asked."""
+    host = environ.get("DOCKER_HOST", "")
+    return {"docker": {"host": host if "://" in host else f"tcp://{host}"}} if host else {}
+
+
+_OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
 _OF_TASKS |= {"ITEM", "INPUTS", "OUTPUT"}
 
@@ -244,15 +386,18 @@ def _nearest(word: str, names: list[str]) -> str:
     )
 
 
+_TABLES: dict[str, type[BaseModel]] = {"credentials": Credentials, "docker": Docker, "mounts": PersistentMount}
+
+
 def _fault(detail: Any, sources: dict[str, str]) -> str:
     """One of pydantic's findings, with the place, the key and what was meant."""
     place = detail["loc"]
     key = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
-    where = sources.get(str(place[0]), "defaults") if place else ""
-    name = PREFIX + key.upper() if where == "environment" else key
+    where = sources.get(key) or sources.get(str(place[0]), "defaults") if place else ""
+    name = PREFIX + key.upper().replace(".", "_") if where == "environment" else key
     head = f"{where}: {name} " if place else ""
     if detail["type"] == "extra_forbidden":
-        model = Credentials if place[0] == "credentials" else Configuration
+        model = _TABLES.get(str(place[0]), Configuration) if len(place) > 1 else Configuration
         near = _nearest(str(place[-1]), list(model.model_fields))
         return f"{head}is unknown" + (f" (did you mean {near}?)" if near else "")
     message = str(detail["msg"])

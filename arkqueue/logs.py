@@ -10,6 +10,9 @@ The flusher writes at most one turn each ``INTERVAL``, and the first bytes after
 writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is dropped without ever being written. So memory is bounded
 by head and tail for each attempt, even while the database is away, and neither a slow database nor a chatty task stops the other.
 
+With the bytes of a log it is stored how many of them came from each stream of the task. So a task manager that adopts a container knows how much of its
+output is in the log already, and goes on at the next byte (``Logs.adopt``).
+
 Every write matches the attempt and its process, and only while the attempt is live (design 6); a log is complete before its task's state
 changes, because the task manager's recorder calls ``flush`` before it reports the end. Nobody else writes logs.
 """
@@ -20,7 +23,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -58,26 +61,33 @@ PAUSE = 0.5
 class _Pending:
     """A chunk that is not stored yet; it grows while it is the newest."""
 
-    __slots__ = ("at", "parts", "position", "size", "stream")
+    __slots__ = ("at", "before", "parts", "position", "size", "stream")
 
-    def __init__(self, position: int, stream: Stream, data: bytes) -> None:
-        self.position, self.stream, self.at = position, stream, time.time()
+    def __init__(self, position: int, before: dict[Stream, int], stream: Stream, data: bytes) -> None:
+        self.position, self.before, self.stream, self.at = position, before, stream, time.time()
         self.parts, self.size = [data], len(data)
+
+    def counted(self, stream: Stream) -> int:
+        """Bytes of a stream up to the end of this chunk, what was dropped included."""
+        return self.before[stream] + (self.size if self.stream is stream else 0)
 
 
 class LogWriter:
     """The log of one attempt; a sink for its executor. ``write`` never waits."""
 
-    def __init__(self, logs: Logs, attempt: AttemptId) -> None:
+    def __init__(
+        self, logs: Logs, attempt: AttemptId, size: int = 0, counted: Mapping[Stream, int] | None = None
+    ) -> None:
         self.attempt = attempt
         self._logs = logs
         self._lock = threading.Lock()
-        self._size = 0
+        self._size = size
+        self._counted = dict.fromkeys(Stream, 0) | dict(counted or {})
         self._head: deque[_Pending] = deque()
         self._tail: deque[_Pending] = deque()
         self._cost = 0  # of the tail
         self._sending: list[_Pending] = []
-        self._stored = self._cut = 0
+        self._stored, self._cut = size, 0
         self._is_discarded = False
 
     def write(self, stream: Stream, data: bytes) -> None:
@@ -111,10 +121,11 @@ class LogWriter:
             last.parts.append(data)
             last.size += len(data)
         else:
-            pending.append(_Pending(self._size, stream, data))
+            pending.append(_Pending(self._size, dict(self._counted), stream, data))
             self._cost += OVERHEAD if pending is self._tail else 0
         self._cost += len(data) if pending is self._tail else 0
         self._size += len(data)
+        self._counted[stream] += len(data)
 
     def _drop(self) -> None:
         """Drop what would be cut anyway once it is stored; of a flood of tiny chunks, also what would cost too much memory."""
@@ -189,9 +200,15 @@ class Logs:
 
     def open(self, attempt: AttemptId) -> LogWriter:
         """The log of an attempt that begins."""
-        writer = LogWriter(self, attempt)
+        return self._opened(LogWriter(self, attempt))
+
+    def adopt(self, attempt: AttemptId, size: int, stored: Mapping[Stream, int]) -> LogWriter:
+        """The log of an attempt that another process began: so many bytes of it are stored, and so many of each stream."""
+        return self._opened(LogWriter(self, attempt, size, stored))
+
+    def _opened(self, writer: LogWriter) -> LogWriter:
         with self._lock:
-            self._writers[attempt] = writer
+            self._writers[writer.attempt] = writer
         return writer
 
     def forget(self, writer: LogWriter) -> None:
@@ -256,6 +273,8 @@ class Logs:
             process=self._process,
             attempts=[writer.attempt for writer, _ in batch],
             bytes=[chunks[-1].position + chunks[-1].size for _, chunks in batch],
+            stdouts=[chunks[-1].counted(Stream.STDOUT) for _, chunks in batch],
+            stderrs=[chunks[-1].counted(Stream.STDERR) for _, chunks in batch],
             ids=[attempt for attempt, _ in rows],
             positions=[chunk.position for _, chunk in rows],
             streams=[str(chunk.stream) for _, chunk in rows],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NewType
 
 ArchiveId = NewType("ArchiveId", int)
@@ -81,6 +82,9 @@ class ArchiveSettings:
     ``branches``: globs of the Git branches that are tracked (none: the main branch). ``process``: whether its tasks may run as processes on a task manager's
     host, as the operating system's user ``process_user`` (None: the task manager's own). ``author``: who commits for its tasks. ``task_url``: where working copies
     commit to (None: the archive's own URL).
+
+    ``image``: the container image of tasks that name none (None: those run as processes, where that is allowed). ``images``, ``users`` and ``networks``: globs of
+    what its tasks may name (none: every image, every user of the image, the networks ``bridge`` and ``none``).
     """
 
     branches: tuple[str, ...] = ()
@@ -88,14 +92,19 @@ class ArchiveSettings:
     process_user: str | None = None
     author: str | None = None
     task_url: str | None = None
+    image: str | None = None
+    images: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A workflow file as the repository holds it; ``text`` is bytes because it may not be UTF-8."""
+    """A workflow file as the repository holds it; ``text`` is bytes because it may not be UTF-8. ``fault``: why there is nothing to read."""
 
     path: str
-    text: bytes
+    text: bytes = b""
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -142,6 +151,61 @@ class Retries:
     factor: float = 2.0
 
 
+class Pull(StrEnum):
+    """When an image is fetched from its registry."""
+
+    MISSING = "missing"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+LEAST_MEMORY = 6 << 20
+"""Bytes; a container engine refuses to give less."""
+MOST_PIDS = 4_194_304
+"""The kernel knows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a container may use; None: the installation's default. ``cpu`` counts processors, ``memory``, ``shm`` and each ``tmpfs`` are bytes.
+
+    ``tmpfs``: paths in the container that are kept in memory. ``read_only``: the image's own files cannot be written.
+    """
+
+    cpu: float | None = None
+    memory: int | None = None
+    pids: int | None = None
+    shm: int | None = None
+    tmpfs: dict[str, int] = field(default_factory=dict)
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MountUse:
+    """A persistent folder or volume that the configuration grants under a name, and where the task wants it."""
+
+    name: str
+    path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An overlay: what is written goes to ``upper``, and ``lower`` stays as it is. ``work`` is the kernel's own, on the disk of ``upper``."""
+
+    lower: Path
+    upper: Path
+    work: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """What bringing a plain tree to another revision did to it: what was made (paths in it), and by how many bytes it has grown."""
+
+    made: tuple[bytes, ...]
+    grown: int
+
+
 class Checkout(StrEnum):
     TREE = "tree"
     WORKING_COPY = "working-copy"
@@ -177,6 +241,13 @@ class TaskDefinition:
     on_lost: str = "rerun"
     checkout: Checkout = Checkout.TREE
     checkout_paths: tuple[str, ...] = ()
+    image: str | None = None
+    pull: Pull | None = None
+    resources: Resources = Resources()
+    network: str | None = None
+    user: str | None = None
+    workdir: str | None = None
+    mounts: tuple[MountUse, ...] = ()
 
     @property
     def is_gate(self) -> bool:
@@ -201,7 +272,7 @@ class End(StrEnum):
     NOT_STARTED = "not-started"
     """The workspace or the program could not be had; ``message`` says why."""
     LOST = "lost"
-    """Its task manager is gone; said by the queue manager, never by a task manager."""
+    """Its task manager is gone; said by queue managers, and by the next task manager of the host. Or its container's engine ended it."""
 
 
 @dataclass(frozen=True, slots=True)

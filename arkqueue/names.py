@@ -9,9 +9,11 @@ from urllib.parse import unquote
 from arkqueue.errors import Invalid
 
 _FORM = re.compile(
-    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d+|g[0-9a-fA-F]{4,64})(?:\.(?P<run>\d+))?"
+    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d{1,18}|g[0-9a-fA-F]{4,64})(?:\.(?P<run>\d{1,9}))?"
     r"(?:/(?P<task>[^/]+)(?:/(?P<item>[^/]+))?)?"
 )
+_BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-F]{4,64}([./].*)?)")
+_BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +58,18 @@ def parse_name(text: str) -> Name:
     """Read a name; ``Invalid`` where it has another form."""
     found = _FORM.fullmatch(text)
     if not found:
-        raise Invalid(
-            repr(text),
-            "is not the name of a run or a task",
-            "write ARCHIVE@REVISION for a run and ARCHIVE@REVISION/TASK for a task, for example papers@12/index",
-        )
+        raise Invalid(repr(text), "is not the name of a run or a task", _remedy(text))
     part = {key: unquote(value) for key, value in found.groupdict().items() if value is not None}
     run = int(part["run"]) if "run" in part else None
     return Name(part["archive"], part["revision"], part.get("branch"), run, part.get("task"), part.get("item", ""))
+
+
+def _remedy(text: str) -> str:
+    if found := _BARE_SHA.fullmatch(text):
+        return f"write g before a SHA: {found['place']}g{found['revision']}"
+    if (found := _BARE_BRANCH.fullmatch(text)) and "/" in found["branch"]:
+        return f"write %2F for a slash in a branch: {found['archive']}:{_quoted(found['branch'])}@{found['revision']}"
+    return "write ARCHIVE@REVISION for a run and ARCHIVE@REVISION/TASK for a task, for example papers@12/index"
 
 
 def _quoted(text: str) -> str:

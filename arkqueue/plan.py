@@ -158,9 +158,14 @@ def _wanted(
 ) -> bool:
     if names is not None and definition.name not in names:
         return False
-    if trigger not in definition.on or not matches_branch(definition.branches, branch):
+    if not is_for(definition, trigger, branch):
         return False
     return trigger is not Trigger.COMMIT or not definition.paths or any(matches(definition.paths, p) for p in changed)
+
+
+def is_for(definition: TaskDefinition, trigger: Trigger, branch: str) -> bool:
+    """Whether ``on`` and ``branches`` allow a task in a run."""
+    return trigger in definition.on and matches_branch(definition.branches, branch)
 
 
 def matches_branch(globs: tuple[str, ...], branch: str) -> bool:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from arkqueue import workflow
 from arkqueue.archive import Archive
-from arkqueue.model import Revision, Workflow
+from arkqueue.errors import ArchiveMismatch
+from arkqueue.model import Origin, Revision, Workflow
 from arkqueue.queue.planning import Entry
 
 MOST_KEPT = 100
@@ -47,3 +49,14 @@ class EntryReader:
                 self._parsed.popitem(last=False)
         self._parsed.move_to_end(key)
         return self._parsed[key]
+
+
+def last_known(branch: Any) -> Revision:
+    """The ledger's last revision of a branch, by its row, as the repository told it."""
+    origin = Origin(branch.origin, branch.generation) if branch.origin else None
+    return Revision(branch.revision, branch.number, branch.author, branch.date, branch.message, origin)
+
+
+def named(mismatch: ArchiveMismatch, archive: str) -> str:
+    """Why an archive is stopped. The repository's reader knows the fault; which archive's commands help is known to its caller."""
+    return str(mismatch).replace("rewind NAME", f"rewind {archive}").replace("sync NAME", f"sync {archive}")

@@ -1,23 +1,33 @@
 """Archives are registered and rewound: a repository is opened, asked who it is and where its branches are, and the ledger starts there.
 
-Called by the API for a person; the repository is read in the caller's thread, before any transaction. Registering opens what a path or URL names with this
+Called by the API for a person; the repository is read before any transaction, by a thread of its own: nothing can end a call of libsvn, and a person is told in
+time where a repository hangs. Registering opens what a path or URL names with this
 host's rights and credentials, so whoever calls this asks for an administrator's word first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
 
-from arkqueue.archive import Archive
+from arkqueue.archive import Archive, Identity, Location
 from arkqueue.archive.origin import check_author
 from arkqueue.archive.registered import location_of, open_registered
 from arkqueue.config import Configuration
-from arkqueue.errors import Conflict, Invalid, NotFound
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.planning import Entry
-from arkqueue.reading import EntryReader
+from arkqueue.reading import EntryReader, last_known, named
+from arkqueue.workflow.containers import image_fault
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds that a repository has to answer; less than the command line's own patience with the server."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -37,18 +47,23 @@ def add(
     ``start``: the revision of the main branch after which the ledger begins instead. The other branches begin at their heads.
     """
     check_name(name)
+    check_image(settings.image)
     location = location_of(configuration, url, kind)
     if settings.author is not None:
         check_author(location.kind, settings.author)
-    archive = open_registered(configuration, location.url, location.kind)
-    identity = archive.identity()
-    heads = archive.heads(settings.branches)
-    if settings.branches and not heads:
-        globs = ", ".join(settings.branches)
-        raise NotFound(f"archive {name}", f"no branch of {location.shown} matches {globs}", "Correct the branches.")
-    main = _main_branch(archive, heads, settings.branches)
-    starts = [archives.Start(main, True, _baseline(archive, main, start))]
-    starts += [archives.Start(b, False, _baseline(archive, b)) for b in sorted(heads) if b != main]
+
+    def read() -> tuple[Identity, list[archives.Start]]:
+        archive = open_registered(configuration, location.url, location.kind)
+        identity = archive.identity()
+        heads = archive.heads(settings.branches)
+        if settings.branches and not heads:
+            globs = ", ".join(settings.branches)
+            raise NotFound(f"archive {name}", f"no branch of {location.shown} matches {globs}", "Correct the branches.")
+        main = _main_branch(archive, heads, settings.branches)
+        starts = [archives.Start(main, True, _baseline(archive, main, start))]
+        return identity, starts + [archives.Start(b, False, _baseline(archive, b)) for b in sorted(heads) if b != main]
+
+    identity, starts = _answer(location, read)
     added = archives.register(
         queue,
         name=name,
@@ -67,6 +82,7 @@ def add(
 def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings) -> None:
     """Look after an archive in another way from now on."""
     row = archives.one(queue, archive)
+    check_image(settings.image)
     if settings.author is not None and settings.author != row.settings.get("author"):
         check_author(ArchiveKind(row.kind), settings.author)
     archives.change_settings(queue, archive, settings)
@@ -75,10 +91,11 @@ def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings)
 
 def rewind(
     queue: Queue, configuration: Configuration, archive: ArchiveId, to: str, by: str, *, branch: str | None = None
-) -> None:
+) -> str:
     """Take up an archive whose repository went back in time or is another one: the ledger starts anew at revision ``to``.
 
-    ``branch``: another than the main one. What the ledger held so far stays readable under another branch name.
+    ``to``: a number of the ledger; where that has none such, as `Archive.baseline` reads it. ``branch``: another than the main one. What the ledger held so far
+    stays readable under another branch name. The answer says which commit a number was taken for, where that needs to be said.
     """
     row = archives.one(queue, archive)
     known = [b for b in archives.branches(queue, archive) if not b.deleted]
@@ -86,16 +103,60 @@ def rewind(
     if chosen is None:
         names = ", ".join(b.name for b in known)
         raise NotFound(f"archive {row.name}", f"has no branch {branch!r}", f"It has: {names}." if names else "")
-    opened = open_registered(configuration, row.url, ArchiveKind(row.kind))
-    identity = opened.identity()
-    if identity.folder != row.folder:
-        raise Conflict(
-            f"archive {row.name}",
-            f"its URL is now the folder {identity.folder or '/'!r} of its repository, not {row.folder or '/'!r}",
-            "Remove the archive and add it anew.",
-        )
-    start = archives.Start(chosen.name, chosen.main, _baseline(opened, chosen.name, to))
+    is_number = row.kind == ArchiveKind.GIT and re.fullmatch("[0-9]{1,18}", to)
+    listed = queue.rows("revisions_with", branches=[chosen.id], number=int(to), prefix=None) if is_number else []
+
+    def read() -> tuple[Identity, Entry | None]:
+        opened = open_registered(configuration, row.url, ArchiveKind(row.kind))
+        identity = opened.identity()
+        if identity.folder != row.folder:
+            raise Conflict(
+                f"archive {row.name}",
+                f"its URL is now the folder {identity.folder or '/'!r} of its repository, not {row.folder or '/'!r}",
+                "Remove the archive and add it anew.",
+            )
+        try:
+            return identity, _baseline(opened, chosen.name, listed[0].name if listed else to)
+        except NotFound as error:
+            if not listed:
+                raise
+            fault = f"is commit {listed[0].name}, which is not on the branch any more"
+            raise NotFound(f"{row.name}@{to}", fault, "Give a later number, or a commit of the branch.") from error
+
+    identity, baseline = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+    start = archives.Start(chosen.name, chosen.main, baseline)
     archives.rewind(queue, archive, BranchId(chosen.id), start, identity.uuid, by)
+    if not is_number or baseline is None:
+        return ""
+    revision = baseline.revision
+    if not listed:
+        return f"its ledger had no revision {to}; counted along first parents, that is commit {revision.id}"
+    if revision.number == int(to):
+        return ""
+    return f"{to} was commit {revision.id}; counted along first parents, it is {revision.number} from now on"
+
+
+def take_up(queue: Queue, configuration: Configuration, archive: ArchiveId) -> None:
+    """Go on with a stopped archive, if its repository is proved to be the registered one: its UUID, and the last known revision of each branch.
+
+    Where it is not, the archive stays stopped, and says what its repository is now.
+    """
+    row = archives.one(queue, archive)
+    known = [b for b in archives.branches(queue, archive) if b.head_id is not None and not b.deleted]
+
+    def read() -> None:
+        opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+        heads = opened.heads(ArchiveSettings(**row.settings).branches)
+        for branch in known:
+            if branch.main or branch.name in heads:
+                opened.check_known(last_known(branch))
+
+    try:
+        _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+    except ArchiveMismatch as error:
+        archives.stop(queue, archive, named(error, row.name))
+    else:
+        archives.go_on(queue, archive, row.stopped)
 
 
 def check_name(name: str) -> None:
@@ -106,6 +167,34 @@ def check_name(name: str) -> None:
             "is no name for an archive",
             "Use letters, digits, dots, dashes and underscores, at most 100, the first a letter or a digit.",
         )
+
+
+def check_image(image: str | None) -> None:
+    """Raise `Invalid` for what cannot be the name of an image; whether there is such a one is seen when a task wants it."""
+    if image is not None and (found := image_fault(image)):
+        fault, near = found
+        raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+
+
+def _answer(location: Location, read: Callable[[], T]) -> T:
+    """What a repository says, if it says it in time."""
+    said: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            said.set_result(read())
+        except BaseException as error:
+            said.set_exception(error)
+
+    threading.Thread(target=ask, name=f"read {location.shown}", daemon=True).start()
+    try:
+        return said.result(PATIENCE)
+    except TimeoutError:
+        if said.done():
+            raise
+        remedy = "Check its server and the network, and try again"
+        remedy += "; this host's copy of it is being made meanwhile." if location.needs_mirror else "."
+        raise ArchiveUnreachable(location.shown, f"has not answered for {PATIENCE:.0f} s", remedy) from None
 
 
 def _main_branch(archive: Archive, heads: dict[str, str], globs: Sequence[str]) -> str:

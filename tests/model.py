@@ -9,7 +9,7 @@ Ordered as things happen: plan, follow (what a step sets off), attempts, a perso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -188,6 +188,60 @@ class Seen(NamedTuple):
     state: State
     root: str | None
     stop: str | None
+    attempts: int
+    live: int
+    """How many of the attempts have no end."""
+
+
+class RunSeen(NamedTuple):
+    """What is compared of a run."""
+
+    state: str
+    skipped: int
+    superseded: int
+
+
+class Appended(NamedTuple):
+    """A revision that is appended to a branch, as the graph sees it; ``changed``: the tree difference to the revision before it in the ledger."""
+
+    number: int
+    workflow: Workflow
+    changed: frozenset[str]
+
+
+@dataclass(slots=True)
+class Entry:
+    id: str
+    number: int
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class Ledger:
+    """One branch's revisions, as they were told by the repository (design 2, 5.16)."""
+
+    entries: list[Entry]
+
+    @property
+    def kept(self) -> list[str]:
+        """The ids of what is on the branch as far as it was read, each once."""
+        return list(dict.fromkeys(entry.id for entry in self.entries if not entry.dropped))
+
+    def lacks(self, chain: Sequence[str]) -> tuple[list[str], list[str]]:
+        """What a rewrite took away, and what is to be appended, when the repository's branch is this ``chain``, oldest first.
+
+        Every commit after the last one that is known; where a rewrite dropped some and brought nothing new, the head again.
+        """
+        dropped = [id for id in self.kept if id not in chain]
+        known = max(chain.index(id) for id in self.kept if id in chain)
+        return dropped, list(chain[known + 1 :]) or (list(chain[-1:]) if dropped else [])
+
+    def drop(self, ids: Collection[str]) -> list[int]:
+        """Mark revisions as dropped; returns their numbers."""
+        dropped = [entry for entry in self.entries if entry.id in ids]
+        for entry in dropped:
+            entry.dropped = True
+        return [entry.number for entry in dropped]
 
 
 Changes = dict[Key, tuple[State | None, State]]
@@ -246,14 +300,24 @@ class Model:
 
     def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str] = ()) -> Changes:
         """Plan the commit run of a new revision."""
+        return self.append(branch, [Appended(number, workflow, frozenset(changed))])
+
+    def append(self, branch: str, revisions: Sequence[Appended], dropped: Collection[int] = ()) -> Changes:
+        """Plan the commit runs of new revisions, all in one step, after a rewrite took those of some numbers off the branch."""
         if branch in self.deleted_branches:
             raise Refused(Reason.GONE)
-        if any(run.place.number >= number for run in self.on_branch(branch)):
+        if any(run.place.number >= new.number for run in self.on_branch(branch) for new in revisions):
             raise Refused(Reason.UNKNOWN)
         before = self.states()
-        changed = frozenset(changed)
-        run = Run(branch, Place(number, 1), Trigger.COMMIT, workflow)
-        chosen = [task for task in workflow.tasks if not workflow.faults and _exists(task, run, changed)]
+        if dropped:
+            self.rewrite(branch, dropped)
+        runs = [self._append(branch, new) for new in revisions]
+        return self._follow(before, runs)
+
+    def _append(self, branch: str, new: Appended) -> Run:
+        run = Run(branch, Place(new.number, 1), Trigger.COMMIT, new.workflow)
+        faulty = bool(new.workflow.faults)
+        chosen = [task for task in new.workflow.tasks if not faulty and _exists(task, run, new.changed)]
         earlier = self.commit_runs(branch)
         self._plan(run, chosen)
         for other in self.on_branch(branch):
@@ -261,7 +325,14 @@ class Model:
                 for task in other.own:
                     if task.definition.exclusive and not task.settled and not self._holds_a_gate(task):
                         self._edge(task, run.tasks[COMMIT], When.SETTLED, Kind.EXCLUSIVE)
-        return self._follow(before)
+        self._pass_at_once(run)
+        return run
+
+    def _pass_at_once(self, run: Run) -> None:
+        """A COMMIT whose sources have all completed has passed when the step begins."""
+        commit = run.tasks[COMMIT]
+        if all(edge.source.state is State.COMPLETED for edge in self.into(commit)):
+            commit.state = move(commit.state, Event.PASS)
 
     def trigger(
         self,
@@ -307,7 +378,8 @@ class Model:
             for task in run.own:
                 if task.definition.exclusive:
                     self._edge(task, gates[0], When.SETTLED, Kind.EXCLUSIVE)
-        return self._follow(before)
+        self._pass_at_once(run)
+        return self._follow(before, [run])
 
     def _plan(self, run: Run, chosen: list[TaskDefinition]) -> None:
         """COMMIT, the chosen tasks and REPORT, with their edges."""
@@ -394,10 +466,11 @@ class Model:
 
     # ------------------------------------------------------------------------------------------------------------------------ follow
 
-    def _follow(self, before: Mapping[Key, State]) -> Changes:
-        """What a step sets off, round by round until nothing moves (decision 0001, point 3)."""
-        while self._meet() | self._skip() | self._enter():
-            pass
+    def _follow(self, before: Mapping[Key, State], planned: Collection[Run] = ()) -> Changes:
+        """What a step sets off, round by round until nothing moves; what it ``planned`` enters by its gates first (decision 0001, point 3)."""
+        later = {task for run in planned for task in (*run.own, run.tasks[REPORT])}
+        while self._meet() | self._skip() | self._enter(later) or later:
+            later = set()
         after = self.states()
         return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
 
@@ -417,9 +490,9 @@ class Model:
             task.state, task.root = move(task.state, Event.SKIP), _first(found)
         return bool(roots)
 
-    def _enter(self) -> bool:
-        unmet = {edge.target for edge in self.edges if not edge.met}
-        entering = [task for task in self.tasks() if task.state is State.WAITING and task not in unmet]
+    def _enter(self, later: Collection[Task] = ()) -> bool:
+        but = {edge.target for edge in self.edges if not edge.met} | set(later)
+        entering = [task for task in self.tasks() if task.state is State.WAITING and task not in but]
         for canceler in entering:
             for entry in canceler.definition.cancels:
                 if entry.previous:
@@ -483,6 +556,8 @@ class Model:
         if event is Event.STOP:
             task.cause = Cause.SUPERSEDED if task.stop_by else Cause.PERSON
             task.superseded_by = task.stop_by
+        if not task.settled and task.stop != "restart" and self._is_gone(task.run):
+            self._cancel(task, Cause.DROPPED)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
         return self._follow(before)
@@ -543,14 +618,11 @@ class Model:
         reopened, stay = self._judge_again(root)
         again = [root, *reopened]
         if not force:
-            if root.run.dropped or root.run.branch in self.deleted_branches:
+            if self._is_gone(root.run):
                 raise Refused(Reason.GONE)
-            if root.cause in (Cause.SUPERSEDED, Cause.DROPPED):
+            if root.cause is Cause.SUPERSEDED:
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
-            if by := [c.key for task in again for c in self._superseders(task.run, task.name, bool(task.attempts))]:
-                raise Refused(Reason.SUPERSEDED, *by)
-            if by := [key for task in again for key in self._built_upon(task)]:
-                raise Refused(Reason.STARTED, *by)
+            self._refuse_outdated(again)
         root.state = move(root.state, Event.RETRY)
         root.cause = root.superseded_by = None
         root.waived = root.as_completed = False
@@ -558,6 +630,13 @@ class Model:
         root.retried = True
         self._reopen(reopened, stay, again)
         return self._follow(before)
+
+    def _refuse_outdated(self, again: list[Task]) -> None:
+        """Nothing comes back to work that later revisions have superseded, or have gone on from (design 5.11, 5.19)."""
+        if by := [c.key for task in again for c in self._superseders(task.run, task.name, bool(task.attempts))]:
+            raise Refused(Reason.SUPERSEDED, *by)
+        if by := [key for task in again for key in self._built_upon(task)]:
+            raise Refused(Reason.STARTED, *by)
 
     def _built_upon(self, task: Task) -> set[Key]:
         """What of later runs has started on the strength of this task, directly or through gates that passed (design 5.19)."""
@@ -576,15 +655,19 @@ class Model:
                 left += self.out_of(target)
         return started
 
-    def skip(self, key: Key, as_completed: bool = False) -> Changes:
+    def skip(self, key: Key, as_completed: bool = False, force: bool = False) -> Changes:
         before = self.states()
         task = self._in(key, State.WAITING, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
+        reopened, stay = self._judge_again(task) if as_completed else ([], {})
+        if reopened and not force:
+            if self._is_gone(task.run):
+                raise Refused(Reason.GONE)
+            self._refuse_outdated(reopened)
         if not task.settled:
             task.state = move(task.state, Event.SKIP)
         task.waived = True
         if as_completed:
             task.as_completed = True
-            reopened, stay = self._judge_again(task)
             self._reopen(reopened, stay, reopened)
         return self._follow(before)
 
@@ -613,18 +696,26 @@ class Model:
         numbers = set(dropped)
         for run in self.on_branch(branch):
             if run.place.number in numbers:
-                self._drop(run)
+                run.dropped = True
+                self._cancel_unstarted(run)
         return self._follow(before)
 
     def delete_branch(self, branch: str) -> Changes:
         before = self.states()
         self.deleted_branches.add(branch)
         for run in self.on_branch(branch):
-            self._drop(run)
+            self._cancel_unstarted(run)
         return self._follow(before)
 
-    def _drop(self, run: Run) -> None:
-        run.dropped = True
+    def track(self, branch: str) -> Changes:
+        """A deleted branch came back; what was canceled stays so."""
+        self.deleted_branches.discard(branch)
+        return {}
+
+    def _is_gone(self, run: Run) -> bool:
+        return run.dropped or run.branch in self.deleted_branches
+
+    def _cancel_unstarted(self, run: Run) -> None:
         for task in run.own:
             if not task.settled and task.state is not State.RUNNING:
                 self._cancel(task, Cause.DROPPED)
@@ -650,6 +741,8 @@ class Model:
         """Put back to waiting; what hangs on one that will end ``again`` waits for it again, unless its own attempt is under way."""
         for task, root in stay.items():
             task.root = root
+        for task in again:
+            task.run.canceled = False
         for task in reopened:
             task.state, task.root, task.retried = move(task.state, Event.REOPEN), None, True
         for edge in self.edges:
@@ -678,7 +771,26 @@ class Model:
         return {task.key: task.state for task in self.tasks()}
 
     def look(self) -> dict[Key, Seen]:
-        return {task.key: Seen(task.state, task.root.name if task.root else None, task.stop) for task in self.tasks()}
+        return {
+            task.key: Seen(
+                task.state,
+                task.root.name if task.root else None,
+                task.stop,
+                len(task.attempts),
+                sum(attempt.live for attempt in task.attempts),
+            )
+            for task in self.tasks()
+        }
+
+    def look_at_runs(self) -> dict[RunKey, RunSeen]:
+        return {
+            run.key: RunSeen(
+                self.run_state(run.key),
+                sum(task.state is State.SKIPPED for task in run.own),
+                sum(task.state is State.CANCELED and task.superseded_by is not None for task in run.own),
+            )
+            for run in self.runs
+        }
 
     def run_state(self, key: RunKey) -> str:
         """Design 4; the first that applies."""

@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from arkqueue.archive import Identity, notice_key, notice_keys
+
 ADA = "Ada <ada@example.org>"
 _CLEAN = {"LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -46,6 +48,11 @@ def run(*command: str | Path, cwd: Path | None = None, check: bool = True, **env
     )
     assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+def reaches(given: str, identity: Identity) -> bool:
+    """Whether a notice that names a repository so reaches an archive, as the API judges it."""
+    return notice_key(given) in notice_keys(identity)
 
 
 # Subversion
@@ -127,8 +134,10 @@ class SubversionRepository:
         return target
 
     @contextmanager
-    def served(self, *, users: Mapping[str, str] | None = None, access: str = "") -> Iterator[Server]:
-        """svnserve for it; with ``users`` (names and passwords) nobody else gets in; ``access``: an authz file."""
+    def served(
+        self, *, users: Mapping[str, str] | None = None, access: str = "", host: str = "127.0.0.1"
+    ) -> Iterator[Server]:
+        """svnserve for it; with ``users`` (names and passwords) nobody else gets in; ``access``: an authz file; ``host``: an address of ours."""
         conf = self.path / "conf"
         lines = ["[general]", "anon-access = " + ("none" if users else "write"), "auth-access = write"]
         if users:
@@ -138,8 +147,8 @@ class SubversionRepository:
             (conf / "authz").write_text(access)
             lines.append("authz-db = authz")
         (conf / "svnserve.conf").write_text("\n".join(lines) + "\n")
-        with a_server(["svnserve", "-i", "-r", str(self.path.parent)]) as server:
-            server.url = f"svn://127.0.0.1:{server.port}/{self.path.name}"
+        with a_server(["svnserve", "-i", "-r", str(self.path.parent)], host) as server:
+            server.url = f"svn://{host}:{server.port}/{self.path.name}"
             yield server
 
     def _a_file(self, content: str | bytes | Link) -> Path:
@@ -241,8 +250,8 @@ class GitRepository:
         self.git("push", "-q", "origin", "--delete", branch)
 
     @contextmanager
-    def served(self) -> Iterator[Server]:
-        """git's own server for it, for reading and pushing."""
+    def served(self, *, host: str = "127.0.0.1") -> Iterator[Server]:
+        """git's own server for it, for reading and pushing; ``host``: an address of ours."""
         command = [
             "git",
             "daemon",
@@ -251,8 +260,8 @@ class GitRepository:
             "--enable=receive-pack",
             f"--base-path={self.path.parent}",
         ]
-        with a_server(command) as server:
-            server.url = f"git://127.0.0.1:{server.port}/{self.path.name}"
+        with a_server(command, host) as server:
+            server.url = f"git://{host}:{server.port}/{self.path.name}"
             yield server
 
 
@@ -262,11 +271,11 @@ class GitRepository:
 class Server:
     """Hands each connection to a process of its own, as inetd does: it can be reached as soon as it exists."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], host: str) -> None:
         self.url = ""
         self._command = command
         self._sessions: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -306,8 +315,8 @@ class Server:
 
 
 @contextmanager
-def a_server(command: Sequence[str]) -> Iterator[Server]:
-    server = Server(command)
+def a_server(command: Sequence[str], host: str = "127.0.0.1") -> Iterator[Server]:
+    server = Server(command, host)
     try:
         yield server
     finally:

@@ -3,12 +3,19 @@
 # CI=true a missing program is a failure, otherwise the tests that need it say so themselves.
 set -eu
 
-programs='svn svnadmin svnserve svnlook git curl wget ps bash busybox'
+programs='svn svnadmin svnserve svnlook git curl wget ps bash busybox openssl debootstrap'
+packages='subversion git curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn'
 
 missing() {
     for program in $programs; do
         command -v "$program" >/dev/null 2>&1 || printf '%s ' "$program"
     done
+    # The images of the tests hold nothing but busybox, so it must not need libraries.
+    ! ldd "$(command -v busybox || echo /)" >/dev/null 2>&1 || printf 'busybox-static '
+    # An engine that runs already will do; else the tests start one for their run.
+    [ -n "${DOCKER_HOST:-}" ] || [ -S /var/run/docker.sock ] || command -v dockerd >/dev/null 2>&1 || printf 'dockerd '
+    docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null 2>&1 || printf 'docker-compose '
+    [ -e /usr/lib/apache2/modules/mod_dav_svn.so ] || [ -e /usr/lib64/httpd/modules/mod_dav_svn.so ] || printf 'mod_dav_svn '
 }
 
 lacking=$(missing)
@@ -16,13 +23,15 @@ lacking=$(missing)
 
 if [ "$(id -u)" = 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing what the tests need: $lacking"
+    case $lacking in *dockerd*) packages="$packages docker.io" ;; esac
+    case $lacking in *docker-compose*) packages="$packages docker-compose" ;; esac
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq && apt-get install -qq --no-install-recommends -y subversion git curl wget procps bash busybox >/dev/null || true
+    apt-get update -qq && apt-get install -qq --no-install-recommends -y $packages >/dev/null || true
     lacking=$(missing)
     [ -n "$lacking" ] || exit 0
 fi
 
 echo "the tests need these programs, which are not installed: $lacking" >&2
-echo "Debian, Ubuntu: apt-get install subversion git curl wget procps bash busybox" >&2
-echo "Fedora: dnf install subversion git curl wget procps-ng bash busybox; macOS: brew install subversion git wget" >&2
+echo "Debian, Ubuntu: apt-get install $packages" >&2
+echo "Fedora: dnf install subversion git curl wget procps-ng bash busybox openssl httpd mod_dav_svn; macOS: brew install subversion git wget" >&2
 [ "${CI:-}" != true ] || exit 1

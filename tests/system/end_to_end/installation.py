@@ -114,11 +114,15 @@ class Installation:
     No sweep makes up for what a hook failed to tell while a test runs.
     """
 
-    def __init__(self, folder: Path, database: str | None, **settings: str | int) -> None:
+    def __init__(self, folder: Path, database: str | None, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.database = database
         self.roles: list[Role] = []
+        self.python = sys.executable
+        """What runs the roles."""
+        self.account: dict[str, Any] = {}
+        """Whose they are, as ``Popen`` wants to be told it; without it, the tests' own user's."""
         self._settings = {"poll": "200ms", "sweep": "1h", "slots": 4, **settings}
         self._listen = "127.0.0.1:0"
         self._served: Path | None = None
@@ -136,12 +140,12 @@ class Installation:
         log = self.folder / f"{home}.log"
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "arkqueue", "--home", str(folder), role, *words],
+                [self.python, "-m", "arkqueue", "--home", str(folder), role, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=environment(END_TO_END=str(self.folder)),
                 start_new_session=True,
+                **({"env": environment(END_TO_END=str(self.folder))} | self.account),
             )
         started = Role(process, folder, log)
         self.roles.append(started)
@@ -152,13 +156,16 @@ class Installation:
             self._listen = eventually(lambda: (folder / "url").read_text().strip()).removeprefix("http://")
         return started
 
+    def configure(self, **settings: Any) -> None:
+        """Settings for whatever is started from now on."""
+        self._settings |= settings
+
     def home(self, name: str = "home") -> Path:
         """A home folder with its configuration."""
         folder = self.folder / name
         folder.mkdir(mode=0o711, exist_ok=True)
         values = {**self._settings, **({"database": self.database} if self.database else {})}
-        # A JSON text is a TOML text too.
-        (folder / "arkqueue.toml").write_text("".join(f"{key} = {json.dumps(v)}\n" for key, v in values.items()))
+        (folder / "arkqueue.toml").write_text("".join(f"{key} = {_toml(v)}\n" for key, v in values.items()))
         return folder
 
     def close(self) -> None:
@@ -348,7 +355,7 @@ class Stage:
         begin = (
             "me=$ARKQUEUE_TASK@$ARKQUEUE_NUMBER; test $ARKQUEUE_RUN = 1 || me=$me.$ARKQUEUE_RUN; "
             f"cd {folder}; say() {{ echo $me $ARKQUEUE_ATTEMPT $1 $(date +%s%N) >> journal; }}; "
-            "exec 9>> lock.$me; flock -n 9 || say OVERLAP; say begin; echo $$ > begun.$me.$ARKQUEUE_ATTEMPT; "
+            "exec 9>> lock.$me; ! type flock > /dev/null 2>&1 || flock -n 9 || say OVERLAP; say begin; echo $$ > begun.$me.$ARKQUEUE_ATTEMPT; "
         )
         wait = "until [ -e go.$me ] || [ -e go ]; do say alive; sleep 0.05; done; "
         self.once = begin + "say end"
@@ -383,6 +390,13 @@ class Stage:
             assert word != "OVERLAP", line
             assert int(attempt) >= last.get(key, 0), line
             last[key] = int(attempt)
+
+
+def _toml(value: Any) -> str:
+    """A JSON text is a TOML text too, but for its tables."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + "}"
+    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
 def is_gone(pid: int) -> bool:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -140,24 +141,24 @@ def test_exit_codes_65_and_75_reject_and_defer(shared: Installation, archives: A
 
 @pytest.fixture
 def small_disk(installations: Installations, tmp_path: Path) -> Any:
-    """An installation whose task manager has its workspaces on a disk of 1 MiB."""
+    """An installation whose task manager has its workspaces, and the bases below them, on disks of 1 MiB."""
     arkqueue = installations(folder=tmp_path / "small")
-    work = arkqueue.home() / "work"
-    work.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "arkqueue-test", str(work)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        reason = f"no disk can be mounted here: {mounted.stderr.strip()}"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    try:
+    with ExitStack() as mounted:
+        for name in ("work", "bases"):
+            folder = arkqueue.home() / name
+            folder.mkdir(mode=0o711)
+            done = subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=1m", "arkqueue-test", str(folder)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                reason = f"no disk can be mounted here: {done.stderr.strip()}"
+                pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+            mounted.callback(subprocess.run, ["umount", str(folder)], check=True)
         yield arkqueue
         arkqueue.close()
-    finally:
-        subprocess.run(["umount", str(work)], check=True)
 
 
 def test_full_disk_is_named_with_what_helps(small_disk: Installation, archives: Archives) -> None:
@@ -171,10 +172,10 @@ def test_full_disk_is_named_with_what_helps(small_disk: Installation, archives: 
     assert papers.states(2) == {"none@2": "completed", "tree@2": "failed"}
     explained = papers.explained("tree@2")
     assert "No space left on device" in explained
-    assert str(small_disk.home() / "work") in explained
+    assert str(small_disk.home() / "bases") in explained
     assert "Free space there" in explained
     assert f"arkqueue retry {papers.task('tree@2')}" in explained
-    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk.home() / "work")], check=True)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk.home() / "bases")], check=True)
     small_disk("retry", papers.task("tree@2"))
     papers.wait_for_run(2)
 

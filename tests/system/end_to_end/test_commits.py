@@ -79,6 +79,24 @@ def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(shared: In
     papers.wait_for_run(2)
 
 
+def test_retry_runs_the_definition_that_the_run_was_made_with(
+    shared: Installation, archives: Archives, kind: str, tmp_path: Path
+) -> None:
+    """Design 5.2: the repository has another one by now, and cannot even be read."""
+    papers = archives(shared, kind)
+    allowed = tmp_path / "allowed"
+    command = f"echo of the {{}} revision; test -e {allowed}"
+    papers.commit(tasks({"index": {"command": command.format("second"), "checkout": "none"}}))
+    papers.wait_for_run(2, "failed")
+    papers.commit(tasks({"index": {"command": command.format("third"), "checkout": "none"}}))
+    papers.wait_for_run(3, "failed")
+    papers.repository.path.rename(papers.repository.path.with_name("away"))
+    allowed.touch()
+    shared("retry", papers.task("index@2"))
+    papers.wait_for_run(2)
+    assert papers.log("index@2") == "of the second revision\n"
+
+
 def test_server_says_plainly_what_running_processes_means(installations: Installations, archives: Archives) -> None:
     arkqueue = installations()
     server = arkqueue.start()

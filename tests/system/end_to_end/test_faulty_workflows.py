@@ -26,7 +26,7 @@ FAULTS: dict[str, tuple[dict[str, Content], list[tuple[int, int, str]]]] = {
     "2 MiB": ({A: "# " * 2**20}, [(0, 0, "1 MiB")]),
     "deep": ({A: "[" * 20_000}, [(1, 0, "deep")]),
     "alias bomb": ({A: BOMB}, [(0, 0, "alias")]),
-    "a later field": ({A: "- {name: a, command: x, image: debian}\n"}, [(1, 25, "not supported yet")]),
+    "a later field": ({A: "- {name: a, command: x, secrets: key}\n"}, [(1, 25, "not supported yet")]),
     "several": ({A: "- name: a\n  comand: x\n- name: a\n  depends: [b]\n"}, [(2, 3, "comand"), (3, 0, "a"), (4, 13, "b")]),
 }  # fmt: skip
 """What is committed, and (line, column, a word of the message) of the faults; 0: any."""

@@ -135,3 +135,34 @@ def test_server_that_the_database_does_not_let_in_ends_and_says_why(
     refused = arkqueue("serve", "--listen", "127.0.0.1:0", code=1)
     assert "Correct the connection string's user, password or database name." in refused.err
     assert "wrong" not in refused.err
+
+
+def test_replicas_of_a_worker_share_a_folder_of_homes(installations: Installations, pg_uri: str) -> None:
+    arkqueue = installations()
+    homes = arkqueue.folder / "workers"
+    workers = [arkqueue.start("worker", "--database", pg_uri, "--homes", str(homes), home=f"log-{n}") for n in range(3)]
+    eventually(lambda: all("worker (home:" in worker.said for worker in workers))
+    assert sorted(home.name for home in homes.iterdir()) == ["1", "2", "3"]
+    hosts = {row["host"] for row in arkqueue.sql("select host from task_manager")}
+    assert hosts == {(home / "host-id").read_text().strip() for home in homes.iterdir()}
+    (second,) = [worker for worker in workers if f"{homes}/2)" in worker.said]
+    second.kill()
+    arkqueue.start("worker", "--database", pg_uri, "--homes", str(homes), home="log-4")
+    eventually(lambda: f"{homes}/2)" in (arkqueue.folder / "log-4.log").read_text())
+    assert len(list(homes.iterdir())) == 3, "the home of the dead one is taken up by the next"
+
+
+def test_roles_say_whether_they_are_healthy(installations: Installations) -> None:
+    arkqueue = installations(lease="1s", renew="100ms", poll="100ms")
+    manager = arkqueue.start("manager", home="manager")
+    eventually(lambda: "a queue manager was heard" in arkqueue("manager", "--healthy", code=None).out)
+    eventually(lambda: arkqueue("manager", "--healthy", code=None).code == 0)
+    assert "no task manager of" in arkqueue("worker", "--healthy", code=1).out
+    worker = arkqueue.start("worker", home="worker")
+    eventually(lambda: arkqueue("worker", "--healthy", code=None).code == 0)
+    manager.kill()
+    eventually(lambda: arkqueue("manager", "--healthy", code=None).code == 1)
+    worker.stop()
+    assert arkqueue("worker", "--healthy", code=1).out
+    refused = arkqueue("worker", "--healthy", "--database", "postgresql://nobody@127.0.0.1:1/none", code=1)
+    assert "see that PostgreSQL runs" in refused.err

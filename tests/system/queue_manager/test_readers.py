@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from arkqueue import registration
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager, readers
@@ -113,6 +115,87 @@ def test_what_cannot_be_stored_is_the_trouble_of_its_archive_alone(watch: Watch,
         connection.execute("alter table revision drop constraint no_poison")
     assert papers.wait_for_ledger(3) == [(0, "0"), (1, "1"), (2, "2")]
     papers.wait_for(lambda: papers.row()["trouble"] is None)
+
+
+@pytest.mark.usefixtures("manager")
+def test_a_repository_that_hangs_is_shown_and_read_when_it_answers(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(readers, "SILENT", 0.0)
+    repository = a_subversion_repository(tmp_path)
+    with repository.served() as server, socket.create_server(("127.0.0.1", 0)) as silent:
+        papers = watch(server.url)
+        papers.wait_for(lambda: papers.row()["read_at"] and papers.row()["trouble"] is None)
+        point_to(papers, f"svn://127.0.0.1:{silent.getsockname()[1]}/svn")
+        repository.commit({"readme": "1"})
+        papers.notify()
+        connection, _ = silent.accept()
+        papers.wait_for(lambda: papers.row()["trouble"])
+        assert "papers: its repository has not answered for" in papers.row()["trouble"]
+        assert sum(thread.name == "read papers" for thread in threading.enumerate()) == 1
+        point_to(papers, server.url)
+        connection.close()
+        assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+        papers.wait_for(lambda: papers.row()["trouble"] is None)
+    papers.wait_for(lambda: "papers is read again" in caplog.text)
+    assert "papers: its repository has not answered for" in caplog.text
+
+
+@pytest.mark.usefixtures("manager")
+def test_the_log_tells_a_trouble_once_and_its_end(
+    watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    away = repository.path.rename(repository.path.with_name("away"))
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"])
+    failed = papers.row()["next_read_at"]
+    papers.wait_for(lambda: papers.row()["next_read_at"] != failed)
+    away.rename(repository.path)
+    papers.wait_for(lambda: "papers is read again" in caplog.text)
+    assert caplog.text.count("papers cannot be read") == 1
+
+
+def point_to(archive: Watched, url: str) -> None:
+    archive.sql("update archive set url = %s where id = %s returning id", url, archive.id)
+
+
+def test_repositories_are_read_with_the_credentials_of_the_configuration(queue: Queue, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    home, password = tmp_path / "home", tmp_path / "password"
+    home.mkdir()
+    password.write_text("pass word\n")
+    with repository.served(users={"bob": "pass word"}) as server:
+        (home / "arkqueue.toml").write_text(
+            f'[[credentials]]\nurl = "{server.url}"\nusername = "bob"\npassword_file = "{password}"\n'
+        )
+        configuration = Configuration.load({}, home=home, poll="200ms")
+        papers = Watched(queue, registration.add(queue, configuration, name="papers", url=server.url))
+        manager = QueueManager(queue, configuration)
+        manager.start()
+        repository.commit({"readme": "1"})
+        papers.notify()
+        assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+        manager.close()
+
+
+@pytest.mark.usefixtures("manager")
+def test_a_reader_outlives_what_cannot_even_be_told(
+    watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    with papers.queue.database.transaction() as connection:
+        connection.execute("alter table archive add constraint no_trouble check (trouble is null)")
+    away = repository.path.rename(repository.path.with_name("away"))
+    papers.notify()
+    papers.wait_for(lambda: "could not be stored" in caplog.text)
+    away.rename(repository.path)
+    repository.commit({"readme": "1"})
+    assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
 
 
 @pytest.mark.usefixtures("manager")

@@ -11,6 +11,7 @@ import pytest
 
 from arkqueue import registration
 from arkqueue.config import Configuration
+from arkqueue.errors import NotFound
 from arkqueue.queue import Queue
 from arkqueue.queue_manager import QueueManager
 from tests.repositories import a_git_repository, a_subversion_repository, run
@@ -322,6 +323,69 @@ def test_two_new_branches_in_one_push_do_not_hide_each_others_commits(watch: Wat
     assert papers.wait_for_ledger(1, "b")[-1] == (2, common)
 
 
+def test_the_ledger_of_a_git_archive_starts_after_the_commit_that_from_names(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    ids = [repository.commit({"_workflows/w.yaml": WORKFLOW, "readme": str(n)}) for n in range(4)]
+    papers = watch(repository.path, start=ids[1][:10])
+    assert papers.wait_for_ledger(3, "main") == [(2, ids[1]), (3, ids[2]), (4, ids[3])]
+    assert papers.tasks("main") == {"index@3": "ready", "index@4": "waiting"}
+
+
+def test_a_restored_backup_of_a_git_repository_stops_the_archive_until_it_is_rewound(
+    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    shutil.copytree(repository.path, tmp_path / "backup")
+    lost = repository.commit({"readme": "lost"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    shutil.rmtree(repository.path)
+    (tmp_path / "backup").rename(repository.path)
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["stopped"])
+    assert f"no longer holds the last known commit {lost[:12]} (revision 2)" in papers.row()["stopped"]
+    assert "arkqueue archive rewind papers REV" in papers.row()["stopped"]
+
+    repository.reset(first)
+    other = repository.commit({"readme": "another"})
+    assert papers.ledger("main") == [(1, first), (2, lost)], "the histories are not mixed"
+    registration.rewind(queue, configuration, papers.id, first, "ann")
+    papers.notify()
+    assert papers.wait_for_ledger(2, "main") == [(1, first), (2, other)]
+    assert papers.tasks("main") == {"index@2": "ready"}
+    assert papers.ledger("rewound~1") == [(1, first), (2, lost)]
+    assert papers.tasks("rewound~1") == {"index@2": "canceled"}
+
+
+def test_rewind_takes_a_number_for_the_ledgers(
+    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+) -> None:
+    """After a force-push the ledger's numbers, which people see, are not those that first parents are counted by."""
+    repository = a_git_repository(tmp_path)
+    kept = [repository.commit({"readme": n}) for n in "12"]
+    papers = watch(repository.path)
+    dropped = repository.commit({"readme": "3"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    repository.reset(kept[1])
+    new = [repository.commit({"readme": n}, push=False) for n in "45"]
+    repository.push("main", force=True)
+    papers.notify()
+    assert papers.wait_for_ledger(4, "main") == [(2, kept[1]), (3, dropped), (4, new[0]), (5, new[1])]
+
+    def rewind(to: str) -> str:
+        return registration.rewind(queue, configuration, papers.id, to, "ann")
+
+    with pytest.raises(NotFound, match=f"papers@3: is commit {dropped}, which is not on the branch any more"):
+        rewind("3")
+    assert f"4 was commit {new[0]}; counted along first parents, it is 3 from now on" in rewind("4")
+    assert papers.wait_for_ledger(2, "main") == [(3, new[0]), (4, new[1])]
+    assert f"had no revision 1; counted along first parents, that is commit {kept[0]}" in rewind("1")
+    assert papers.wait_for_ledger(4, "main") == [(1, kept[0]), (2, kept[1]), (3, new[0]), (4, new[1])]
+
+
 def test_a_deleted_branch_cancels_what_has_not_started(watch: Watch, tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
@@ -334,6 +398,34 @@ def test_a_deleted_branch_cancels_what_has_not_started(watch: Watch, tmp_path: P
     repository.delete_branch("draft")
     papers.notify()
     papers.wait_for(lambda: papers.tasks("draft") == {"index@2": "canceled"})
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["kept", "collected as garbage"])
+def test_a_branch_that_comes_back_is_new_and_goes_on_in_number(watch: Watch, tmp_path: Path, gone: bool) -> None:
+    """It has neither what happened on the main branch meanwhile, nor need its old commits be there."""
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+    repository.switch("draft", "main")
+    old = repository.commit({"readme": "x"})
+    papers.notify()
+    papers.wait_for_ledger(2, "draft")
+    repository.switch("main")
+    if not gone:
+        repository.merge("draft")
+    repository.delete_branch("draft")
+    papers.notify()
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'draft' and deleted_at is not null"))
+    repository.git("branch", "-q", "-D", "draft")
+    run("git", "gc", "-q", "--prune=now", cwd=repository.path)
+    repository.commit({"readme": "of main"})
+    repository.switch("draft", "main")
+    own = [repository.commit({"own": str(n)}, push=False) for n in range(2)]
+    repository.push("draft")
+    papers.notify()
+    assert papers.wait_for_ledger(3, "draft") == [(1, first), (2, old), (3, own[0]), (4, own[1])]
+    assert papers.tasks("draft") == {"index@2": "canceled", "index@3": "ready", "index@4": "waiting"}
+    assert papers.row()["stopped"] is None
 
 
 def test_a_remote_is_mirrored_and_read(watch: Watch, tmp_path: Path) -> None:

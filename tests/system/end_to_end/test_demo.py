@@ -1,0 +1,84 @@
+"""``arkqueue demo`` is what a newcomer sees first: the whole way of two commits, with everything real, on a machine that has nothing yet."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arkqueue.db.embedded import Embedded
+from tests.system.end_to_end.installation import TRACEBACK, environment, eventually, processes_of
+
+EDGES = {
+    "1:COMMIT <-- 2:COMMIT", "2:COMMIT <-- 2:indexing", "2:indexing <-- 2:build-PDF", "2:COMMIT <-- 3:COMMIT",
+    "2:indexing <-- 3:indexing", "3:COMMIT <-- 3:indexing", "3:indexing <-- 3:build-PDF", "2:build-PDF <!= 3:build-PDF",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(home: Path) -> Iterator[Path]:
+    """Where the demo makes its home folder; what it leaves behind on purpose is removed."""
+    home.chmod(0o711)  # or PostgreSQL's account could not pass through it
+    yield home
+    for made in home.glob("arkqueue-demo-*"):
+        Embedded(made).destroy()
+
+
+def demo(folder: Path, *words: str, terminal: bool = False) -> str:
+    """Run the demo to its good end; what it says, on a terminal or to a pipe."""
+    command = [sys.executable, "-m", "arkqueue", "demo", *words]
+    env = environment(TMPDIR=str(folder), TERM="xterm", COLUMNS="80")
+    if not terminal:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        return done.stdout
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while more := os.read(ours, 65536):
+                said += more
+        except OSError:
+            pass  # Linux' end of a terminal
+        os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode()).replace("\r", "\n")
+    assert process.returncode == 0, text
+    return text
+
+
+@pytest.mark.parametrize(("words", "terminal"), [((), False), (("--git",), False), ((), True)])
+def test_demo_shows_the_example_from_end_to_end(folder: Path, words: tuple[str, ...], terminal: bool) -> None:
+    said = demo(folder, *words, terminal=terminal)
+    assert TRACEBACK not in said
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    kind, hook = ("Git", "post-receive") if words else ("Subversion", "post-commit")
+    assert f"{kind} archive My-Project is watched from revision 1 on; {hook} installed." in lines
+
+    superseded = "2:build-PDF canceled: superseded by My-Project@3/build-PDF"
+    events = ["2:indexing running", "2:build-PDF running", "3:indexing completed", superseded, "3:build-PDF completed"]
+    if terminal:  # a table shows what happened between two looks in the order of its rows
+        events.remove("3:indexing completed")
+    places = [lines.index(event) for event in events]
+    assert places == sorted(places)
+    assert {"3:indexing completed", "3:build-PDF running"} <= {*lines}
+
+    assert [line.split()[:2] for line in lines if line.startswith("My-Project@") and " completed " in line] == [
+        ["My-Project@3", "completed"], ["My-Project@2", "completed"], ["My-Project@1", "completed"]
+    ]  # fmt: skip
+    assert {line for line in lines if " <-- " in line or " <!= " in line} - {
+        "// <-- waits for it to complete",
+        "// <!= supersedes it",
+    } == EDGES
+    assert [line for line in lines if line.startswith("page ")] == [f"page {n} of revision 3" for n in (1, 2, 3, 4)]
+    (made,) = folder.glob("arkqueue-demo-*")
+    assert f"export ARKQUEUE_HOME={made}" in lines
+    assert any(line.endswith("explain My-Project@2/build-PDF") for line in lines)
+    eventually(lambda: not processes_of(str(made)))
