@@ -23,6 +23,7 @@ _STREAMS = {0: Stream.STDOUT, 1: Stream.STDOUT, 2: Stream.STDERR}
 _ENGINE = 3
 """The engine's own words about a stream that it cannot go on with."""
 KEPT = 512
+"""Bytes of the end of stderr that are kept, however it was cut."""
 
 
 class Output:
@@ -39,7 +40,7 @@ class Output:
             return
         self.counts[stream] += len(data)
         if stream is Stream.STDERR:
-            self.last_error_output = data[-KEPT:]
+            self.last_error_output = (self.last_error_output + data[-KEPT:])[-KEPT:]
         if not self.failure:
             try:
                 self._sink.write(stream, data)

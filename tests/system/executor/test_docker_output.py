@@ -13,7 +13,7 @@ import docker
 import pytest
 
 from arkqueue.executor import Ended, Mount
-from arkqueue.executor.docker_output import Frames, LogReader
+from arkqueue.executor.docker_output import KEPT, Frames, LogReader, Output
 from arkqueue.model import AttemptId, Stream
 from tests.system.executor.docker_bench import PATIENCE, Bench, Recorder, a_bench, ended
 from tests.system.executor.relay import Relay
@@ -298,3 +298,25 @@ def _attached(bench: Bench, times: int) -> None:
     for _ in range(times):
         next(events)
     events.close()
+
+
+class TestOutput:
+    """The end of stderr, by which an init that could not execute the program is known. It writes its one line in three pieces."""
+
+    def test_end_of_stderr_is_kept_however_it_was_cut(self) -> None:
+        output = Output(Recorder())
+
+        for piece in (b"[FATAL tini (7)] ", b"exec nonesuch failed", b"\n"):
+            output.write(Stream.STDERR, piece)
+            output.write(Stream.STDOUT, b"between")
+
+        assert output.last_error_output == b"[FATAL tini (7)] exec nonesuch failed\n"
+
+    def test_no_more_than_the_end_is_kept(self) -> None:
+        output = Output(Recorder())
+
+        for number in range(KEPT):
+            output.write(Stream.STDERR, b"%03d " % number)
+
+        assert len(output.last_error_output) == KEPT
+        assert output.last_error_output.endswith(b"%03d " % (KEPT - 1))
