@@ -42,14 +42,13 @@ from arkqueue.executor.docker_images import Images
 from arkqueue.executor.docker_output import Output
 from arkqueue.executor.docker_owners import Owners
 from arkqueue.executor.docker_running import DockerRunning, removed
-from arkqueue.model import AttemptId, Resources, Stream
+from arkqueue.model import AttemptId, Stream
 
 __all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "Found"]
 
 LOG_SIZE = 1 << 30
 """Bytes of a container's log that the engine keeps at least; adoption re-reads them."""
 PATIENCE = 300.0
-"""Seconds for which an engine that went away is waited for."""
 SHORT_INSTALLATION = 8
 ERRAND = "arkqueue.errand"
 """The label of containers that are no attempt's; its value is which executor's."""
@@ -74,17 +73,17 @@ class DockerExecutor:
         host: str,
         url: str | None = None,
         *,
-        defaults: Resources | None = None,
         log_size: int = LOG_SIZE,
         patience: float = PATIENCE,
     ) -> None:
-        """``url``: the engine's address (None: the local socket). ``defaults``: what containers get where their task says nothing."""
+        """``url``: the engine's address (None: the local socket). ``patience``: seconds for which an engine that went away is waited for."""
         self._since = datetime.now(UTC).replace(microsecond=0)  # the engine says whole seconds
         self._engine = Engine(url)
         self._installation = installation
         self._patience = patience
         labels = {"arkqueue.installation": installation, "arkqueue.host": host}
-        self._setting = Setting(labels, defaults or Resources(), log_size, self._engine.socket_path)
+        self._setting = Setting(labels, log_size, self._engine.socket_path)
+        self._wanted = [f"{name}={value}" for name, value in labels.items()]
         # No attempt's, but its own; another process of this host knows by it that they are nobody's any more.
         self._errands = {**labels, ERRAND: secrets.token_hex(8)}
         self._images = Images(self._engine, self._errands)
@@ -123,7 +122,7 @@ class DockerExecutor:
     def start(self, program: Program, sink: Sink, image: str | None = None) -> DockerRunning:
         """Create a container, attach to it, start it. ``image``: the digest that ``image()`` gave (None: it is asked here).
 
-        Raises ExecutorError where it does not start; then nothing is left of it.
+        Raises ExecutorError where it does not start; then nothing is left of it, but for a container that has not begun if no engine answers.
         """
         wanted = program.container
         if wanted is None:
@@ -154,17 +153,19 @@ class DockerExecutor:
 
     def _start(self, program: Program, sink: Sink, image: str) -> DockerRunning:
         container = self._create(program, image)
+        live: Flow | None = None
         try:
             live = self._engine.attach(container)
-            try:
-                with self._engine.calls() as api:
-                    api.start(container)
-            except BaseException:
+            with self._engine.calls() as api:
+                api.start(container)
+        except BaseException as error:
+            if live is not None:
                 live.close()
+            if live is None or not isinstance(error, EngineUnavailable):
+                removed(self._engine, container)
                 raise
-        except BaseException:
-            removed(self._engine, container)
-            raise
+            # It may have started: that shows when an engine answers again. It is followed like one that is adopted.
+            live = None
         wanted = program.container
         assert wanted is not None
 
@@ -230,11 +231,11 @@ class DockerExecutor:
 
         Containers that were no attempt's, and layers whose container somebody else removed. A layer is made before its container: a new one is nobody's for a moment.
         """
-        labels = [f"{name}={value}" for name, value in self._setting.labels.items()]
         try:
             with self._engine.calls() as api:
-                containers = api.containers(all=True, filters={"label": [*labels, ERRAND]})
-                volumes = api.volumes(filters={"label": [*labels, "arkqueue.attempt"], "dangling": True})["Volumes"]
+                containers = api.containers(all=True, filters={"label": [*self._wanted, ERRAND]})
+                ours = {"label": [*self._wanted, "arkqueue.attempt"], "dangling": True}
+                volumes = api.volumes(filters=ours)["Volumes"]
         except APIError as error:
             raise ExecutorError("Docker engine", f"it does not list what it has ({said(error)})") from None
         for one in containers:
@@ -257,11 +258,10 @@ class DockerExecutor:
         self._engine.close()
 
     def _listed(self, attempt: AttemptId | None = None) -> list[Found]:
-        labels = [f"{name}={value}" for name, value in self._setting.labels.items()]
-        labels.append("arkqueue.attempt" if attempt is None else f"arkqueue.attempt={attempt}")
+        whose = "arkqueue.attempt" if attempt is None else f"arkqueue.attempt={attempt}"
         try:
             with self._engine.calls() as api:
-                containers = api.containers(all=True, filters={"label": labels})
+                containers = api.containers(all=True, filters={"label": [*self._wanted, whose]})
         except APIError as error:
             raise ExecutorError("Docker engine", f"it does not list its containers ({said(error)})") from None
         return [

@@ -14,7 +14,7 @@ from typing import Any
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container, Mount, Program
-from arkqueue.model import Layer, Resources
+from arkqueue.model import Layer
 
 DEFAULT_PIDS = 4096
 """Processes and threads of one container, where nothing else is said."""
@@ -26,7 +26,6 @@ class Setting:
     """What holds for every container of an executor."""
 
     labels: Mapping[str, str]
-    defaults: Resources
     log_size: int
     socket_path: str | None
     has_init: bool = True
@@ -59,20 +58,19 @@ def configuration(program: Program, image: str, setting: Setting) -> dict[str, A
 
 
 def _host_configuration(container: Container, labels: Mapping[str, str], setting: Setting) -> dict[str, Any]:
-    wanted, default = container.resources, setting.defaults
-    cpu, memory, shm = wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.shm or default.shm
+    wanted = container.resources
     return {
         "Init": setting.has_init,
         "NetworkMode": container.network,
         "SecurityOpt": ["no-new-privileges"],
-        "PidsLimit": wanted.pids or default.pids or DEFAULT_PIDS,
-        "NanoCpus": round((cpu or 0) * 1_000_000_000),
-        "Memory": memory or 0,
+        "PidsLimit": wanted.pids or DEFAULT_PIDS,
+        "NanoCpus": round((wanted.cpu or 0) * 1_000_000_000),
+        "Memory": wanted.memory or 0,
         # The same: no swap beside it, or a task would crawl where its limit says that it ends.
-        "MemorySwap": memory or 0,
-        "ShmSize": shm or 0,
-        "Tmpfs": {path: f"size={size},mode={TMPFS_MODE}" for path, size in {**default.tmpfs, **wanted.tmpfs}.items()},
-        "ReadonlyRootfs": wanted.read_only or default.read_only,
+        "MemorySwap": wanted.memory or 0,
+        "ShmSize": wanted.shm or 0,
+        "Tmpfs": {path: f"size={size},mode={TMPFS_MODE}" for path, size in wanted.tmpfs.items()},
+        "ReadonlyRootfs": wanted.read_only,
         "Mounts": [_mount(mount, labels, setting.socket_path) for mount in container.mounts],
         # One file up to its size, so that nothing is thrown away before; a second, so that the newest output is kept beyond it.
         "LogConfig": {

@@ -163,7 +163,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         outcome = _judge(attempt, definition, ended)
         return _with_outputs(attempt, outcome, means) if ended else outcome
     except DatabaseUnavailable:
-        # Nothing has begun: whoever claims it next may have more luck.
+        # Nothing of its own has begun: whoever claims it next may have more luck.
+        attempt.end()
         return _told(attempt, Outcome(attempt.id, End.STOPPED, message=Why.SILENCE))
     except ArkqueueError as error:
         if attempt.why is not None:
@@ -191,7 +192,9 @@ def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means
         if not attempt.outlives:
             attempt.stop(Why.LOST)
     executors = means.preparation.executors
-    running = attempt.begin(lambda: executors.start(prepared.program, attempt.log, prepared.image))
+    running = attempt.begin(
+        lambda: executors.start(prepared.program, prepared.image, attempt.log, lambda: attempt.why is None)
+    )
     if running is None:
         return None
     means.started(attempt)

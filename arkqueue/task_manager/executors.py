@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable, ExecutorError
-from arkqueue.executor import Program, Running, Sink
+from arkqueue.executor import Program, Running
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.logs import LogWriter
 from arkqueue.queue import Queue, claim
@@ -65,7 +65,11 @@ class Executors:
                 configuration = self._configuration
                 log_size = max(LOG_SIZE, 2 * (configuration.log_head + configuration.log_tail))
                 self._docker = DockerExecutor(
-                    self.installation, self.host, configuration.docker.host, log_size=log_size
+                    self.installation,
+                    self.host,
+                    configuration.docker.host,
+                    log_size=log_size,
+                    patience=configuration.adopt_within,
                 )
             return self._docker
 
@@ -102,12 +106,12 @@ class Executors:
             return f"no container engine: {error}; tasks with an image cannot run here until one answers"
         return f"tasks with an image run in containers, on the engine at {where}"
 
-    def start(self, program: Program, sink: Sink, image: str | None) -> Running:
-        """``image``: the digest of a container's, None for processes."""
+    def start(self, program: Program, image: str | None, log: LogWriter, is_wanted: Callable[[], bool]) -> Running:
+        """Start it; its output goes to its log. ``image``: the digest of a container's, None for processes."""
         if image is None:
-            return self._process.start(program, sink)
+            return self._process.start(program, log)
         self._mark.touch()
-        return self.docker.start(program, sink, image)
+        return self.with_engine(lambda: self.docker.start(program, log, image), log, is_wanted)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], image: str | None) -> str:
         """Have the engine give folders to a user, as only root can; words for what could not be given. Raises ExecutorError.

@@ -18,6 +18,8 @@ class Relay:
         self._lock = threading.Lock()
         self._held: Callable[[bytes], bool] = lambda _request: False
         self._released = threading.Event()
+        self._broken = b""
+        self._is_passed_on = True
         self.has_held = threading.Event()
         self._pairs: list[tuple[bytearray, socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
@@ -30,6 +32,10 @@ class Relay:
     def hold(self, word: bytes) -> None:
         """From now on, requests with this word do not reach the engine before ``release``; ``has_held`` tells of the first."""
         self._held = lambda request: word in request
+
+    def break_off(self, word: bytes, *, is_passed_on: bool) -> None:
+        """From now on, a request with this word is not answered; ``is_passed_on``: it reaches the engine nevertheless."""
+        self._broken, self._is_passed_on = word, is_passed_on
 
     def release(self) -> None:
         self._released.set()
@@ -75,7 +81,13 @@ class Relay:
                 if self._held(data):
                     self.has_held.set()
                     self._released.wait()
-                theirs.sendall(data)
+                is_broken = bool(self._broken) and self._broken in data
+                if is_broken:
+                    _end(ours)
+                if self._is_passed_on or not is_broken:
+                    theirs.sendall(data)
+                if is_broken:
+                    return
         _end(theirs)
 
     def _run(self, target: Callable[[], None]) -> None:
