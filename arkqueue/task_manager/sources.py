@@ -63,12 +63,11 @@ class Sources:
 
     def definition(self, id: int) -> TaskDefinition:
         """A frozen definition; reading it is left to its own attempt, so that one that cannot be read harms no other."""
+        self.fetch_definitions([id])
         with self._lock:
-            known, body = self._definitions.get(id), self._bodies.get(id)
+            known, body = self._definitions.get(id), self._bodies[id]
         if known is not None:
             return known
-        if body is None:
-            body = claim.definitions(self._queue, [id])[id]
         definition = workflow.from_json(body)
         with self._lock:
             if id in self._bodies:
