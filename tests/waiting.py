@@ -6,15 +6,26 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psycopg
+
+from arkqueue.errors import DatabaseUnavailable
+
 T = TypeVar("T")
 PATIENCE = 120.0
 """Seconds after which what is waited for will never come."""
 
 
-def eventually(check: Callable[[], T], told: Callable[[], object] = lambda: "") -> T:
-    """Wait until ``check`` answers with something true; the answer. ``told``: what is said where it never does."""
-    until = time.monotonic() + PATIENCE
-    while not (found := check()):
+def eventually(check: Callable[[], T], told: Callable[[], object] = str, patience: float = PATIENCE) -> T:
+    """Wait until ``check`` answers with something true; the answer. A database that is away has none yet.
+
+    ``told``: what is said where it never comes.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            if found := check():
+                return found
+        except (psycopg.OperationalError, DatabaseUnavailable):
+            pass
         assert time.monotonic() < until, f"it never came: {told()}"
         time.sleep(0.01)
-    return found

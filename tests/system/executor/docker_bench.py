@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,42 +11,11 @@ from typing import Any
 
 import docker
 
-from arkqueue.executor import Container, Ended, Mount, Program, Running
+from arkqueue.executor import Container, Ended, Mount, Program
 from arkqueue.executor.docker import DockerExecutor, DockerRunning
-from arkqueue.model import AttemptId, Pull, Resources, Stream
-
-PATIENCE = 100.0
-"""Seconds after which a test gives up waiting for an event; never the time that something takes."""
-
-
-class Recorder:
-    """A sink that keeps everything, and lets a test wait for a word on stdout."""
-
-    def __init__(self) -> None:
-        self.data = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
-        self.changed = threading.Condition()
-
-    def write(self, stream: Stream, data: bytes) -> None:
-        with self.changed:
-            self.data[stream] += data
-            self.changed.notify_all()
-
-    @property
-    def out(self) -> bytes:
-        return bytes(self.data[Stream.STDOUT])
-
-    @property
-    def err(self) -> bytes:
-        return bytes(self.data[Stream.STDERR])
-
-    @property
-    def counts(self) -> dict[Stream, int]:
-        with self.changed:
-            return {stream: len(data) for stream, data in self.data.items()}
-
-    def wait_for(self, word: bytes) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: word in self.out, PATIENCE), self.data
+from arkqueue.model import AttemptId, Pull, Resources
+from tests.system.executor.recorder import Recorder, ended
+from tests.waiting import PATIENCE as PATIENCE
 
 
 class Bench:
@@ -128,9 +96,3 @@ def a_bench(api: docker.APIClient, url: str, image: str, **options: Any) -> Iter
         yield made
     finally:
         made.close()
-
-
-def ended(running: Running) -> Ended:
-    end = running.wait(PATIENCE)
-    assert end is not None
-    return end

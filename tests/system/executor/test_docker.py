@@ -15,9 +15,10 @@ from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Mount
 from arkqueue.executor.docker import EngineUnavailable
 from arkqueue.model import AttemptId, Layer, Resources, Stream
-from tests.system.executor.docker_bench import PATIENCE, Bench, Recorder, a_bench, ended
+from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.recorder import Recorder, ended
 from tests.system.executor.relay import Relay
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 FOREVER = "echo begun; while :; do sleep 1; done"
 DEAF = f"trap '' TERM; {FOREVER}"

@@ -14,7 +14,8 @@ from arkqueue.executor import Ended
 from arkqueue.executor.docker import EngineUnavailable
 from arkqueue.model import AttemptId
 from tests.engine import OwnEngine, busybox_files, client, import_image
-from tests.system.executor.docker_bench import Bench, ended
+from tests.system.executor.docker_bench import Bench
+from tests.system.executor.recorder import ended
 
 FOREVER = "echo begun; while :; do sleep 1; done"
 

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,39 +20,10 @@ from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Program, Running, argv_for
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.model import AttemptId, Stream, TaskDefinition
+from tests.system.executor.recorder import Recorder, ended
+from tests.waiting import PATIENCE, eventually
 
 PATH = os.environ["PATH"]
-PATIENCE = 60.0
-"""Seconds after which a test gives up waiting for an event; never the time that something takes."""
-
-
-class Recorder:
-    """A sink that keeps everything, and lets a test wait for a word on stdout."""
-
-    def __init__(self) -> None:
-        self.data = {Stream.STDOUT: b"", Stream.STDERR: b""}
-        self.changed = threading.Condition()
-
-    def write(self, stream: Stream, data: bytes) -> None:
-        with self.changed:
-            self.data[stream] += data
-            self.changed.notify_all()
-
-    @property
-    def out(self) -> bytes:
-        return self.data[Stream.STDOUT]
-
-    def wait_for(self, word: bytes) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: word in self.out, PATIENCE), self.data
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what sends no event."""
-    patience = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < patience
-        time.sleep(0.002)
 
 
 def marked(marker: str) -> list[int]:
@@ -94,12 +64,6 @@ class Bench:
     @property
     def server(self) -> subprocess.Popen[bytes]:
         return self.executor._server._process
-
-
-def ended(running: Running) -> Ended:
-    end = running.wait(PATIENCE)
-    assert end is not None
-    return end
 
 
 @pytest.fixture
@@ -359,7 +323,7 @@ class TestStop:
         """Each forks its successor and ends, again and again: whoever kills what he has seen comes too late."""
         running, recorder = bench.start(sys.executable, "-I", "-S", "-c", HOPPERS)
         recorder.wait_for(b"ready")
-        until(lambda: len(bench.left()) > 5)
+        eventually(lambda: len(bench.left()) > 5)
         running.stop(0)
         assert ended(running) == Ended(128 + signal.SIGKILL, stopped=True)
         assert bench.left() == []
@@ -392,7 +356,7 @@ class TestStop:
         (guard,) = children(bench.server.pid)
         os.kill(guard, signal.SIGSTOP)
         (bench.folder / "go").write_text("\n")
-        until(lambda: b"\nState:\tZ" in Path(f"/proc/{int(recorder.out)}/status").read_bytes())
+        eventually(lambda: b"\nState:\tZ" in Path(f"/proc/{int(recorder.out)}/status").read_bytes())
         running.stop(PATIENCE)
         os.kill(guard, signal.SIGCONT)
         assert ended(running) == Ended(5, stopped=False)
@@ -435,8 +399,8 @@ class TestGone:
             guards = children(server)
             assert len(guards) == 3
             manager.kill()
-        until(lambda: not marked(f"MARK={tmp_path}"))
-        until(lambda: not any(is_guard(pid) for pid in (server, *guards)))
+        eventually(lambda: not marked(f"MARK={tmp_path}"))
+        eventually(lambda: not any(is_guard(pid) for pid in (server, *guards)))
 
     def test_the_lock_is_held_by_guards_alone_and_until_the_last_has_ended(self, tmp_path: Path) -> None:
         with open(tmp_path / "lock", "w") as lock:
@@ -482,7 +446,7 @@ class TestGone:
         monkeypatch.setattr("arkqueue.executor.process.START_TIMEOUT", 0.05)
         with pytest.raises(ExecutorError, match="could not execute it in time"):
             bench.start("sleep 1000")
-        until(lambda: guard not in children(bench.server.pid))
+        eventually(lambda: guard not in children(bench.server.pid))
         assert bench.left() == []
 
     def test_harmless_signals_to_the_guard_change_nothing(self, bench: Bench) -> None:
@@ -511,7 +475,7 @@ class TestGone:
         bench.run("true")
         (guard,) = children(bench.server.pid)
         os.kill(guard, signal.SIGKILL)
-        until(lambda: guard not in children(bench.server.pid))
+        eventually(lambda: guard not in children(bench.server.pid))
         assert bench.run("exit 4")[0].exit_code == 4
 
     def test_close_ends_everything(self, bench: Bench) -> None:
@@ -536,7 +500,7 @@ class TestMany:
         assert all(running.wait(0) is None for running, _ in attempts)
         (bench.folder / "go").touch()
         assert [ended(running).exit_code for running, _ in attempts] == list(range(50))
-        until(lambda: len(children(bench.server.pid)) == 16)  # the guards that are kept
+        eventually(lambda: len(children(bench.server.pid)) == 16)  # the guards that are kept
 
     def test_nothing_is_left_of_two_hundred(self, bench: Bench) -> None:
         def turn() -> None:
@@ -546,7 +510,7 @@ class TestMany:
 
         def held() -> tuple[int, int]:
             # The thread of an attempt ends just after it has told the end.
-            until(lambda: not any(thread.name == "attempt" for thread in threading.enumerate()))
+            eventually(lambda: not any(thread.name == "attempt" for thread in threading.enumerate()))
             return len(os.listdir("/proc/self/fd")), threading.active_count()
 
         turn()
@@ -556,7 +520,7 @@ class TestMany:
             turn()
         bench.run("true")
         assert held() == before
-        until(lambda: len(children(bench.server.pid)) == 1)
+        eventually(lambda: len(children(bench.server.pid)) == 1)
         (guard,) = children(bench.server.pid)
         assert len(os.listdir(f"/proc/{bench.server.pid}/fd")) == 6
         assert len(os.listdir(f"/proc/{guard}/fd")) == 6

@@ -1,0 +1,45 @@
+"""What an attempt says, and how it ends: for the tests of both executors."""
+
+from __future__ import annotations
+
+import threading
+
+from arkqueue.executor import Ended, Running
+from arkqueue.model import Stream
+from tests.waiting import PATIENCE
+
+
+class Recorder:
+    """A sink that keeps everything, and lets a test wait for a word on stdout."""
+
+    def __init__(self) -> None:
+        self.data = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+        self.changed = threading.Condition()
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        with self.changed:
+            self.data[stream] += data
+            self.changed.notify_all()
+
+    @property
+    def out(self) -> bytes:
+        return bytes(self.data[Stream.STDOUT])
+
+    @property
+    def err(self) -> bytes:
+        return bytes(self.data[Stream.STDERR])
+
+    @property
+    def counts(self) -> dict[Stream, int]:
+        with self.changed:
+            return {stream: len(data) for stream, data in self.data.items()}
+
+    def wait_for(self, word: bytes) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: word in self.data[Stream.STDOUT], PATIENCE), self.data
+
+
+def ended(running: Running) -> Ended:
+    end = running.wait(PATIENCE)
+    assert end is not None
+    return end
