@@ -8,7 +8,8 @@ import docker
 import pytest
 
 from tests.system.end_to_end.conftest import Archives, Installations, archives, installations, kind
-from tests.system.end_to_end.installation import Archive, Installation, eventually, tasks
+from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.waiting import eventually
 
 __all__ = ["archives", "installations", "kind"]
 

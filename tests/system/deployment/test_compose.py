@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +19,13 @@ import pytest
 from tests import engine as engines
 from tests.repositories import a_subversion_repository
 from tests.system.deployment.conftest import ROOT
+from tests.waiting import eventually
 
 # The first test that needs an image builds it.
 pytestmark = pytest.mark.timeout(1200)
 
 PATIENCE = 300.0
+"""Seconds: the first start makes a database, and each look is a container's."""
 WORKFLOW = """\
 - name: index
   depends: [PREV]
@@ -74,19 +75,11 @@ class Installation:
 
     def run(self, name: str) -> dict[str, Any]:
         """A run, once it has ended."""
-        return eventually(lambda: _ended(json.loads(self("show", name, "--json"))))
+        return eventually(lambda: _ended(json.loads(self("show", name, "--json"))), patience=PATIENCE)
 
 
 def _ended(run: dict[str, Any]) -> dict[str, Any] | None:
     return run if run["state"] in ("completed", "failed", "canceled") else None
-
-
-def eventually(check: Any) -> Any:
-    until = time.monotonic() + PATIENCE
-    while not (found := check()):
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.2)
-    return found
 
 
 def _compose() -> list[str]:
@@ -134,7 +127,7 @@ def test_up_and_add_an_archive_is_all_it_takes(installation: Installation, engin
     repository = a_subversion_repository(installation.repositories, "papers")
     repository.commit({"paper.tex": "one\n"})
     installation.compose("up", "--detach", "--scale", "worker=2")
-    eventually(lambda: len(_healthy(engine, installation.project)) == 5)
+    eventually(lambda: len(_healthy(engine, installation.project)) == 5, patience=PATIENCE)
     installation("archive", "add", "papers", str(repository.path))
     repository.commit({"_workflows/papers.yaml": WORKFLOW})
     installation("sync", "papers", "--wait")
@@ -142,7 +135,10 @@ def test_up_and_add_an_archive_is_all_it_takes(installation: Installation, engin
     assert run["state"] == "completed", installation("logs", "papers@2/index")
     assert '"number": "2"' in installation("logs", "papers@2/pdf")
     assert sorted(path.name for path in installation.work.iterdir()) == ["1", "2"], "each worker has a home"
-    eventually(lambda: not [path for home in installation.work.iterdir() for path in (home / "work").iterdir()])
+    eventually(
+        lambda: not [path for home in installation.work.iterdir() for path in (home / "work").iterdir()],
+        patience=PATIENCE,
+    )
     host = json.loads(installation("show", "papers@2/pdf", "--json"))["history"][-1]["host"]
     assert host in {(home / "host-id").read_text().strip() for home in installation.work.iterdir()}
 

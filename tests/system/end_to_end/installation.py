@@ -17,12 +17,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
@@ -31,25 +30,10 @@ import arkqueue
 from arkqueue.cli.client import Client, connect
 from arkqueue.states import SETTLED
 from tests.repositories import Content, GitRepository, SubversionRepository
+from tests.waiting import PATIENCE, eventually
 
-T = TypeVar("T")
-PATIENCE = 120.0
-"""Seconds after which what is waited for will never come. No test depends on it."""
 ROOT = Path(arkqueue.__file__).parents[1]
 TRACEBACK = "Traceback (most recent call last)"
-
-
-def eventually(check: Callable[[], T]) -> T:
-    """Wait until ``check`` answers with something true; a database that is away has no answer yet."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            if found := check():
-                return found
-        except psycopg.OperationalError:
-            pass
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.02)
 
 
 def processes_of(marker: str) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.repositories import SubversionRepository, run
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Archive, Installation, Stage, eventually, tasks
+from tests.system.end_to_end.installation import Archive, Installation, Stage, tasks
+from tests.waiting import eventually
 
 WORKFLOW = tasks(
     {

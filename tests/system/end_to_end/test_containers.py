@@ -10,7 +10,8 @@ import docker
 import pytest
 
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Installation, Stage, eventually, tasks
+from tests.system.end_to_end.installation import Installation, Stage, tasks
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from arkqueue.db.embedded import Embedded
-from tests.system.end_to_end.installation import TRACEBACK, environment, eventually, processes_of
+from tests.system.end_to_end.installation import TRACEBACK, environment, processes_of
+from tests.waiting import eventually
 
 EDGES = {
     "1:COMMIT <-- 2:COMMIT", "2:COMMIT <-- 2:indexing", "2:indexing <-- 2:build-PDF", "2:COMMIT <-- 3:COMMIT",

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.end_to_end.conftest import Archives
-from tests.system.end_to_end.installation import Archive, Installation, Stage, eventually, tasks
+from tests.system.end_to_end.installation import Archive, Installation, Stage, tasks
+from tests.waiting import eventually
 
 EDGES = {
     ("2/build-PDF", "2/indexing", "depends"),

@@ -8,7 +8,8 @@ import pytest
 
 from tests.conftest import OwnPostgres
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Stage, eventually, is_gone, tasks
+from tests.system.end_to_end.installation import Stage, is_gone, tasks
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("outage", ["freeze", "kill", "restart"])

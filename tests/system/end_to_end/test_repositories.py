@@ -9,7 +9,8 @@ import pytest
 
 from tests.repositories import SubversionRepository, run
 from tests.system.end_to_end.conftest import Archives
-from tests.system.end_to_end.installation import Archive, Installation, eventually, tasks
+from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.waiting import eventually
 
 WORKFLOW = tasks({"index": {"depends": ["PREV"], "command": "cat paper.tex"}})
 

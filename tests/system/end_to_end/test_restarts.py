@@ -10,7 +10,8 @@ import pytest
 from arkqueue.db.embedded import Embedded
 from tests.system.cli.conftest import the_rest
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import TRACEBACK, Stage, eventually, is_gone, processes_of, tasks
+from tests.system.end_to_end.installation import TRACEBACK, Stage, is_gone, processes_of, tasks
+from tests.waiting import eventually
 
 
 def workflow(stage: Stage) -> dict[str, object]:

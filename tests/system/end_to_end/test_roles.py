@@ -6,7 +6,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, eventually, is_gone, tasks
+from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, is_gone, tasks
+from tests.waiting import eventually
 
 COMMITS = 30
 

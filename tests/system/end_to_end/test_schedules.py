@@ -8,7 +8,8 @@ from typing import Any
 import psycopg
 
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Archive, Installation, eventually, tasks
+from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.waiting import eventually
 
 NEVER = "0 0 29 2 *"
 """Due so rarely that no test sees it by itself."""

@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Stage, eventually, is_gone, tasks
+from tests.system.end_to_end.installation import Stage, is_gone, tasks
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("successor", ["worker", "another"], ids=["of the same home", "on another host"])

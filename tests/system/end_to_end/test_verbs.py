@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import Archive, Installation, Stage, eventually, is_gone, tasks
+from tests.system.end_to_end.installation import Archive, Installation, Stage, is_gone, tasks
+from tests.waiting import eventually
 
 
 def refused(papers: Archive, *words: str) -> str:

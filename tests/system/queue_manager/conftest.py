@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,9 @@ from arkqueue.db import Database, Wakeups
 from arkqueue.model import ArchiveId, ArchiveSettings
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager
+from tests.waiting import eventually
 
 WORKFLOW = "- {name: index, command: index, depends: [PREV]}\n"
-PATIENCE = 60.0
-"""Seconds after which what is waited for will never come. No test depends on it."""
 
 
 @dataclass
@@ -61,9 +59,7 @@ class Watched:
 
     def wait_for(self, condition: Callable[[], Any]) -> None:
         """Until something has happened: each look at the database is a fresh one."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"it never came: {self.row()}"
+        eventually(condition, self.row)
 
     def wait_for_ledger(self, length: int, branch: str = "") -> list[tuple[int, str]]:
         self.wait_for(lambda: len(self.ledger(branch)) >= length)

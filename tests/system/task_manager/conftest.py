@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -19,10 +18,7 @@ from arkqueue.queue import Queue
 from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
 from tests.builders import AnArchive, an_archive
-
-T = TypeVar("T")
-PATIENCE = 60.0
-"""Seconds after which what is waited for will never come. No test depends on it."""
+from tests.waiting import PATIENCE, eventually
 
 Managers = Callable[..., TaskManager]
 
@@ -59,15 +55,6 @@ def managers(queue: Queue, home_folder: Path) -> Iterator[Managers]:
     yield start
     for manager in started:
         manager.stop()
-
-
-def eventually(check: Callable[[], T]) -> T:
-    """Wait until ``check`` answers with something true."""
-    until = time.monotonic() + PATIENCE
-    while not (found := check()):
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.005)
-    return found
 
 
 def settled(archive: AnArchive, key: str, state: str) -> None:

@@ -17,9 +17,10 @@ from arkqueue.task_manager.attempt import Why
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
 from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes
-from tests.system.task_manager.conftest import Managers, attempts, eventually, log_of, settled
+from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.system.task_manager.test_containers import nothing_is_left
 from tests.system.task_manager.test_running import command
+from tests.waiting import eventually
 
 __all__ = ["boxes"]
 

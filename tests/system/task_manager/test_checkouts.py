@@ -15,7 +15,8 @@ from arkqueue.model import ArchiveKind
 from arkqueue.queue import planning
 from tests.builders import AnArchive, a_workflow, an_entry
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
-from tests.system.task_manager.conftest import Managers, eventually, log_of, settled
+from tests.system.task_manager.conftest import Managers, log_of, settled
+from tests.waiting import eventually
 
 FILES = {"papers/a.txt": "a\n", "papers/b.txt": "b\n", "index.txt": "index\n"}
 

@@ -12,7 +12,8 @@ from arkqueue.model import Stream
 from tests import engine as engines
 from tests.builders import AnArchive
 from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes, mounts_below
-from tests.system.task_manager.conftest import Managers, attempts, eventually, log_of, settled
+from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
+from tests.waiting import eventually
 
 __all__ = ["boxes"]
 

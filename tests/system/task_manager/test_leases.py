@@ -17,8 +17,9 @@ from arkqueue.queue.claim import Claim
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.home import host_id
 from tests.builders import AnArchive
-from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, eventually, is_gone, log_of, settled
+from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
 from tests.system.task_manager.test_running import NONE, command
+from tests.waiting import eventually
 
 MakeBells = Callable[[str], Bells]
 SHORT = {"lease": "3s", "renew": "200ms"}

@@ -21,7 +21,8 @@ import pytest
 
 from tests.engine import import_image, label, packed
 from tests.repositories import Link, a_subversion_repository, run
-from tests.system.end_to_end.installation import ROOT, Archive, Installation, eventually, tasks
+from tests.system.end_to_end.installation import ROOT, Archive, Installation, tasks
+from tests.waiting import eventually
 
 USER = "daemon"
 """Every system has it, and no image of the tests."""

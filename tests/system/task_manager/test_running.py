@@ -14,16 +14,8 @@ from arkqueue import logs
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue, finish
 from tests.builders import AnArchive
-from tests.system.task_manager.conftest import (
-    Bells,
-    Managers,
-    attempts,
-    ended,
-    eventually,
-    is_gone,
-    log_of,
-    settled,
-)
+from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
+from tests.waiting import eventually
 
 NONE = "checkout: none\n"
 MakeBells = Callable[[str], Bells]

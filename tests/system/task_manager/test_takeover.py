@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import AnArchive
-from tests.system.task_manager.conftest import Bells, Managers, attempts, eventually, is_gone, settled
+from tests.system.task_manager.conftest import Bells, Managers, attempts, is_gone, settled
 from tests.system.task_manager.test_running import command
+from tests.waiting import eventually
 
 MakeBells = Callable[[str], Bells]
 Drivers = Callable[[], subprocess.Popen[bytes]]
