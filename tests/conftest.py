@@ -186,6 +186,15 @@ def own_postgres() -> Iterator[Callable[[], OwnPostgres]]:
         shutil.rmtree(server.home)
 
 
+@pytest.fixture
+def server(own_postgres: Callable[[], OwnPostgres]) -> OwnPostgres:
+    """A server of the test's own with arkqueue's tables; where a module's ``pg_uri`` is its, so are ``database`` and all that stands on it."""
+    server = own_postgres()
+    with _admin(server.uri) as connection:
+        migrate(connection)
+    return server
+
+
 @contextmanager
 def _a_database(server: Embedded, template: str) -> Iterator[str]:
     name = f"test_{os.getpid()}_{next(_numbers)}"

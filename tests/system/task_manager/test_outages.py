@@ -3,56 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arkqueue.db import Database, Wakeups
-from arkqueue.db.migrations import migrate
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.queue import Queue, claim
-from tests.builders import AnArchive, an_archive
+from arkqueue.queue import claim
+from tests.builders import AnArchive
 from tests.conftest import OwnPostgres
-from tests.system.task_manager.conftest import Bells, Managers, attempts, eventually, is_gone, log_of
+from tests.system.task_manager.conftest import Bells, Managers, attempts, is_gone, log_of
 from tests.system.task_manager.test_running import command
+from tests.waiting import eventually
 
 MakeBells = Callable[[str], Bells]
 
 
 @pytest.fixture
-def server(own_postgres: Callable[[], OwnPostgres]) -> OwnPostgres:
-    return own_postgres()
-
-
-@pytest.fixture
-def queue(server: OwnPostgres) -> Iterator[Queue]:
-    with ExitStack() as opened:
-        database = opened.enter_context(Database.open(server.uri, application_name="arkqueue test"))
-        with database.connect() as connection:
-            migrate(connection)
-        wakeups = Wakeups(database)
-        opened.callback(wakeups.close)
-        yield Queue(database, wakeups)
-
-
-@pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def pg_uri(server: OwnPostgres) -> str:
+    return server.uri
 
 
 def becomes(archive: AnArchive, key: str, state: str) -> None:
     """Wait until a task has a state, however often the database does not answer."""
-
-    def has() -> bool:
-        try:
-            return archive.state(key) == state
-        except DatabaseUnavailable:
-            return False
-
-    eventually(has)
+    eventually(lambda: archive.state(key) == state)
 
 
 @pytest.mark.parametrize("outage", ["restart", "kill", "freeze"])
