@@ -1,13 +1,15 @@
 """Workspaces: the private folder of one attempt, made before it starts and removed after it ended (design 9).
 
-    <home>/work/<attempt>/tree                the task's working folder: the archive's files, or nothing
-    <home>/work/<attempt>/files/script        its script, if it has one
-    <home>/work/<attempt>/files/inputs.json   ARKQUEUE_INPUTS
-    <home>/work/<attempt>/files/output        ARKQUEUE_OUTPUT, made by the task
-    <home>/work/<attempt>/files/tmp           TMPDIR
-    <home>/work/<attempt>/layer/{upper,work}  what the task writes over a shared base; no task sees it
-    <home>/work/<attempt>/base                which base that is
-    <home>/work/<attempt>/image               which image its container has
+Below the home folder, in ``work/<attempt>``::
+
+    tree                the task's working folder: the archive's files, or nothing
+    files/script        its script, if it has one
+    files/inputs.json   ARKQUEUE_INPUTS
+    files/output        ARKQUEUE_OUTPUT, made by the task
+    files/tmp           TMPDIR
+    layer/{upper,work}  what the task writes over a shared base; no task sees it
+    base                which base that is
+    image               which image its container has
 
 The task manager calls it. What stands here after the attempt was written by a stranger: it is read only beneath the
 workspace, through no symlink, regular files alone, up to a limit; and nothing here runs a program in it. It knows no
