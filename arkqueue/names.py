@@ -13,6 +13,7 @@ _FORM = re.compile(
     r"(?:/(?P<task>[^/]+)(?:/(?P<item>[^/]+))?)?"
 )
 _BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-F]{4,64}([./].*)?)")
+_SPECIAL = re.compile(r"[%:@/]")
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 
@@ -73,4 +74,4 @@ def _remedy(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return re.sub(r"[%:@/]", lambda m: f"%{ord(m[0]):02X}", text)
+    return _SPECIAL.sub(lambda m: f"%{ord(m[0]):02X}", text)

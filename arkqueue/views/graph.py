@@ -71,19 +71,32 @@ class GraphView:
 
 def graph(queue: Queue, runs: Sequence[RunId]) -> GraphView:
     """The graph of some runs."""
-    inside = {row.id for row in queue.rows("tasks_of_runs", runs=list(runs))}
+    inside = [row.id for row in queue.rows("tasks_of_runs", runs=list(runs))]
+    rows, edges = _read(queue, runs, queue.rows("graph_nodes", tasks=inside))
+    used = {*inside, *(edge.source for edge in edges)}
+    nodes = [_node(row, outside=row.run_id not in runs) for row in rows.values() if row.id in used]
+    return GraphView(nodes=nodes, edges=edges)
+
+
+def edges_of(queue: Queue, run: RunId, rows: Sequence[Any]) -> list[EdgeView]:
+    """The edges of a run's graph; ``rows``: all its tasks, as ``show_tasks`` has them."""
+    return _read(queue, [run], rows)[1]
+
+
+def _read(queue: Queue, runs: Sequence[RunId], inside: Sequence[Any]) -> tuple[dict[int, Any], list[EdgeView]]:
+    """The rows of all tasks that may be shown, by id and in the order of nodes, and the edges that are shown."""
     edges = queue.rows("show_edges", runs=list(runs))
-    ends = inside | {edge.source for edge in edges}
-    rows = {row.id: row for row in queue.rows("graph_nodes", tasks=sorted(ends)) if not _is_hidden(row)}
+    outside = {edge.source for edge in edges} - {row.id for row in inside}
+    found = [*inside, *(queue.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
+    # Within a run they are in the order of its files already.
+    rows = {row.id: row for row in sorted(found, key=lambda row: (row.number, row.run)) if not _is_hidden(row)}
     edges = [e for e in edges if e.target in rows and e.source in rows]
     order = {id: place for place, id in enumerate(rows)}
     shown = sorted(_shown(edges, rows), key=lambda e: (order[e.target], order[e.source]))
-    used = inside | {e.source for e in shown}
+    ends = {id for e in shown for id in (e.target, e.source)}
+    names = {id: task_name(rows[id]) for id in ends}
     stopping = {(e.target, e.source) for e in edges if e.kind == "stopping" and not e.met}
-    return GraphView(
-        nodes=[_node(row, outside=id not in inside) for id, row in rows.items() if id in used],
-        edges=[_edge(e, rows, stopping) for e in shown],
-    )
+    return rows, [_edge(e, names, stopping) for e in shown]
 
 
 def graph_between(queue: Queue, branch: BranchId, first: int, last: int) -> GraphView:
@@ -125,12 +138,12 @@ def _node(row: Any, *, outside: bool) -> NodeView:
     return view_of(row, NodeView, full_name=task_name(row), rev=row.number, state=State(row.state), outside=outside)
 
 
-def _edge(edge: Any, rows: dict[int, Any], stopping: Collection[tuple[int, int]]) -> EdgeView:
+def _edge(edge: Any, names: dict[int, str], stopping: Collection[tuple[int, int]]) -> EdgeView:
     return EdgeView(
         target=edge.target,
         source=edge.source,
-        target_name=task_name(rows[edge.target]),
-        source_name=task_name(rows[edge.source]),
+        target_name=names[edge.target],
+        source_name=names[edge.source],
         kind="settled" if edge.kind == "depends" and edge.settled else edge.kind,
         met=edge.met,
         declared=edge.declared,

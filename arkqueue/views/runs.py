@@ -16,10 +16,10 @@ from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
 from arkqueue.queue.door import Queue
 from arkqueue.states import SETTLED, State
-from arkqueue.views.graph import EdgeView, graph
+from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.naming import run_name
 from arkqueue.views.rows import view_of
-from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of
+from arkqueue.views.tasks import DeedView, TaskView, deeds, rows_of, tasks_of, views_of
 
 MOST_LOOKED_AT = 2000
 """Runs whose state is computed for one page of a list that is filtered by state."""
@@ -162,12 +162,13 @@ def run(queue: Queue, run: RunId) -> RunDetail:
     rows = queue.rows("show_runs", runs=[run])
     if not rows:
         raise NotFound(f"run {run}", "there is none")
+    tasks = rows_of(queue, [run])
     beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         _view(rows[0]),
         RunDetail,
-        tasks=tasks_of(queue, [run]).get(run, []),
-        edges=graph(queue, [run]).edges,
+        tasks=views_of(queue, tasks),
+        edges=edges_of(queue, run, tasks),
         deeds=deeds(queue, runs=[run]),
         others=_views(queue, [row.id for row in beside if row.id != run][:MOST_OTHERS]),
     )

@@ -105,11 +105,20 @@ class TaskDetail(TaskView):
 
 def tasks_of(queue: Queue, runs: Sequence[RunId]) -> dict[RunId, list[TaskView]]:
     """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
-    rows = [row for row in _rows(queue, runs, []) if not is_implicit(row)]
     found: dict[RunId, list[TaskView]] = defaultdict(list)
-    for row, view in zip(rows, _views(queue, rows), strict=True):
-        found[row.run_id].append(view)
+    for view in views_of(queue, rows_of(queue, runs)):
+        found[RunId(view.run_id)].append(view)
     return found
+
+
+def rows_of(queue: Queue, runs: Sequence[RunId]) -> list[Any]:
+    """The rows of ``show_tasks`` of runs, in the order of the files, with all that arkqueue made itself."""
+    return _rows(queue, runs, [])
+
+
+def views_of(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
+    """What is shown of the tasks of runs."""
+    return _views(queue, [row for row in rows if not is_implicit(row)])
 
 
 def task(queue: Queue, task: TaskId) -> TaskDetail:
@@ -159,8 +168,9 @@ def _rows(queue: Queue, runs: Sequence[RunId], tasks: Sequence[TaskId]) -> list[
 def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
     awaited = {row.target: row for row in queue.rows("awaited", tasks=waiting)} if waiting else {}
-    ids = [id for row in rows for id in (row.root_id, row.superseded_by)] + [row.source for row in awaited.values()]
-    names = task_names(queue, ids)
+    names = {row.id: task_name(row) for row in rows}
+    ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {row.source for row in awaited.values()}
+    names |= task_names(queue, ids - names.keys())
     return [_view(row, names, awaited.get(row.id)) for row in rows]
 
 
@@ -169,7 +179,7 @@ def _view(row: Any, names: dict[int, str], awaited: Any) -> TaskView:
     return view_of(
         row,
         TaskView,
-        full_name=task_name(row),
+        full_name=names[row.id],
         rev=row.number,
         state=State(row.state),
         why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
