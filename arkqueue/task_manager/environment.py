@@ -29,13 +29,19 @@ def of_process(
 
 
 def of_container(
-    claim: Claim, definition: TaskDefinition, archive: str, files: Path, path_first: str | None, path: str
+    claim: Claim,
+    definition: TaskDefinition,
+    archive: str,
+    workspace: Workspace,
+    files: Path,
+    path_first: str | None,
+    path: str,
 ) -> dict[str, str]:
     """What a container gets beside its image's own variables. ``files``: where it sees the attempt's files; ``path``: the image's PATH."""
     values = {"CI": "true"} | definition.env
     if path_first is not None:
         values["PATH"] = f"{path_first}:{values.get('PATH') or path or PATH}"
-    return values | _about(claim, archive, files / "inputs.json", files / "output")
+    return values | _about(claim, archive, files / workspace.inputs.name, files / workspace.output.name)
 
 
 def _about(claim: Claim, archive: str, inputs: Path, output: Path) -> dict[str, str]:

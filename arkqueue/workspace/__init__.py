@@ -46,8 +46,6 @@ POOL = 20 * 2**30
 
 LayeredBy = Literal["kernel", "engine"]
 """Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
-Fill = Callable[[Path], Path | None]
-"""Puts files into an empty folder; may answer with a folder to put first on the task's PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,10 @@ class Workspace:
     @property
     def tmp(self) -> Path:
         return self.files / "tmp"
+
+
+Fill = Callable[[Workspace], Path | None]
+"""Puts files into a workspace's empty tree; may answer with a folder to put first on the task's PATH."""
 
 
 class Workspaces:
@@ -137,7 +139,7 @@ class Workspaces:
                     if given_to is not None:
                         workspace = replace(workspace, notes=(_GIVEN.format(given_to[0]),))
                 elif source is not None:
-                    workspace = replace(workspace, path_first=source(workspace.tree))
+                    workspace = replace(workspace, path_first=source(workspace))
                     _give(workspace.tree, owner)
                 if script is not None:
                     _write(workspace.script, script)

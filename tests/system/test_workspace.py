@@ -68,8 +68,8 @@ class TestPrepare:
         assert stat.S_IMODE(workspace.folder.stat().st_mode) == 0o700
 
     def test_the_archive_fills_the_tree_and_may_add_to_the_path(self, workspaces: Workspaces, tmp_path: Path) -> None:
-        def fill(target: Path) -> Path:
-            (target / "a.txt").write_text("a")
+        def fill(workspace: Workspace) -> Path:
+            (workspace.tree / "a.txt").write_text("a")
             return tmp_path
 
         workspace = workspaces.prepare(ONE, source=fill)
@@ -81,8 +81,8 @@ class TestPrepare:
         assert workspace.script.read_bytes() == "echo ä\r\necho b\n".encode()
 
     def test_nothing_is_left_when_filling_fails(self, workspaces: Workspaces, tmp_path: Path) -> None:
-        def fill(target: Path) -> None:
-            (target / "deep").mkdir()
+        def fill(workspace: Workspace) -> None:
+            (workspace.tree / "deep").mkdir()
             raise WorkspaceError("archive", "is gone")
 
         with pytest.raises(WorkspaceError, match="is gone"):
@@ -90,8 +90,8 @@ class TestPrepare:
         assert os.listdir(tmp_path / "home" / "work") == []
 
     def test_full_disk_names_the_free_space(self, workspaces: Workspaces) -> None:
-        def fill(target: Path) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        def fill(workspace: Workspace) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(workspace.tree))
 
         with pytest.raises(WorkspaceError, match=r"No space left on device.*\d+ MiB are free"):
             workspaces.prepare(ONE, source=fill)
@@ -120,9 +120,9 @@ class TestPrepare:
         let_others_pass(tmp_path)
         workspaces = Workspaces(tmp_path / "home")
 
-        def fill(target: Path) -> None:
-            (target / "d").mkdir()
-            (target / "d" / "link").symlink_to("/etc/passwd")
+        def fill(workspace: Workspace) -> None:
+            (workspace.tree / "d").mkdir()
+            (workspace.tree / "d" / "link").symlink_to("/etc/passwd")
 
         before = os.stat("/etc/passwd").st_uid
         workspace = workspaces.prepare(
