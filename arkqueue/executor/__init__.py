@@ -8,15 +8,17 @@ means, not when a task has taken too long.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from arkqueue.errors import ExecutorError
 from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition
 
 __all__ = [
     "DEFAULT_SHELL",
+    "SHELL",
     "Container",
     "Ended",
     "Executor",
@@ -26,9 +28,12 @@ __all__ = [
     "Running",
     "Sink",
     "argv_for",
+    "check_texts",
 ]
 
 DEFAULT_SHELL = "sh"
+SHELL = ("/bin/sh", "-c")
+"""What executes a command that is a text."""
 
 
 def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
@@ -37,7 +42,7 @@ def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
         if definition.command is None:
             raise ValueError(f"{definition.name} is a gate: it has nothing to execute")
         if isinstance(definition.command, str):
-            return ("/bin/sh", "-c", definition.command)
+            return (*SHELL, definition.command)
         return definition.command
     shell, *arguments = shlex.split(definition.shell or DEFAULT_SHELL) or [DEFAULT_SHELL]
     if not arguments:
@@ -82,6 +87,23 @@ class Program:
     user: str | None = None
     shell: bool = False
     container: Container | None = None
+
+
+def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:
+    """Raise ExecutorError where no program can be given its command or its environment. ``encoded``: how the executor hands over a text."""
+    for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
+        for text in texts:
+            try:
+                invalid = b"\0" in encoded(text)
+            except UnicodeEncodeError:
+                invalid = True
+            if invalid:
+                raise ExecutorError(what, f"{text!r} has a character that no program can be given", "Remove it")
+    for name in program.env:
+        if not name or "=" in name:
+            raise ExecutorError("environment", f"{name!r} cannot be the name of a variable", "Rename it")
+    if not program.argv:
+        raise ExecutorError("command", "it is empty", "Name a program")
 
 
 class Sink(Protocol):

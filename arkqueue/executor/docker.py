@@ -98,17 +98,21 @@ class DockerExecutor:
         """Prove that an engine answers and sees a folder of this host under the same path; else ExecutorError."""
         self._images.prove_same_paths(folder)
 
-    def image(self, container: Container) -> str:
-        """Get the image by its pull policy; its digest. Raises ExecutorError where it cannot be had."""
-        return self._images.have(container.image, container.pull)
+    def image(self, container: Container, is_wanted: Callable[[], bool] = lambda: True) -> str:
+        """Get the image by its pull policy; its digest. Raises ExecutorError where it cannot be had, and soon when it is not wanted any more."""
+        return self._images.have(container.image, container.pull, is_wanted)
 
-    def identity(self, image: str, user: str | None) -> tuple[int, int]:
-        """The user and group id of a program that runs as ``user`` (None: the image's own) of an image that is there."""
-        return self._images.identity(image, user)
+    def identity(self, image: str, user: str | None, name: str = "") -> tuple[int, int]:
+        """The user and group id of a program that runs as ``user`` (None: the image's own) of an image that is there, which people call ``name``."""
+        return self._images.identity(image, user, name or image)
 
     def path(self, image: str) -> str:
         """Where the programs of an image that is there are looked for (its PATH)."""
         return self._images.path(image)
+
+    def has_folder(self, image: str, path: str) -> bool:
+        """Whether an image that is there has a folder, also where the way to it has symbolic links."""
+        return self._images.has_folder(image, path)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], images: Sequence[str]) -> str:
         """Give folders of this host with all that is in them to a user, as root would; words for what could not be given.
@@ -229,18 +233,23 @@ class DockerExecutor:
     def sweep(self) -> None:
         """Remove what an earlier executor of this installation and host, which is gone, left beside the containers of attempts.
 
-        Containers that were no attempt's, and layers whose container somebody else removed. A layer is made before its container: a new one is nobody's for a moment.
+        Containers that were no attempt's, the image of a probe, and layers whose container somebody else removed. A layer is made before its container: a new one is nobody's for a moment.
         """
         try:
             with self._engine.calls() as api:
                 containers = api.containers(all=True, filters={"label": [*self._wanted, ERRAND]})
                 ours = {"label": [*self._wanted, "arkqueue.attempt"], "dangling": True}
                 volumes = api.volumes(filters=ours)["Volumes"]
+                images = api.images(filters={"label": [*self._wanted, ERRAND]})
         except APIError as error:
             raise ExecutorError("Docker engine", f"it does not list what it has ({said(error)})") from None
         for one in containers:
             if one["Labels"][ERRAND] != self._errands[ERRAND]:
                 removed(self._engine, one["Id"])
+        for image in images:
+            if image["Labels"][ERRAND] != self._errands[ERRAND]:
+                with suppress(APIError), self._engine.calls() as api:
+                    api.remove_image(image["Id"])
         for volume in volumes or ():
             if datetime.fromisoformat(volume["CreatedAt"]) < self._since:
                 with suppress(APIError), self._engine.calls() as api:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import ExecutorError
-from arkqueue.executor import Container, Mount, Program
+from arkqueue.executor import SHELL, Container, Mount, Program, check_texts
 from arkqueue.model import Layer
 
 DEFAULT_PIDS = 4096
@@ -35,7 +35,7 @@ def configuration(program: Program, image: str, setting: Setting) -> dict[str, A
     """The body of the engine's ``create`` call."""
     container = program.container
     assert container is not None
-    _check_texts(program)
+    check_texts(program, str.encode)
     labels = {**container.labels, **setting.labels, "arkqueue.attempt": str(program.attempt)}
     environment = dict(program.env)
     if setting.has_init:
@@ -120,22 +120,6 @@ def _overlay(layer: Layer) -> str:
     return ",".join(f"{name}={folder}" for name, folder in parts.items())
 
 
-def _check_texts(program: Program) -> None:
-    for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
-        for text in texts:
-            try:
-                invalid = b"\0" in text.encode()
-            except UnicodeEncodeError:
-                invalid = True
-            if invalid:
-                raise ExecutorError(what, f"{text!r} has a character that no program can be given", "Remove it")
-    for name in program.env:
-        if not name or "=" in name:
-            raise ExecutorError("environment", f"{name!r} cannot be the name of a variable", "Rename it")
-    if not program.argv:
-        raise ExecutorError("command", "it is empty", "Name a program")
-
-
 # --- What the engine refuses, in words -------------------------------------------------------------------------------
 
 
@@ -157,8 +141,8 @@ def refusal(program: Program, image: str, words: str) -> ExecutorError:
         return ExecutorError(f"user {program.user!r}", f"image {image} has no such group", "Name another")
     if missing := re.search(r"bind source path does not exist: (.+)", words):
         return ExecutorError(f"mount {missing[1]}", "the engine sees no such folder", "Create it on the engine's host")
-    if "chdir to cwd" in words or "mkdir /" in words:
-        return ExecutorError(f"folder {program.cwd}", f"the task cannot start there ({words})", "Correct `workdir`")
+    if re.search(rf"chdir to cwd|mkdir:? /|lstat \S+{re.escape(str(program.cwd))}: not a directory", words):
+        return ExecutorError(f"workdir {program.cwd}", f"the task cannot begin there ({words})", "Correct it")
     if "executable file not found" in words or ("exec:" in words and "no such file" in words):
         return no_program(program, image)
     return ExecutorError(thing, f"the engine does not start it ({words})", "")
@@ -170,7 +154,8 @@ def no_user(user: str | None, image: str) -> ExecutorError:
 
 def no_program(program: Program, image: str) -> ExecutorError:
     kind = "shell" if program.shell else "command"
-    remedy = "Use an image that has it" + (", or another `shell`" if program.shell else ", or a command as a list")
+    instead = "a command as a list, which needs no shell" if program.argv[:2] == SHELL else "another `command`"
+    remedy = f"Use an image that has it, or {'another `shell`' if program.shell else instead}"
     return ExecutorError(f"{kind} {program.argv[0]!r}", f"there is no such {kind} in image {image}", remedy)
 
 

@@ -8,6 +8,7 @@ The other modules of the Docker executor call it; importing it costs the import 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import socket
@@ -21,7 +22,9 @@ from urllib.parse import quote
 import docker
 import requests
 import urllib3
+from docker import auth
 from docker.errors import APIError, DockerException
+from docker.utils import parse_repository_tag
 
 from arkqueue.errors import ExecutorError
 
@@ -43,6 +46,10 @@ class EngineUnavailable(ExecutorError):
             f"it does not answer ({_innermost(reason)})",
             "Start the engine, or correct its address and the rights to its socket",
         )
+
+
+class Silence(Exception):
+    """The engine is there, but of what was asked nothing has been heard for too long."""
 
 
 class Flow:
@@ -154,13 +161,34 @@ class Engine:
         with self.calls() as api:
             try:
                 api.wait(container, timeout=(CALL_TIMEOUT, timeout))
-            except requests.ReadTimeout:
-                return False
-            except requests.ConnectionError as error:
-                if not any(isinstance(part, urllib3.exceptions.ReadTimeoutError) for part in error.args):
+            except requests.RequestException as error:
+                if not _is_silence(error):
                     raise
                 return False
         return True
+
+    def pull(self, name: str, silence: float) -> Iterator[dict[str, Any]]:
+        """What the engine says while it fetches an image. Raises Silence where it says nothing for so many seconds; the SDK would wait for ever.
+
+        Who stops asking hangs up, and the engine fetches no more.
+        """
+        repository, tag = parse_repository_tag(name)
+        with self.calls() as api:
+            login = auth.get_config_header(api, auth.resolve_repository_name(repository)[0])
+            try:
+                with api.post(
+                    _url(api, "/images/create"),
+                    params={"fromImage": repository, "tag": tag or "latest"},
+                    headers={"X-Registry-Auth": login} if login else {},
+                    timeout=(CALL_TIMEOUT, silence),
+                    stream=True,
+                ) as response:
+                    _raise_refusal(response)
+                    yield from (json.loads(line) for line in response.iter_lines() if line)
+            except requests.RequestException as error:
+                if not _is_silence(error):
+                    raise
+                raise Silence from None
 
     def events(self) -> list[dict[str, Any]]:
         """The events that the engine remembers, oldest first."""
@@ -197,6 +225,13 @@ class Engine:
             _raise_refusal(response)
             return Flow(response, upgraded=False)
 
+    def has_folder(self, container: str, path: str) -> bool:
+        """Whether a container has something at the end of a path, followed as a program in it would. A file is refused when a task is to begin there."""
+        with self.calls() as api:
+            place = {"path": f"{path.rstrip('/')}/."}
+            found = api.head(_url(api, f"/containers/{quote(container)}/archive"), params=place, timeout=CALL_TIMEOUT)
+            return bool(found.status_code != NOT_FOUND)
+
     def close(self) -> None:
         with self._lock:
             api, self._api = self._api, None
@@ -225,6 +260,13 @@ class Engine:
 
 def _url(api: docker.APIClient, path: str) -> str:
     return f"{api.base_url}/v{api.api_version}{path}"
+
+
+def _is_silence(error: requests.RequestException) -> bool:
+    """Whether it says that no answer came in time, and not that the connection broke."""
+    return isinstance(error, requests.ReadTimeout) or any(
+        isinstance(part, urllib3.exceptions.ReadTimeoutError) for part in error.args
+    )
 
 
 def _raise_refusal(response: requests.Response) -> None:

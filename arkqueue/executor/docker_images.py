@@ -10,22 +10,27 @@ import json
 import secrets
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from docker.errors import APIError, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from docker.utils import parse_repository_tag
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor.docker_container import is_full, no_user
-from arkqueue.executor.docker_engine import Engine, said
+from arkqueue.executor.docker_engine import Engine, Silence, said
 from arkqueue.model import Pull
 
 MAX_LINKS = 8
 """Symbolic links on the way to a file of an image."""
 USERS, GROUPS = "/etc/passwd", "/etc/group"
+SILENCE = 300.0
+"""Seconds for which nothing may be heard of an image that is being fetched."""
+STILL_WANTED = 0.25
+"""Seconds between two questions whether what is fetched is still wanted."""
 
 
 class Images:
@@ -35,9 +40,10 @@ class Images:
         self._engine, self._labels = engine, labels
         self._lock = threading.Lock()
         self._files: dict[tuple[str, str], str] = {}
+        self._folders: dict[tuple[str, str], bool] = {}
 
-    def have(self, name: str, pull: Pull) -> str:
-        """Get an image by its pull policy; its digest, by which the engine knows exactly this one."""
+    def have(self, name: str, pull: Pull, is_wanted: Callable[[], bool] = lambda: True) -> str:
+        """Get an image by its pull policy; its digest, by which the engine knows exactly this one. One that is not wanted any more is not waited for."""
         if not name:
             raise ExecutorError(f"image {name!r}", "it has no name", "Name an image")
         found = None if pull is Pull.ALWAYS else self._find(name)
@@ -48,7 +54,7 @@ class Images:
                     "the engine does not have it, and `pull: never` forbids fetching it",
                     "Pull or build it there",
                 )
-            self._pull(name)
+            self._pull(name, is_wanted)
             found = self._find(name)
             if found is None:
                 raise ExecutorError(f"image {name!r}", "it was fetched, but the engine does not have it", "Try again")
@@ -60,18 +66,29 @@ class Images:
         variables = (found or {}).get("Config", {}).get("Env") or ()
         return next((str(v).removeprefix("PATH=") for v in variables if str(v).startswith("PATH=")), "")
 
-    def identity(self, image: str, user: str | None) -> tuple[int, int]:
-        """The user and group id that a program has as ``user`` of an image, as the engine will find them."""
+    def has_folder(self, image: str, path: str) -> bool:
+        """Whether an image has a folder. It never changes: it is looked for once."""
+        with self._lock:
+            known = self._folders.get((image, path))
+        if known is None:
+            with self._looked_into(image) as container:
+                known = self._engine.has_folder(container, path)
+            with self._lock:
+                self._folders[image, path] = known
+        return known
+
+    def identity(self, image: str, user: str | None, name: str) -> tuple[int, int]:
+        """The user and group id that a program has as ``user`` of an image, as the engine will find them; people call the image ``name``."""
         found = self._find(image)
         if found is None:
-            raise ExecutorError(f"image {image!r}", "the engine does not have it", "Pull it")
+            raise ExecutorError(f"image {name!r}", "the engine does not have it", "Pull it")
         wanted = user or found["Config"].get("User") or "0"
-        name, _, group = wanted.partition(":")
-        if name.isdecimal() and group.isdecimal():
-            return int(name), int(group)
-        uid, gid = self._user(found["Id"], image, name or "0")
+        owner, _, group = wanted.partition(":")
+        if owner.isdecimal() and group.isdecimal():
+            return int(owner), int(group)
+        uid, gid = self._user(found["Id"], name, owner or "0")
         if group:
-            gid = int(group) if group.isdecimal() else self._group(found["Id"], image, wanted, group)
+            gid = int(group) if group.isdecimal() else self._group(found["Id"], name, wanted, group)
         return uid, gid
 
     def prove_same_paths(self, folder: Path) -> None:
@@ -109,17 +126,36 @@ class Images:
                 f"image {name!r}", f"the engine refuses it ({said(error)})", "Correct its name"
             ) from None
 
-    def _pull(self, name: str) -> None:
+    def _pull(self, name: str, is_wanted: Callable[[], bool]) -> None:
+        """Fetch it in a thread of its own: a registry may hang, and so would the engine, and the one who asks."""
+        pulled: Future[None] = Future()
+
+        def pull() -> None:
+            try:
+                self._pulled(name, is_wanted)
+                pulled.set_result(None)
+            except Exception as error:
+                pulled.set_exception(error)
+
+        threading.Thread(target=pull, name="pull", daemon=True).start()
+        while not wait([pulled], STILL_WANTED).done:
+            if not is_wanted():
+                raise ExecutorError(f"image {name!r}", "it is not waited for any more")
+        pulled.result()
+
+    def _pulled(self, name: str, is_wanted: Callable[[], bool]) -> None:
         try:
-            with self._engine.calls() as api:
-                repository, tag = parse_repository_tag(name)
-                for line in api.pull(repository, tag=tag, stream=True, decode=True):
-                    if "error" in line:
-                        raise _cannot_be_had(name, str(line["error"]))
-        except ImageNotFound as error:
-            raise _cannot_be_had(name, said(error)) from None
+            for line in self._engine.pull(name, SILENCE):
+                if "error" in line:
+                    raise _cannot_be_had(name, str(line["error"]))
+                if not is_wanted():
+                    return
+        except Silence:
+            raise _cannot_be_had(name, f"timeout: nothing was heard of it for {SILENCE:g} s") from None
         except APIError as error:
             raise _cannot_be_had(name, said(error)) from None
+        except DockerException as error:  # the logins to registries cannot be read
+            raise _cannot_be_had(name, str(error)) from None
 
     # --- Users of an image ---
 
@@ -142,7 +178,7 @@ class Images:
         with self._lock:
             known = (digest, path) in self._files
         if not known:
-            with self._made(digest, {}) as container:
+            with self._looked_into(digest) as container:
                 texts = {(digest, path): self._read(container, path) for path in (USERS, GROUPS)}
             with self._lock:
                 self._files.update(texts)
@@ -177,6 +213,14 @@ class Images:
             return False
 
     # --- Containers that never run ---
+
+    @contextmanager
+    def _looked_into(self, image: str) -> Iterator[str]:
+        try:
+            with self._made(image, {}) as container:
+                yield container
+        except APIError as error:
+            raise _cannot_be_had(image, said(error)) from None
 
     @contextmanager
     def _made(self, image: str, host: Mapping[str, Any]) -> Iterator[str]:

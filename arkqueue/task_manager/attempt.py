@@ -169,6 +169,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
     except ArkqueueError as error:
         if attempt.why is not None:
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {attempt.why}"))
+        # Nobody may look at the task's log for hours, and what cannot be had is often this host's fault.
+        log.warning("%s was not started: %s", means.preparation.name_of(attempt.claim), " ".join(str(error).split()))
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))
     except Exception as error:
         log.exception("attempt %d of %s failed inside arkqueue", attempt.id, attempt.claim.name)

@@ -8,6 +8,7 @@ Whatever cannot be had is an error with its remedy, before anything has begun. `
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from arkqueue.archive import Archive, Handover, locate
 from arkqueue.archive.location import local_path
 from arkqueue.config import Configuration
-from arkqueue.errors import Forbidden
+from arkqueue.errors import ArkqueueError, ExecutorError, Forbidden
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.logs import LogWriter
 from arkqueue.model import ArchiveKind, Checkout, Origin, TaskDefinition
@@ -29,6 +30,8 @@ from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
 
 AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
 """Who commits for a task where the archive's settings name nobody."""
+CORRECT = "Correct it, or let the task make the folder"
+"""The remedy for a `workdir` that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,15 @@ class Preparation:
         if container is None:
             return Prepared(self._process(claim, definition, archive, inputs, log))
         return self.executors.with_engine(
-            lambda: self._in_container(claim, definition, archive, inputs, container, log), log, is_wanted
+            lambda: self._in_container(claim, definition, archive, inputs, container, log, is_wanted), log, is_wanted
         )
+
+    def name_of(self, claim: Claim) -> str:
+        """What people call the task; never raises."""
+        try:
+            return f"attempt {claim.attempt} of {_full_name(claim, self.sources.registration(claim.archive))}"
+        except ArkqueueError:
+            return f"attempt {claim.attempt} of {claim.name}"
 
     def _container(self, claim: Claim, definition: TaskDefinition, archive: Registration) -> Container | None:
         identity = Identity(
@@ -102,6 +112,7 @@ class Preparation:
                 layered_by="kernel",
             ),
         )
+        _check_workdir(definition, workspace, Path(definition.workdir or ""))
         return Program(
             claim.attempt,
             argv_for(definition, str(workspace.script)),
@@ -121,6 +132,7 @@ class Preparation:
         inputs: dict[str, object],
         container: Container,
         log: LogWriter,
+        is_wanted: Callable[[], bool],
     ) -> Prepared:
         self.executors.prove()
         url = archive.settings.task_url or archive.url
@@ -130,7 +142,7 @@ class Preparation:
                 f"give its URL: arkqueue archive set {archive.name} --task-url URL"
             )
         docker = self.executors.docker
-        image = docker.image(container)
+        image = docker.image(container, is_wanted)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
@@ -138,14 +150,19 @@ class Preparation:
                 source=_source(claim, definition, archive, self.sources, OWN_FILES),
                 script=definition.script,
                 inputs=inputs,
-                owner=docker.identity(image, definition.user),
+                owner=docker.identity(image, definition.user, container.image),
                 layered_by="engine",
                 image=image,
             ),
         )
+        begins = working_folder(definition, WORKSPACE)
+        if begins.is_relative_to(WORKSPACE):
+            _check_workdir(definition, workspace, begins.relative_to(WORKSPACE))
+        elif not _is_mounted(begins, container) and not docker.has_folder(image, str(begins)):
+            raise ExecutorError(f"workdir {definition.workdir}", f"image {container.image} has no such folder", CORRECT)
         path_first = _inside(workspace, workspace.path_first)
         variables = environment.of_container(
-            claim, definition, archive.name, workspace, OWN_FILES, path_first, docker.path(image) if path_first else ""
+            claim, definition, archive.name, OWN_FILES, path_first, docker.path(image) if path_first else ""
         )
         mounts = (
             Mount(str(WORKSPACE), workspace.layer or workspace.tree),
@@ -156,7 +173,7 @@ class Preparation:
             claim.attempt,
             argv_for(definition, str(OWN_FILES / workspace.script.name)),
             variables,
-            working_folder(definition, WORKSPACE),
+            begins,
             definition.user,
             shell=definition.script is not None,
             container=replace(container, mounts=mounts),
@@ -167,6 +184,32 @@ class Preparation:
         for note in workspace.notes:
             log.note(note)
         return workspace
+
+
+def _check_workdir(definition: TaskDefinition, workspace: Workspace, folder: Path) -> None:
+    """Raise ExecutorError where the task's files have no folder of the name, which an engine would silently make. Where a symlink leads, only the task sees."""
+    place = workspace.layer.lower if workspace.layer else workspace.tree
+    for part in folder.parts:
+        place /= part
+        try:
+            mode = place.lstat().st_mode
+        except FileNotFoundError:
+            mode = 0
+        except PermissionError:
+            return
+        if stat.S_ISLNK(mode):
+            return
+        if not stat.S_ISDIR(mode):
+            which = "" if definition.checkout is Checkout.TREE else " (`checkout` says which they are)"
+            raise ExecutorError(
+                f"workdir {definition.workdir}", f"the task's files have no such folder{which}", CORRECT
+            )
+
+
+def _is_mounted(folder: Path, container: Container) -> bool:
+    """Whether a folder of a container is not its image's, but a mount's, or on the way to one."""
+    targets = (OWN_FILES, *(Path(mount.target) for mount in container.mounts), *map(Path, container.resources.tmpfs))
+    return any(folder.is_relative_to(target) or target.is_relative_to(folder) for target in targets)
 
 
 def _inside(workspace: Workspace, path: Path | None) -> str | None:
@@ -198,23 +241,22 @@ def _source(
             return None
         case Checkout.WORKING_COPY:
             opened = sources.open(archive, archive.settings.task_url or archive.url)
-            return lambda workspace: _working_copy(claim, archive, opened, workspace, files)
+            return lambda tree: _working_copy(claim, archive, opened, tree, files)
         case Checkout.PATHS:
-            return lambda workspace: sources.open(archive, archive.url).export(
-                claim.revision, workspace.tree, definition.checkout_paths
+            return lambda tree: sources.open(archive, archive.url).export(
+                claim.revision, tree, definition.checkout_paths
             )
         case Checkout.TREE:
             return Tree(archive.id, claim.branch, claim.revision, sources.open(archive, archive.url))
 
 
-def _working_copy(
-    claim: Claim, archive: Registration, opened: Archive, workspace: Workspace, files: Path | None
-) -> Path | None:
+def _working_copy(claim: Claim, archive: Registration, opened: Archive, tree: Path, files: Path | None) -> Path | None:
+    beside = tree.with_name("files")
     return opened.working_copy(
         claim.revision,
         claim.branch,
-        workspace.tree,
+        tree,
         author=archive.settings.author or AUTHORS[archive.kind],
         origin=Origin(_full_name(claim, archive), claim.generation + 1),
-        handover=Handover(workspace.files, files or workspace.files),
+        handover=Handover(beside, files or beside),
     )

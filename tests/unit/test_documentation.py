@@ -10,9 +10,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -20,13 +22,16 @@ import pytest
 from arkqueue.config import PREFIX, Configuration, Credentials, Docker, PersistentMount, variables
 from arkqueue.db.statements import load
 from arkqueue.model import End
+from arkqueue.queue.claim import Claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.states import MOVES, SETTLED, Event, State, expand
+from arkqueue.task_manager import environment
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
+WORKFLOWS = ROOT / "docs" / "workflows.md"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 IN_A_REPOSITORY = {"arkqueue/client.conf", "arkqueue/notify", "arkqueue/unchecked/"}
@@ -291,6 +296,14 @@ def test_variables_of_the_compose_file_are_described_with_their_defaults() -> No
     for row in rows(OPERATIONS, "With Docker Compose"):
         described |= dict(zip(*(re.findall(r"`([^`]+)`", cell) or [""] for cell in row[:2]), strict=True))
     assert described == compose_variables()
+
+
+def test_variables_of_a_task_are_described() -> None:
+    claim = SimpleNamespace(**dict.fromkeys(field.name for field in fields(Claim)))
+    given = ["CI", *environment._about(claim, "papers", Path(), Path())]  # type: ignore[arg-type]
+
+    described = [name for row in rows(WORKFLOWS, "What a task gets") for name in CODE_SPAN.findall(row[0])]
+    assert sorted(described) == sorted(given)
 
 
 @pytest.mark.parametrize("heading", ["What people see", "The states of a task", "Inside"])

@@ -1,0 +1,95 @@
+"""A registry on a port of this host, as far as an engine needs one to pull; engines trust it because of its address."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+CONFIGURATION = "application/vnd.docker.container.image.v1+json"
+LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+
+
+class Registry:
+    """While it ``is_held`` it takes requests for images and answers none; ``has_held`` says that it did. ``refusal``: the status of every answer."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+        self._tags: dict[str, str] = {}
+        self._let_go = threading.Event()
+        self._let_go.set()
+        self.has_held = threading.Event()
+        self.refusal: int | None = None
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                registry._answer(self)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.05], name="registry")
+        self._thread.start()
+        self.address = f"127.0.0.1:{self._server.server_port}"
+
+    def put(self, name: str, files: bytes, labels: dict[str, str]) -> str:
+        """Let ``name`` (with a tag) be an image of these files, a tar; the digest by which it can be pulled too."""
+        layer = gzip.compress(files, mtime=0)
+        diff = f"sha256:{hashlib.sha256(files).hexdigest()}"
+        rootfs = {"type": "layers", "diff_ids": [diff]}
+        image = {"architecture": "amd64", "os": "linux", "config": {"Labels": labels}, "rootfs": rootfs}
+        text = json.dumps(image).encode()
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"mediaType": CONFIGURATION, "size": len(text), "digest": self._keep(text)},
+            "layers": [{"mediaType": LAYER, "size": len(layer), "digest": self._keep(layer)}],
+        }
+        digest = self._tags[name] = self._keep(json.dumps(manifest).encode())
+        return digest
+
+    def hold(self) -> None:
+        self.has_held.clear()
+        self._let_go.clear()
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+    def close(self) -> None:
+        self.let_go()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _keep(self, data: bytes) -> str:
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        self._blobs[digest] = data
+        return digest
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        path = request.path
+        if not self._let_go.is_set():
+            self.has_held.set()
+            self._let_go.wait()
+        name, _, what = path.removeprefix("/v2/").replace("/blobs/", "/manifests/").partition("/manifests/")
+        found = b"{}" if path == "/v2/" else self._blobs.get(self._tags.get(f"{name}:{what}", what))
+        status = self.refusal or (200 if found is not None else 404)
+        body = found if status == 200 and found is not None else b'{"errors": [{"code": "UNKNOWN", "message": "no"}]}'
+        request.send_response(status)
+        request.send_header("Content-Type", MANIFEST if "/manifests/" in path else "application/octet-stream")
+        request.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(body).hexdigest()}")
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(body)

@@ -1,0 +1,139 @@
+"""Images that a registry has: fetched when the policy says so, known by what they are, and not waited for when nobody wants them any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from arkqueue.errors import ExecutorError
+from arkqueue.executor import Container
+from arkqueue.executor import docker_images as module
+from arkqueue.model import Pull
+from tests.engine import busybox_files, label, packed
+from tests.system.executor.docker_bench import PATIENCE, Bench, a_bench
+from tests.system.executor.registry import Registry
+
+
+@pytest.fixture
+def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
+    with a_bench(engine, engine_url, busybox) as made:
+        yield made
+        assert made.left() == []
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    made = Registry()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def labels(request: pytest.FixtureRequest) -> dict[str, str]:
+    """By which what is pulled is removed in the end."""
+    return label(request.config)
+
+
+def test_missing_image_is_fetched_once_and_known_by_its_digest(
+    bench: Bench, registry: Registry, labels: dict[str, str]
+) -> None:
+    digest = registry.put("tool:2", busybox_files(), labels)
+    name = f"{registry.address}/tool:2"
+
+    image = bench.executor.image(Container(name, Pull.MISSING, {}))
+
+    assert image == f"{registry.address}/tool@{digest}"
+    assert bench.run("echo runs", image=image)[1].out == b"runs\n"
+    registry.put("tool:2", packed({"other": b"other"}), labels)
+    assert bench.executor.image(Container(name, Pull.MISSING, {})) == image
+
+
+def test_always_gets_what_the_name_means_now(bench: Bench, registry: Registry, labels: dict[str, str]) -> None:
+    name = f"{registry.address}/tool:2"
+    for files in (packed({"first": b"1"}), packed({"second": b"2"})):
+        digest = registry.put("tool:2", files, labels)
+
+        assert bench.executor.image(Container(name, Pull.ALWAYS, {})) == f"{registry.address}/tool@{digest}"
+
+
+def test_name_without_a_tag_is_the_latest_and_nothing_else(
+    bench: Bench, registry: Registry, labels: dict[str, str]
+) -> None:
+    digest = registry.put("tool:latest", packed({"latest": b"1"}), labels)
+    registry.put("tool:other", packed({"other": b"1"}), labels)
+
+    assert bench.executor.image(Container(f"{registry.address}/tool", Pull.MISSING, {})).endswith(digest)
+
+    with pytest.raises(docker.errors.NotFound):
+        bench.api.inspect_image(f"{registry.address}/tool:other")
+
+
+def test_image_by_its_digest_is_fetched(bench: Bench, registry: Registry, labels: dict[str, str]) -> None:
+    name = f"{registry.address}/tool@{registry.put('tool:1', packed({'by': b'digest'}), labels)}"
+
+    assert bench.executor.image(Container(name, Pull.MISSING, {})) == name
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_registry_that_refuses_is_said(bench: Bench, registry: Registry, status: int) -> None:
+    registry.refusal = status
+
+    with pytest.raises(ExecutorError) as raised:
+        bench.executor.image(Container(f"{registry.address}/tool:1", Pull.MISSING, {}))
+
+    assert raised.value.thing == f"image '{registry.address}/tool:1'"
+    assert raised.value.remedy
+
+
+def test_pull_that_hangs_is_given_up_when_nobody_wants_it_any_more(
+    bench: Bench, registry: Registry, labels: dict[str, str]
+) -> None:
+    digest = registry.put("tool:2", packed({"late": b"1"}), labels)
+    wanted = Container(f"{registry.address}/tool:2", Pull.MISSING, {})
+    registry.hold()
+    is_canceled = threading.Event()
+    raised: list[ExecutorError] = []
+
+    def get() -> None:
+        try:
+            bench.executor.image(wanted, lambda: not is_canceled.is_set())
+        except ExecutorError as error:
+            raised.append(error)
+
+    getting = threading.Thread(target=get)
+    getting.start()
+    assert registry.has_held.wait(PATIENCE)
+    is_canceled.set()
+    getting.join(PATIENCE)
+
+    assert [error.fault for error in raised] == ["it is not waited for any more"]
+    registry.let_go()
+    assert bench.executor.image(wanted).endswith(digest)
+
+
+def test_pull_of_which_nothing_is_heard_has_an_end(
+    bench: Bench, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE", 0.5)
+    registry.hold()
+
+    with pytest.raises(ExecutorError) as raised:
+        bench.executor.image(Container(f"{registry.address}/tool:2", Pull.MISSING, {}))
+
+    assert raised.value.fault == "its registry is not reached (timeout: nothing was heard of it for 0.5 s)"
+
+
+def test_what_is_removed_from_the_engine_meanwhile_is_fetched_again(
+    bench: Bench, registry: Registry, labels: dict[str, str], tmp_path: Path
+) -> None:
+    registry.put("tool:2", packed({"again": str(tmp_path).encode()}), labels)
+    wanted = Container(f"{registry.address}/tool:2", Pull.MISSING, {})
+    image = bench.executor.image(wanted)
+
+    bench.api.remove_image(wanted.image)
+
+    assert bench.executor.image(wanted) == image

@@ -1,0 +1,57 @@
+"""What an executor that was killed leaves beside its attempts is swept by the next; nothing else is touched."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import docker
+import pytest
+
+from tests.system.executor.docker_bench import Bench, a_bench, ended
+
+KILLED = """
+import os, sys
+from arkqueue.executor.docker import DockerExecutor
+executor = DockerExecutor(sys.argv[1], "bench", sys.argv[2])
+with executor._images._empty_image() as image, executor._images._made(image, {}):
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
+    with a_bench(engine, engine_url, busybox) as made:
+        yield made
+        assert made.left() == []
+
+
+def test_probe_of_a_killed_executor_is_swept(bench: Bench) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, bench.installation, bench.url], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(bench.left()) == 2, "the probe's container and its image"
+
+    bench.executor.sweep()
+
+    assert bench.left() == []
+
+
+def test_sweep_touches_no_attempt_no_other_installation_and_nothing_unlabelled(bench: Bench) -> None:
+    running, recorder = bench.start("echo begun; while :; do sleep 1; done")
+    recorder.wait_for(b"begun")
+    errand = {"arkqueue.installation": bench.installation, "arkqueue.host": bench.host, "arkqueue.errand": "somebody's"}
+    strangers = [{}, errand | {"arkqueue.installation": "other"}, errand | {"arkqueue.host": "other"}]
+    made = [bench.api.create_container(bench.image, "true", labels=labels)["Id"] for labels in (*strangers, errand)]
+    try:
+        bench.another().sweep()
+
+        there = [one["Id"] for one in bench.api.containers(all=True)]
+        assert [id in there for id in made] == [True, True, True, False]
+        assert [one.is_running for one in bench.executor.found()] == [True]
+    finally:
+        for id in made[:-1]:
+            bench.api.remove_container(id)
+    running.stop(0)
+    ended(running)
