@@ -162,7 +162,7 @@ class Preparation:
             raise ExecutorError(f"workdir {definition.workdir}", f"image {container.image} has no such folder", CORRECT)
         path_first = _inside(workspace, workspace.path_first)
         variables = environment.of_container(
-            claim, definition, archive.name, OWN_FILES, path_first, docker.path(image) if path_first else ""
+            claim, definition, archive.name, workspace, OWN_FILES, path_first, docker.path(image) if path_first else ""
         )
         mounts = (
             Mount(str(WORKSPACE), workspace.layer or workspace.tree),
@@ -241,22 +241,23 @@ def _source(
             return None
         case Checkout.WORKING_COPY:
             opened = sources.open(archive, archive.settings.task_url or archive.url)
-            return lambda tree: _working_copy(claim, archive, opened, tree, files)
+            return lambda workspace: _working_copy(claim, archive, opened, workspace, files)
         case Checkout.PATHS:
-            return lambda tree: sources.open(archive, archive.url).export(
-                claim.revision, tree, definition.checkout_paths
+            return lambda workspace: sources.open(archive, archive.url).export(
+                claim.revision, workspace.tree, definition.checkout_paths
             )
         case Checkout.TREE:
             return Tree(archive.id, claim.branch, claim.revision, sources.open(archive, archive.url))
 
 
-def _working_copy(claim: Claim, archive: Registration, opened: Archive, tree: Path, files: Path | None) -> Path | None:
-    beside = tree.with_name("files")
+def _working_copy(
+    claim: Claim, archive: Registration, opened: Archive, workspace: Workspace, files: Path | None
+) -> Path | None:
     return opened.working_copy(
         claim.revision,
         claim.branch,
-        tree,
+        workspace.tree,
         author=archive.settings.author or AUTHORS[archive.kind],
         origin=Origin(_full_name(claim, archive), claim.generation + 1),
-        handover=Handover(beside, files or beside),
+        handover=Handover(workspace.files, files or workspace.files),
     )
