@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import ExecutorError
-from arkqueue.executor import Ended, Program, Running, Sink
+from arkqueue.executor import Ended, Program, Running, Sink, check_texts
 from arkqueue.model import Stream
 
 IDLE_GUARDS = 16
@@ -364,19 +364,7 @@ class _NoGuard(ExecutorError):
 
 
 def _request(program: Program) -> bytes:
-    for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
-        for text in texts:
-            try:
-                invalid = b"\0" in os.fsencode(text)
-            except UnicodeEncodeError:
-                invalid = True
-            if invalid:
-                raise ExecutorError(what, f"{text!r} has a character that no program can be given", "Remove it")
-    for name in program.env:
-        if not name or "=" in name:
-            raise ExecutorError("environment", f"{name!r} cannot be the name of a variable", "Rename it")
-    if not program.argv:
-        raise ExecutorError("command", "it is empty", "Name a program")
+    check_texts(program, os.fsencode)
     request = {"argv": program.argv, "env": program.env, "cwd": str(program.cwd), "user": _user(program.user)}
     return json.dumps(request).encode() + b"\n"
 
