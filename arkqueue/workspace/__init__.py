@@ -33,7 +33,7 @@ from typing import Any, Literal
 from arkqueue.errors import WorkspaceError
 from arkqueue.model import AttemptId, Layer
 from arkqueue.workspace import outputs
-from arkqueue.workspace.bases import Bases, Owner, Tree
+from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
 from arkqueue.workspace.giving import Give, Giving, note_image
 from arkqueue.workspace.layers import KernelLayers, copy_tree, unmount_below
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
@@ -135,7 +135,7 @@ class Workspaces:
                 if layered_by == "kernel" and owner is not None:
                     _check_way(workspace.folder, owner)
                 if isinstance(source, Tree):
-                    workspace = self._with_tree(workspace, source, owner or _OURS, None if given_to else layered_by)
+                    workspace = self._with_tree(workspace, source, owner or OURS, None if given_to else layered_by)
                     if given_to is not None:
                         workspace = replace(workspace, notes=(_GIVEN.format(given_to[0]),))
                 elif source is not None:
@@ -241,7 +241,6 @@ class Workspaces:
             ) from error
 
 
-_OURS = os.geteuid(), os.getegid()
 _BASE = "base"
 _GIVEN = "the files are a copy, given to user {} by a container, which takes longer: the task manager is not root"
 
@@ -262,7 +261,7 @@ def owner_named(user: str) -> Owner:
 
 def _make(workspace: Workspace, owner: Owner | None, *, is_passed_through: bool) -> None:
     """The folders. What is the task's is closed to others where they could come in."""
-    if owner is not None and owner != _OURS and os.geteuid() != 0:
+    if owner is not None and owner != OURS and os.geteuid() != 0:
         raise WorkspaceError(
             f"workspace {workspace.folder}",
             f"it cannot be given to user {_name(owner)!r} by a task manager that is not root",
@@ -288,7 +287,7 @@ def _make_layer(workspace: Workspace, lower: Path, owner: Owner) -> Layer:
     os.mkdir(layer.upper, 0o700)
     os.mkdir(layer.work, 0o700)
     os.chmod(layer.upper, stat.S_IMODE(workspace.tree.stat().st_mode))
-    if owner != _OURS:
+    if owner != OURS:
         os.chown(layer.upper, *owner)
     return layer
 

@@ -40,7 +40,7 @@ log = logging.getLogger("arkqueue")
 Owner = tuple[int, int]
 """The user and the group, by number, that a task's files belong to."""
 
-_OURS = os.geteuid(), os.getegid()
+OURS: Owner = os.geteuid(), os.getegid()
 _BLOCK = 4096
 
 
@@ -336,7 +336,7 @@ def _update(base: Base, tree: Tree, key: str) -> None:
     assert base.watch is not None
     base.is_broken = True  # until all is done
     change = tree.source.update(base.revision, tree.revision, base.tree, base)
-    if base.owner != _OURS:
+    if base.owner != OURS:
         for path in change.made:
             os.lchown(os.fsencode(base.tree) + b"/" + path, *base.owner)
     base.size += change.grown
@@ -345,7 +345,7 @@ def _update(base: Base, tree: Tree, key: str) -> None:
 
 def _give_all(tree: Path, owner: Owner) -> int:
     """Give a tree to its owner, if that is not us; the answer is how many bytes it takes, roughly."""
-    is_ours, size = owner == _OURS, 0
+    is_ours, size = owner == OURS, 0
     pending = [os.fsencode(tree)]
     if not is_ours:
         os.chown(tree, *owner)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from arkqueue.errors import ArkqueueError, WorkspaceError
 from arkqueue.model import AttemptId
-from arkqueue.workspace.bases import Owner
+from arkqueue.workspace.bases import OURS, Owner
 from arkqueue.workspace.removal import attempt_of, remove_folder
 
 Give = Callable[[Sequence[Path], Owner, str | None], str]
@@ -24,7 +24,6 @@ Give = Callable[[Sequence[Path], Owner, str | None], str]
 TURNS = 20
 """How often what is left is given to us and removed: in a very deep tree, the programs of some images come only so far at once."""
 
-_OURS = os.geteuid(), os.getegid()
 _OTHERS = (errno.EACCES, errno.EPERM, errno.ENOTEMPTY)
 """What it is to remove a folder of somebody else's."""
 
@@ -43,7 +42,7 @@ class Giving:
         """
         if owner is None or os.geteuid() == 0:
             return owner, None
-        if owner[0] == _OURS[0] or (owner[0] == 0 and not is_looked_at):
+        if owner[0] == OURS[0] or (owner[0] == 0 and not is_looked_at):
             return None, None
         return (owner, None) if self._give is None else (None, owner)
 
@@ -92,7 +91,7 @@ class Giving:
         if self._give is None:
             return False, ""
         try:
-            return True, self._give(folders, _OURS, image)
+            return True, self._give(folders, OURS, image)
         except ArkqueueError as error:
             return False, str(error)
 
