@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -282,22 +282,17 @@ def worker(ctx: click.Context, /, drain: bool, homes: Path | None, healthy: bool
         from arkqueue.cli.health import tell_worker
 
         tell_worker(load(ctx, **options))
+
+    def run(**home: Path) -> None:
+        run_roles(load(ctx, **options, **home), "worker", manager=False, worker=True, web=False, drain=drain)
+
     if homes is None:
-        run_roles(load(ctx, **options), "worker", manager=False, worker=True, web=False, drain=drain)
+        run()
         return
     for number in itertools.count(1):
-        try:
-            run_roles(
-                load(ctx, **options, home=homes.absolute() / str(number)),
-                "worker",
-                manager=False,
-                worker=True,
-                web=False,
-                drain=drain,
-            )
+        with suppress(HomeTaken):
+            run(home=homes.absolute() / str(number))
             return
-        except HomeTaken:
-            continue
 
 
 @click.command()
