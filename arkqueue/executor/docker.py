@@ -38,13 +38,13 @@ from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container, Program, Sink
 from arkqueue.executor.docker_container import Setting, configuration, init_failure, refusal
 from arkqueue.executor.docker_engine import CONFLICT, Engine, EngineUnavailable, Flow, said
-from arkqueue.executor.docker_images import Images
+from arkqueue.executor.docker_images import FolderNotSeen, Images
 from arkqueue.executor.docker_output import Output
 from arkqueue.executor.docker_owners import Owners
 from arkqueue.executor.docker_running import DockerRunning, removed
 from arkqueue.model import AttemptId, Stream
 
-__all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "Found"]
+__all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "FolderNotSeen", "Found"]
 
 LOG_SIZE = 1 << 30
 """Bytes of a container's log that the engine keeps at least; adoption re-reads them."""
@@ -95,7 +95,7 @@ class DockerExecutor:
     # --- Before the start ---
 
     def prove_same_paths(self, folder: Path) -> None:
-        """Prove that an engine answers and sees a folder of this host under the same path; else ExecutorError."""
+        """Prove that an engine answers and sees a folder of this host under the same path. Raises FolderNotSeen, or why that cannot be known."""
         self._images.prove_same_paths(folder)
 
     def image(self, container: Container, is_wanted: Callable[[], bool] = lambda: True) -> str:

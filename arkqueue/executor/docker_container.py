@@ -130,7 +130,7 @@ def refusal(program: Program, image: str, words: str) -> ExecutorError:
     command = program.argv[0]
     thing = f"shell {command!r}" if program.shell else f"command {command!r}"
     if is_full(words):
-        return ExecutorError("Docker engine", f"its disk is full ({words})", "Free space on it")
+        return full(words)
     if "No such image" in words:
         return ExecutorError(f"image {image!r}", "the engine no longer has it", "Try again, or pull it")
     if re.search(r"network \S+ not found|No such network", words):
@@ -161,6 +161,10 @@ def no_program(program: Program, image: str) -> ExecutorError:
 
 def is_full(words: str) -> bool:
     return "no space left on device" in words or "disk quota exceeded" in words
+
+
+def full(words: str) -> ExecutorError:
+    return ExecutorError("Docker engine", f"its disk is full ({words})", "Free space on it")
 
 
 _INIT_FAILED = re.compile(rb"\[FATAL [^\]]*\] exec (?P<program>.+) failed: (?P<reason>.+)\s*\Z")

@@ -20,7 +20,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.utils import parse_repository_tag
 
 from arkqueue.errors import ExecutorError
-from arkqueue.executor.docker_container import is_full, no_user
+from arkqueue.executor.docker_container import full, is_full, no_user
 from arkqueue.executor.docker_engine import Engine, Silence, said
 from arkqueue.model import Pull
 
@@ -31,6 +31,10 @@ SILENCE = 300.0
 """Seconds for which nothing may be heard of an image that is being fetched."""
 STILL_WANTED = 0.25
 """Seconds between two questions whether what is fetched is still wanted."""
+
+
+class FolderNotSeen(ExecutorError):
+    """The engine has no folder, or another one, where this host has one: no container could be given it."""
 
 
 class Images:
@@ -92,7 +96,7 @@ class Images:
         return uid, gid
 
     def prove_same_paths(self, folder: Path) -> None:
-        """Prove that the engine sees a folder of this host under the same path, or raise ExecutorError."""
+        """Prove that the engine sees a folder of this host under the same path. Raises FolderNotSeen; an ExecutorError where it cannot be known."""
         mark = folder / f".arkqueue-probe-{secrets.token_hex(8)}"
         mark.touch()
         mount = {"Type": "bind", "Source": str(folder), "Target": "/probe", "ReadOnly": True}
@@ -102,13 +106,15 @@ class Images:
                 if not self._has(container, f"/probe/{mark.name}"):
                     fault = "it is another folder there"
         except APIError as error:
+            if is_full(said(error)):
+                raise full(said(error)) from None
             if "bind source path does not exist" not in said(error):
                 raise ExecutorError(f"folder {folder}", f"the engine cannot mount it ({said(error)})") from None
             fault = "there is no such folder there"
         finally:
             mark.unlink()
         if fault:
-            raise ExecutorError(
+            raise FolderNotSeen(
                 f"folder {folder}",
                 f"the engine at {self._engine.url} does not see it under the same path: {fault}",
                 "Mount the engine's folder at the same absolute path where the task manager runs",
@@ -271,7 +277,7 @@ def _cannot_be_had(name: str, words: str) -> ExecutorError:
     thing = f"image {name!r}"
     words = " ".join(words.split())
     if is_full(words):
-        return ExecutorError("Docker engine", f"its disk is full ({words})", "Free space on it")
+        return full(words)
     if any(sign in words for sign in ("dial tcp", "no such host", "timeout", "connection refused", "TLS")):
         return ExecutorError(
             thing, f"its registry is not reached ({words})", "Try again, or pull or build it on the engine's host"

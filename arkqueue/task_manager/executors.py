@@ -101,9 +101,12 @@ class Executors:
         except DatabaseUnavailable:
             return ""  # the first container proves it
         except ExecutorError as error:
-            if not _is_away(error):
-                raise
-            return f"no container engine: {error}; tasks with an image cannot run here until one answers"
+            from arkqueue.executor.docker import FolderNotSeen
+
+            if isinstance(error, FolderNotSeen):
+                raise  # it takes a person; what else keeps an engine from work may pass
+            what = "no container engine" if _is_away(error) else "no containers"
+            return f"{what}: {error}; tasks with an image cannot run here until that is mended"
         return f"tasks with an image run in containers, on the engine at {where}"
 
     def start(self, program: Program, image: str | None, log: LogWriter, is_wanted: Callable[[], bool]) -> Running:

@@ -1,0 +1,162 @@
+"""Task managers whose engine is restarted, is full, or has to remember much; the engines that are harmed are the tests' own."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from arkqueue.model import Stream
+from tests.builders import AnArchive
+from tests.engine import OwnEngine, busybox_files, client, import_image
+from tests.system.task_manager.boxes import FOREVER, Boxes, boxes
+from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
+from tests.system.task_manager.test_adoption import output
+from tests.system.task_manager.test_containers import nothing_is_left
+from tests.waiting import eventually
+
+__all__ = ["boxes"]
+
+OwnEngines = Callable[..., OwnEngine]
+
+
+@pytest.fixture
+def an_image() -> Iterator[Callable[[OwnEngine], tuple[docker.APIClient, str]]]:
+    """Busybox, on an engine that has nothing."""
+    made: list[docker.APIClient] = []
+
+    def make(engine: OwnEngine) -> tuple[docker.APIClient, str]:
+        made.append(client(engine.url))
+        return made[-1], import_image(made[-1], "busybox", busybox_files(), [], "own")
+
+    yield make
+    for api in made:
+        api.close()
+
+
+AnImage = Callable[[OwnEngine], tuple[docker.APIClient, str]]
+
+
+def in_container(image: str, text: str, **fields: str) -> str:
+    known = {"image": image, "checkout": "none", "network": "none", **fields}
+    return f"command: {text!r}\n" + "".join(f"{name}: {value}\n" for name, value in known.items())
+
+
+def test_task_whose_engine_is_restarted_is_lost_and_does_what_it_says_of_that(
+    archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
+) -> None:
+    engine = own_engine()
+    _, image = an_image(engine)
+    home_folder.mkdir()
+    managers(docker={"host": engine.url})
+    text = f"echo begun; test $ARKQUEUE_ATTEMPT = 2 || {{ {FOREVER}; }}"
+    archive.commit({"again": in_container(image, text), "never": in_container(image, text, on_lost="fail")})
+    eventually(
+        lambda: all(attempts(archive, key) and log_of(archive, key) == "begun\n" for key in ("again@2", "never@2"))
+    )
+
+    engine.stop()
+    engine.start()
+
+    settled(archive, "again@2", "completed")
+    settled(archive, "never@2", "failed")
+    assert [one["end"] for one in attempts(archive, "again@2")] == ["lost", "exited"]
+    (only,) = attempts(archive, "never@2")
+    assert only["end"] == "lost"
+    assert "Docker engine" in only["message"]
+    assert only["message"] in log_of(archive, "never@2", Stream.NOTE)
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_the_next_one_runs(
+    archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage, was_used: bool
+) -> None:
+    def small_disk(folder: Path) -> None:
+        (folder / "data").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder / "data"], check=True)
+
+    engine = own_engine(small_disk)
+    api, image = an_image(engine)
+    unknown = import_image(api, "unknown", busybox_files(), ["USER builder"], "own")
+    home_folder.mkdir()
+    if was_used:
+        managers(docker={"host": engine.url})
+        archive.commit({"first": in_container(image, "true")})
+        settled(archive, "first@2", "completed")
+    full = engine.folder / "data" / "full"
+    assert subprocess.run(["dd", "if=/dev/zero", f"of={full}", "bs=4k"], check=False, capture_output=True).returncode
+    if not was_used:
+        assert "its disk is full" in managers(docker={"host": engine.url}).executors.announce()
+    archive.commit({"known": in_container(image, "true"), "unknown": in_container(unknown, "true")})
+    rev = 3 if was_used else 2
+    for name in ("known", "unknown"):
+        settled(archive, f"{name}@{rev}", "failed")
+        message = attempts(archive, f"{name}@{rev}")[0]["message"]
+        assert message.startswith("Docker engine: its disk is full (")
+        assert message.endswith("Free space on it")
+
+    full.unlink()
+    archive.commit({"next": in_container(unknown, "true")})
+
+    settled(archive, f"next@{rev + 1}", "completed")
+    assert eventually(lambda: list((home_folder / "work").iterdir()) == [])
+
+
+def test_output_is_whole_when_its_task_is_settled(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    piece = bytes(range(256)) * 4096
+    (boxes.shared / "piece").write_bytes(piece)
+    home_folder.mkdir()
+    managers(log_head="16MiB", log_tail="16MiB", **boxes.settings)
+    text = "for i in 1 2 3 4; do cat /shared/piece; cat /shared/piece >&2; done"
+    archive.commit({f"t{number}": boxes.task(text) for number in range(4)})
+    for number in range(4):
+        settled(archive, f"t{number}@2", "completed")
+        for stream in (Stream.STDOUT, Stream.STDERR):
+            assert output(archive, f"t{number}@2", stream) == piece * 4
+    assert eventually(lambda: nothing_is_left(boxes, home_folder))
+
+
+def test_engine_keeps_at_least_as_much_of_a_log_as_arkqueue(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    home_folder.mkdir()
+    managers(log_head="1GiB", log_tail="512MiB", **boxes.settings)
+    archive.commit({"task": boxes.task(FOREVER)})
+    (container,) = eventually(boxes.all)
+    log = boxes.engine.inspect_container(container["Id"])["HostConfig"]["LogConfig"]
+    archive.cancel("task@2")
+    settled(archive, "task@2", "canceled")
+
+    assert log["Type"] == "local"
+    assert log["Config"]["compress"] == "false"
+    assert int(log["Config"]["max-size"]) >= 3 << 29
+
+
+def test_index_in_a_volume_lives_from_revision_to_revision_and_others_only_read_it(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    volume = f"arkqueue-test-{boxes.installation}"
+    granted = [
+        {"name": "index", "volume": volume, "archives": ["papers"]},
+        {"name": "readable", "volume": volume, "archives": ["papers"], "read_only": True},
+    ]
+    home_folder.mkdir()
+    managers(**boxes.settings | {"mounts": granted})
+    write = boxes.task("echo $ARKQUEUE_REVISION >> /index/list", mounts=[{"name": "index", "path": "/index"}])
+    read = boxes.task("cat /mnt/readable/list; touch /mnt/readable/mine", mounts=["readable"])
+    try:
+        for _ in range(3):
+            archive.commit({"write": write + "depends: [PREV]\n", "read": read + "depends: [write]\n"})
+        settled(archive, "read@4", "failed")  # by touch
+        assert log_of(archive, "read@4", Stream.STDOUT).splitlines()[:3] == ["2", "3", "4"]
+        assert "Read-only file system" in log_of(archive, "read@4", Stream.STDERR)
+        assert eventually(lambda: nothing_is_left(boxes, home_folder))
+        assert boxes.engine.inspect_volume(volume)["Name"] == volume
+    finally:
+        boxes.kill()
+        boxes.engine.remove_volume(volume, force=True)
