@@ -88,7 +88,10 @@ def apache() -> Iterator[Apache]:
     if os.geteuid() == 0:
         run("chown", "-R", "nobody", folder)
     user = "nobody" if os.geteuid() == 0 else None
-    process = subprocess.Popen([program, "-f", folder / "httpd.conf", "-D", "FOREGROUND"], user=user)
+    # A session of its own: when it ends, Apache sends SIGTERM to its whole process group, the Apaches of other workers included.
+    process = subprocess.Popen(
+        [program, "-f", folder / "httpd.conf", "-D", "FOREGROUND"], user=user, start_new_session=True
+    )
     try:
         while not answers(http):
             assert process.poll() is None, (folder / "error.log").read_text()
