@@ -101,12 +101,17 @@ class LogReader:
         for stream, lines in self._lines.items():
             yield stream, lines.end(last.get(stream, b""))
 
+    @property
+    def is_short(self) -> bool:
+        """Whether, read to its end, the log had less than is to be skipped: its beginning was thrown away. A last newline may be missing in any."""
+        return any(lines.to_skip > 1 for lines in self._lines.values())
+
 
 class _Lines:
     """One stream of the log."""
 
     def __init__(self, skip: int) -> None:
-        self._skip = skip
+        self.to_skip = skip
         self._time = b""
         self._is_open = False
 
@@ -122,6 +127,6 @@ class _Lines:
         return self._rest_of(b"\n") if self._is_open and last == b"\n" else b""
 
     def _rest_of(self, data: bytes) -> bytes:
-        skipped = min(self._skip, len(data))
-        self._skip -= skipped
+        skipped = min(self.to_skip, len(data))
+        self.to_skip -= skipped
         return data[skipped:]

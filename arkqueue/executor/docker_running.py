@@ -195,6 +195,9 @@ class DockerRunning:
             if not fault and not log.is_broken:
                 for stream, piece in reader.end(last):
                     self._output.write(stream, piece)
+                if reader.is_short:
+                    cut = "some of its output is lost: the engine's log was cut, and has less of it than had been read before"
+                    self._output.failure = self._output.failure or cut
                 return
             self._pause()
         self._output.failure = (
