@@ -27,7 +27,7 @@ from arkqueue.db.connections import Connection, Database
 from arkqueue.db.embedded import Embedded
 from arkqueue.db.migrations import migrate
 
-pytest_plugins = ["tests.engine"]
+pytest_plugins = ["tests.requirements", "tests.engine"]
 
 settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("long", deadline=None, derandomize=False, print_blob=True, max_examples=5000)

@@ -23,11 +23,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import docker
 import pytest
 import requests
+
+from tests.requirements import missing
 
 USUAL_SOCKET = "unix:///var/run/docker.sock"
 LABEL = "arkqueue.test"
@@ -336,14 +338,6 @@ def _cannot_start() -> str:
     if os.geteuid() != 0:
         return "a Docker engine that runs (starting one takes root)"
     return ""
-
-
-def missing(what: str) -> NoReturn:
-    """Skip the test, or fail it where nothing may be missing."""
-    message = f"the test needs {what}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
 
 
 def _folder(config: pytest.Config) -> Path:

@@ -22,10 +22,10 @@ from arkqueue.workspace import Tree, Workspaces, owner_named
 from arkqueue.workspace.bases import Base
 from arkqueue.workspace.layers import mounts_below
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
+from tests.requirements import a_mount
 from tests.system.archive.test_update import picture
 
 Repository = SubversionRepository | GitRepository
-AS_ROOT = os.geteuid() == 0
 ONE, TWO, THREE, FOUR = (AttemptId(number) for number in (1, 2, 3, 4))
 BIG = {f"d{number}/x": str(number) for number in range(3)}
 
@@ -83,7 +83,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-needs_layers = pytest.mark.skipif(not AS_ROOT, reason="only root can mount")
+needs_layers = pytest.mark.usefixtures("root")
 
 
 class TestLayers:
@@ -323,16 +323,14 @@ class TestPool:
             workspaces.remove(ONE)
             assert bases(tmp_path) == []
 
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can mount a small disk")
+    @pytest.mark.usefixtures("root")
     def test_a_full_disk_costs_idle_bases_first_and_then_the_attempt(
         self, svn: SubversionRepository, tmp_path: Path
     ) -> None:
         small, big, huge = (svn.commit({"x": "x" * size}) for size in (100_000, 700_000, 2_000_000))
         home = tmp_path / "home"
         home.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", home], capture_output=True).returncode:
-            pytest.skip("this host lets nobody mount")
-        try:
+        with a_mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", home):
             workspaces = Workspaces(home)
             workspaces.prepare(ONE, source=tree_of(source(svn), big, archive=1), layered_by="engine")
             first = bases(tmp_path)
@@ -347,8 +345,6 @@ class TestPool:
             workspace = workspaces.prepare(ONE, source=tree_of(source(svn), small, archive=2), layered_by="engine")
             assert workspace.layer is not None
             assert (workspace.layer.lower / "x").stat().st_size == 100_000
-        finally:
-            subprocess.run(["umount", home], check=True)
 
 
 def by_hand(base: Path, change: str) -> None:
@@ -528,16 +524,6 @@ class TestBroken:
         assert recorded.asked == ["export", "update"]
 
 
-@contextlib.contextmanager
-def a_mount(*arguments: str | Path) -> Iterator[None]:
-    if subprocess.run(["mount", *arguments], capture_output=True).returncode:
-        pytest.skip("this host lets nobody mount")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", arguments[-1]], capture_output=True)
-
-
 @needs_layers
 class TestMounts:
     def test_the_mount_of_a_killed_task_manager_is_swept_and_no_other(
@@ -576,11 +562,11 @@ class TestMounts:
         (kept / "file").touch()
         revision = svn.commit(BIG)
         workspace = workspaces.prepare(ONE, source=tree_of(source(svn), revision), layered_by="kernel")
-        for place in (workspace.tree / "a b", workspace.tmp / "m"):
-            place.mkdir()
-            if subprocess.run(["mount", "--bind", kept, place], capture_output=True).returncode:
-                pytest.skip("this host lets nobody mount")
-        assert workspaces.remove(ONE) == ""
+        with contextlib.ExitStack() as mounted:
+            for place in (workspace.tree / "a b", workspace.tmp / "m"):
+                place.mkdir()
+                mounted.enter_context(a_mount("--bind", kept, place))
+            assert workspaces.remove(ONE) == ""
         assert (kept / "file").exists()
 
     def test_a_base_that_somebody_still_reads_is_not_used_again(
@@ -595,7 +581,7 @@ class TestMounts:
 
 
 class TestLeftovers:
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can leave root's files")
+    @pytest.mark.usefixtures("root")
     def test_what_we_may_not_remove_is_given_to_us_first_or_at_the_next_start(self) -> None:
         home = Path(tempfile.mkdtemp(prefix="arkqueue-home-", dir="/tmp"))
         home.chmod(0o777)

@@ -19,9 +19,9 @@ from arkqueue.model import AttemptId
 from arkqueue.workspace import Workspace, Workspaces, owner_named
 from arkqueue.workspace import outputs as module
 from arkqueue.workspace.outputs import parse_outputs
+from tests.requirements import a_mount
 
 ONE, TWO = AttemptId(1), AttemptId(2)
-AS_ROOT = os.geteuid() == 0
 
 
 @pytest.fixture
@@ -96,26 +96,21 @@ class TestPrepare:
         with pytest.raises(WorkspaceError, match=r"No space left on device.*\d+ MiB are free"):
             workspaces.prepare(ONE, source=fill)
 
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can mount a small disk")
+    @pytest.mark.usefixtures("root")
     def test_really_full_disk_leaves_nothing(self, tmp_path: Path) -> None:
         home = tmp_path / "small"
         home.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", home], capture_output=True)
-        if mounted.returncode:
-            pytest.skip("this host lets nobody mount")
-        try:
+        with a_mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", home):
             workspaces = Workspaces(home)
             with pytest.raises(WorkspaceError, match="No space left on device"):
                 workspaces.prepare(ONE, script="x" * 2**20)
             assert os.listdir(home / "work") == []
-        finally:
-            subprocess.run(["umount", home], check=True)
 
     def test_stale_folder_of_the_same_number_is_replaced(self, workspaces: Workspaces) -> None:
         (workspaces.prepare(ONE).tree / "old").touch()
         assert list(workspaces.prepare(ONE).tree.iterdir()) == []
 
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can give files away")
+    @pytest.mark.usefixtures("root")
     def test_everything_belongs_to_a_named_user(self, tmp_path: Path) -> None:
         let_others_pass(tmp_path)
         workspaces = Workspaces(tmp_path / "home")
@@ -135,7 +130,7 @@ class TestPrepare:
         assert os.stat("/etc/passwd").st_uid == before
         assert workspaces.remove(ONE) == ""
 
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can give files away")
+    @pytest.mark.usefixtures("root")
     def test_a_user_who_cannot_come_in_is_told_where_it_ends(self, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir(mode=0o700)
         workspaces = Workspaces(tmp_path / "home")
@@ -222,7 +217,7 @@ class TestOutputs:
             listening.bind("output")
             self.refused(workspaces, "is a socket")
 
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can make a device")
+    @pytest.mark.usefixtures("root")
     def test_device(self, workspaces: Workspaces, workspace: Workspace) -> None:
         os.mknod(workspace.output, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
         self.refused(workspaces, "is a device")
@@ -286,7 +281,7 @@ class TestRemove:
         )
         assert (done.stdout, done.stderr) == ("['', []]\n", "")
 
-    @pytest.mark.skipif(not AS_ROOT, reason="only root can leave root's files")
+    @pytest.mark.usefixtures("root")
     def test_files_of_root_are_noted_and_the_rest_goes(self, tmp_path: Path) -> None:
         work = tmp_path / "home" / "work"
         program = as_ordinary_user(

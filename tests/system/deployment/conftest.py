@@ -19,6 +19,7 @@ import pytest
 
 import arkqueue
 from tests import engine as engines
+from tests.requirements import missing
 
 ROOT = Path(arkqueue.__file__).parents[1]
 HERE = Path(__file__).parent
@@ -66,7 +67,7 @@ def postgres_image(build: Build) -> str:
 
 def _bootstrap(api: docker.APIClient, name: str, config: pytest.Config) -> None:
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
-        engines.missing("debootstrap and root, to make a base image (Debian: apt-get install debootstrap)")
+        missing("debootstrap and root, to make a base image (Debian: apt-get install debootstrap)")
     folder = Path(tempfile.mkdtemp(prefix="arkqueue-base-", dir="/tmp"))
     try:
         done = subprocess.run(

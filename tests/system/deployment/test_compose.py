@@ -16,8 +16,8 @@ from typing import Any
 import docker
 import pytest
 
-from tests import engine as engines
 from tests.repositories import a_subversion_repository
+from tests.requirements import missing
 from tests.system.deployment.conftest import ROOT
 from tests.waiting import eventually
 
@@ -89,7 +89,7 @@ def _compose() -> list[str]:
     ):
         return ["docker", "compose"]
     if shutil.which("docker-compose") is None:
-        engines.missing("the Compose tool (Debian: apt-get install docker-compose)")
+        missing("the Compose tool (Debian: apt-get install docker-compose)")
     return ["docker-compose"]
 
 

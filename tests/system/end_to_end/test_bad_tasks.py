@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.requirements import a_mount
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
 
@@ -147,16 +148,7 @@ def small_disk(installations: Installations, tmp_path: Path) -> Any:
         for name in ("work", "bases"):
             folder = arkqueue.home() / name
             folder.mkdir(mode=0o711)
-            done = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", "size=1m", "arkqueue-test", str(folder)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                reason = f"no disk can be mounted here: {done.stderr.strip()}"
-                pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-            mounted.callback(subprocess.run, ["umount", str(folder)], check=True)
+            mounted.enter_context(a_mount("-t", "tmpfs", "-o", "size=1m", "arkqueue-test", folder))
         yield arkqueue
         arkqueue.close()
 

@@ -119,7 +119,7 @@ class TestOutcome:
         _, recorder = bench.run("printf", "%s", os.fsdecode(b"\xff\xe4"))
         assert recorder.out == b"\xff\xe4"
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+    @pytest.mark.usefixtures("root")
     def test_runs_as_a_named_user(self, bench: Bench) -> None:
         _, recorder = bench.run("id -un; id -G", user="nobody", cwd=Path("/"))
         assert recorder.out.split() == subprocess.check_output("id -un nobody; id -G nobody", shell=True).split()

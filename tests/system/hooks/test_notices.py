@@ -13,6 +13,7 @@ import pytest
 from arkqueue import hooks
 from arkqueue.errors import Conflict, Invalid
 from tests.repositories import GitRepository, a_git_repository, a_subversion_repository, run
+from tests.requirements import missing
 from tests.system.hooks.conftest import TOKEN, HangingServer, Receiver
 
 ZERO = "0" * 40
@@ -152,9 +153,8 @@ def test_hooks_go_where_the_repository_has_them(tmp_path: Path, receiver: Receiv
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
 def test_hooks_run_in_every_shell(tmp_path: Path, receiver: Receiver, shell: str) -> None:
     program = shutil.which(shell)
-    if program is None and "CI" not in os.environ:
-        pytest.skip(f"{shell} is not here")
-    assert program, f"install {shell}"
+    if program is None:
+        missing(f"{shell} (Debian: apt-get install {shell})")
     command = [program, "sh"] if shell == "busybox" else [program]
     subversion, git = a_subversion_repository(tmp_path), a_git_repository(tmp_path)
     hooks.install(subversion.path, server=receiver.url, token=TOKEN)
@@ -298,9 +298,8 @@ def test_token_is_for_those_who_may_commit(tmp_path: Path, nobody: str, data: in
     assert any("everyone may write" in note for note in done.notes) == (data == 0o777)
 
 
+@pytest.mark.usefixtures("root")
 def test_what_root_installs_belongs_to_the_repository_s_owner(tmp_path: Path, nobody: str) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
     repository = a_subversion_repository(tmp_path)
     os.chown(repository.path, 65534, 65534)
     done = hooks.install(repository.path, server=nobody, token=TOKEN)

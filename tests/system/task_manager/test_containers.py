@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from arkqueue.model import Stream
-from tests import engine as engines
 from tests.builders import AnArchive
+from tests.requirements import a_mount
 from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes, mounts_below
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.waiting import eventually
@@ -178,11 +177,8 @@ def small_disk(home_folder: Path) -> Iterator[Path]:
     """The folder of the workspaces, on a disk of 4 MiB."""
     work = home_folder / "work"
     work.mkdir(mode=0o711, parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "arkqueue-test", str(work)]
-    if subprocess.run(mount, check=False).returncode:
-        engines.missing("the right to mount a small disk")
-    yield work
-    subprocess.run(["umount", str(work)], check=True)
+    with a_mount("-t", "tmpfs", "-o", "size=4m", "arkqueue-test", work):
+        yield work
 
 
 @pytest.mark.parametrize("checkout", ["none", "tree"])

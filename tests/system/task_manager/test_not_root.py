@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 
 from tests.engine import import_image, label, packed
 from tests.repositories import Link, a_subversion_repository, run
+from tests.requirements import missing
 from tests.system.end_to_end.installation import ROOT, Archive, Installation, tasks
 from tests.waiting import eventually
 
@@ -37,7 +39,7 @@ def account(engine_url: str) -> dict[str, Any]:
         return {}
     socket = engine_url.removeprefix("unix://")
     if socket == engine_url or not os.stat(socket).st_mode & 0o020:
-        pytest.skip("the engine has no socket that a group may use")
+        missing("an engine whose socket a group may use")
     user = pwd.getpwnam(USER)
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": LIBRARIES, "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
     return {"user": USER, "group": user.pw_gid, "extra_groups": [os.stat(socket).st_gid], "env": variables}
@@ -48,15 +50,17 @@ def python(account: dict[str, Any]) -> str:
     """An interpreter that this user can run, with all that arkqueue needs."""
     if not account:
         return sys.executable
-    for program in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
-        try:
-            subprocess.run(
-                [program, "-c", "import arkqueue, docker, psycopg, pygit2, subvertpy"], cwd="/", check=True, **account
-            )
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return program
-    pytest.skip(f"no Python that user {USER!r} can run has arkqueue and what it needs")
+    command = ["-c", "import arkqueue, docker, psycopg, pygit2, subvertpy"]
+
+    def can_be_used(program: str) -> bool:
+        with suppress(OSError):
+            return subprocess.run([program, *command], cwd="/", check=False, **account).returncode == 0
+        return False
+
+    program = next(filter(can_be_used, (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}")), None)
+    if program is None:
+        missing(f"a Python that user {USER!r} can run, with arkqueue and what it needs")
+    return program
 
 
 class Hosts:
