@@ -15,7 +15,6 @@ from arkqueue.executor import Container, Ended, Mount, Program
 from arkqueue.executor.docker import DockerExecutor, DockerRunning
 from arkqueue.model import AttemptId, Pull, Resources
 from tests.system.executor.recorder import Recorder, ended
-from tests.waiting import PATIENCE as PATIENCE
 
 
 class Bench:

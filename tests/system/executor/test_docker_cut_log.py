@@ -10,7 +10,8 @@ import pytest
 
 from arkqueue.executor import Mount
 from arkqueue.model import AttemptId
-from tests.system.executor.docker_bench import Bench, a_bench, ended
+from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.recorder import ended
 
 
 @pytest.fixture

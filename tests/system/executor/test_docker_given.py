@@ -9,7 +9,8 @@ import docker
 import pytest
 
 from arkqueue.model import Resources
-from tests.system.executor.docker_bench import Bench, a_bench, ended
+from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.recorder import ended
 
 FOREVER = "echo begun; while :; do sleep 1; done"
 

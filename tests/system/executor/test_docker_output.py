@@ -15,8 +15,10 @@ import pytest
 from arkqueue.executor import Ended, Mount
 from arkqueue.executor.docker_output import KEPT, Frames, LogReader, Output
 from arkqueue.model import AttemptId, Stream
-from tests.system.executor.docker_bench import PATIENCE, Bench, Recorder, a_bench, ended
+from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.recorder import Recorder, ended
 from tests.system.executor.relay import Relay
+from tests.waiting import PATIENCE
 
 MB = 1_000_000
 

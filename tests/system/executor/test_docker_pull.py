@@ -14,8 +14,9 @@ from arkqueue.executor import Container
 from arkqueue.executor import docker_images as module
 from arkqueue.model import Pull
 from tests.engine import busybox_files, label, packed
-from tests.system.executor.docker_bench import PATIENCE, Bench, a_bench
+from tests.system.executor.docker_bench import Bench, a_bench
 from tests.system.executor.registry import Registry
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from tests.system.executor.docker_bench import Bench, a_bench, ended
+from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.recorder import ended
 
 KILLED = """
 import os, sys
