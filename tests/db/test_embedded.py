@@ -221,7 +221,7 @@ def test_a_long_path_gets_its_socket_in_a_short_folder_that_goes_with_the_server
     server.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another account")
+@pytest.mark.usefixtures("root")
 def test_a_home_folder_inside_a_private_one_of_roots_works_too(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir(mode=0o700)

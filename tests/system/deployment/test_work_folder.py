@@ -12,7 +12,7 @@ import pytest
 ELSEWHERE = 'mount -t tmpfs none "$1"; shift; exec "$@"'
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have mounts of its own")
+@pytest.mark.usefixtures("root")
 def test_worker_with_a_folder_that_only_it_has_does_not_start(pg_uri: str, engine_url: str, tmp_path: Path) -> None:
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ARKQUEUE_")},
