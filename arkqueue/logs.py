@@ -6,9 +6,10 @@ get it as ``Chunk.cut``. Bytes are stored as they came; to make control characte
 
     task → executor → LogWriter.write (memory) → Logs.flush (one statement for all attempts) → log_chunk → read, follow
 
-The flusher writes at most one turn each ``INTERVAL``, and the first bytes after a silence at once. Of an attempt that is faster than that it
-writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is dropped without ever being written. So memory is bounded
-by head and tail for each attempt, even while the database is away, and neither a slow database nor a chatty task stops the other.
+The flusher writes one turn each ``INTERVAL``, and the first bytes after a silence at once. An attempt that is faster gets turn after turn as long as
+all of it will be kept. Of one that is too long for that it writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is
+dropped without ever being written. So memory is bounded by head and tail for each attempt, even while the database is away, and neither a slow
+database nor a chatty task stops the other.
 
 With the bytes of a log it is stored how many of them came from each stream of the task. So a task manager that adopts a container knows how much of its
 output is in the log already, and goes on at the next byte (``Logs.adopt``).
@@ -47,9 +48,9 @@ CUT = 1 << 20
 """Bytes by which a stored tail may be too long before it is shortened."""
 OVERHEAD = 128
 """What a chunk costs in memory beside its bytes."""
-INTERVAL = 0.1
-"""Seconds between two turns of the flusher."""
-POLL = 0.05
+INTERVAL = 0.05
+"""Seconds between two turns of the flusher; with a follower's ``POLL`` it bounds how late a line is seen."""
+POLL = 0.04
 """Seconds between two looks of a follower."""
 PAUSE = 0.5
 """Seconds until the flusher tries again when the database is away."""
@@ -61,11 +62,16 @@ PAUSE = 0.5
 class _Pending:
     """A chunk that is not stored yet; it grows while it is the newest."""
 
-    __slots__ = ("at", "before", "parts", "position", "size", "stream")
+    __slots__ = ("at", "before", "data", "position", "stream")
 
     def __init__(self, position: int, before: dict[Stream, int], stream: Stream, data: bytes) -> None:
         self.position, self.before, self.stream, self.at = position, before, stream, time.time()
-        self.parts, self.size = [data], len(data)
+        # One buffer, not the pieces as they were read: many small ones would cost memory for each.
+        self.data = bytearray(data)
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
     def counted(self, stream: Stream) -> int:
         """Bytes of a stream up to the end of this chunk, what was dropped included."""
@@ -118,8 +124,7 @@ class LogWriter:
     def _append(self, pending: deque[_Pending], stream: Stream, data: bytes) -> None:
         last = pending[-1] if pending else None
         if last and last.stream is stream and last.size + len(data) <= CHUNK:
-            last.parts.append(data)
-            last.size += len(data)
+            last.data += data
         else:
             pending.append(_Pending(self._size, dict(self._counted), stream, data))
             self._cost += OVERHEAD if pending is self._tail else 0
@@ -166,6 +171,12 @@ class LogWriter:
     def has_more(self) -> bool:
         with self._lock:
             return bool(self._sending or self._head or self._tail)
+
+    def is_behind(self) -> bool:
+        """Whether more than a turn is left of a log that will be kept as a whole."""
+        with self._lock:
+            behind = self._size - self._stored
+            return not self._is_discarded and behind >= TURN and self._size <= self._logs.head + self._logs.tail
 
     def cut(self, *, final: bool) -> int | None:
         """The position before which the middle is to be deleted; None where it is not worth a statement."""
@@ -234,7 +245,7 @@ class Logs:
         while not self._closing.is_set():
             self._is_awake.wait()
             self._is_awake.clear()
-            pause = INTERVAL
+            pause: float = INTERVAL
             try:
                 with self._lock:
                     writers = list(self._writers.values())
@@ -243,6 +254,8 @@ class Logs:
                     self._cut(writers, final=False)
                 if any(writer.has_more() for writer in writers):
                     self._is_awake.set()
+                if any(writer.is_behind() for writer in writers):
+                    pause = 0
             except DatabaseUnavailable:
                 self._is_awake.set()
                 pause = PAUSE
@@ -279,7 +292,7 @@ class Logs:
             positions=[chunk.position for _, chunk in rows],
             streams=[str(chunk.stream) for _, chunk in rows],
             times=[chunk.at for _, chunk in rows],
-            datas=[b"".join(chunk.parts) for _, chunk in rows],
+            datas=[chunk.data for _, chunk in rows],
         )
         still = {row.id for row in ours}
         for writer, _ in batch:

@@ -197,6 +197,19 @@ def test_follower_sees_what_is_written_and_ends_with_the_attempt(
     assert [c.data for c in chunks] == [b"three\n"]
 
 
+def test_burst_that_is_kept_as_a_whole_is_stored_without_a_pause(
+    queue: Queue, attempt: AttemptId, flusher: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "INTERVAL", 3600)
+    writer = flusher.open(attempt)
+    writer.write(OUT, bytes(5 * logs.TURN))
+    end = 0
+    for chunk in logs.follow(queue, attempt):  # for ever, if there are pauses
+        end = chunk.end
+        if end >= 4 * logs.TURN:
+            break
+
+
 def test_follower_can_leave(queue: Queue, attempt: AttemptId) -> None:
     leaving = threading.Event()
     seen: list[Chunk] = []
