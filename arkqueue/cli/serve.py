@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import logging
 import os
@@ -114,6 +115,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     stop = threading.Event()
     signals = _count_signals(stop)
+    _give_memory_back()
     with opened(configuration, role, stop) as queue, ExitStack() as stack:
         does = role
         if web:
@@ -169,6 +171,15 @@ def _served(queue: Queue, configuration: Configuration) -> Iterator[tuple[str, C
         if announced:
             address.unlink(missing_ok=True)
         server.close()
+
+
+def _give_memory_back() -> None:
+    """Have large blocks of memory go back to the system when they are freed: logs come and go in blocks of 64 KiB, in a thread for each attempt.
+
+    Left to itself, the GNU C library keeps them for that thread's next use after the first few, and the server grows with each long log.
+    """
+    with suppress(OSError, AttributeError):  # another C library needs no such word
+        ctypes.CDLL(None).mallopt(-3, 64 << 10)  # M_MMAP_THRESHOLD
 
 
 def _count_signals(stop: threading.Event) -> Callable[[], int]:
