@@ -100,9 +100,8 @@ async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: in
             continue
         for chunk in page.chunks:
             offset = chunk.end
-            data = base64.b64encode(chunk.data).decode("ascii")
             said = {"offset": chunk.position, "stream": chunk.stream, "at": chunk.at.isoformat(), "cut": chunk.cut}
-            yield _event("log", offset, {**said, "data": data})
+            yield _event("log", offset, said, chunk.data)
         if page.chunks:
             silence = 0.0
         elif page.ended:
@@ -116,5 +115,9 @@ async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: in
                 yield ": still here\n\n"
 
 
-def _event(kind: str, offset: int, data: dict[str, Any]) -> str:
-    return f"id: {offset}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"
+def _event(kind: str, offset: int, said: dict[str, Any], data: bytes | None = None) -> str:
+    text = json.dumps(said)
+    if data is not None:
+        # Base64 has nothing that JSON would have to escape, and to look for it takes longer than all the rest.
+        text = f'{text[:-1]}, "data": "{base64.b64encode(data).decode("ascii")}"}}'
+    return f"id: {offset}\nevent: {kind}\ndata: {text}\n\n"
