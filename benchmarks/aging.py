@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 from arkqueue.queue import Queue
 from benchmarks import history as past
@@ -39,8 +40,8 @@ def history(bench: Bench) -> Iterator[Figure]:
             return append(queues[name], lines[name][0])
 
         both = ("old", "new")
-        rates = interleaved(bench.rounds, {name: lambda name=name: cycle(name) for name in both}, warm=True)
-        plans = interleaved(commits * 2, {name: lambda name=name: plan(name) for name in both}, warm=True)
+        rates = interleaved(bench.rounds, {name: partial(cycle, name) for name in both}, warm=True)
+        plans = interleaved(commits * 2, {name: partial(plan, name) for name in both}, warm=True)
         title = f"a task, plan → claim → finish, {active} × {revisions}, {what}"
         yield Figure("5", title, "µs", rates["old"], target, "empty", rates["new"])
         yield Figure(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,12 +183,10 @@ def planning(bench: Bench) -> Iterator[Figure]:
         blocker.notify(blocker.commit())
         until(lambda: server.sql("select 1 from task where name = 'blocker' and state = 'running'"), "the blocker")
         archives = {str(size): Archive.add(bench, server, graph(size)) for size in sizes}
-        found = interleaved(commits, {size: lambda a=a: stored(a) for size, a in archives.items()}, warm=True)
+        found = interleaved(commits, {size: partial(stored, a) for size, a in archives.items()}, warm=True)
         queue = stack.enter_context(a_queue(stack.enter_context(bench.database())))
         lines = {str(size): (Line.register(queue, f"archive-{size}"), a_workflow(yaml(size))) for size in sizes}
-        alone = interleaved(
-            commits, {size: lambda pair=pair: appended(queue, *pair) for size, pair in lines.items()}, warm=True
-        )
+        alone = interleaved(commits, {size: partial(appended, queue, *pair) for size, pair in lines.items()}, warm=True)
     for size in map(str, sizes):
         target = [at_most(2 + 0.02 * int(size), "ms")]
         yield Figure("4", f"notice → stored graph of {size} tasks", "ms", found[size], target)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from benchmarks.bench import Bench, Figure, at_least, at_most, interleaved, ratio_at_least, ratio_at_most, seconds
@@ -39,9 +40,8 @@ def queue_alone(bench: Bench) -> Iterator[Figure]:
     def theirs(name: str, program: str, width: int) -> float:
         with bench.database(tables=False) as uri:
             took = answer(pythons[name], program, uri, jobs[name], width)
-        whole, alone = jobs[name] / (took["enqueue"] + took["drain"]), jobs[name] / took["drain"]
-        parts[name].append((whole, alone))
-        return whole
+        parts[name].append((jobs[name] / (took["enqueue"] + took["drain"]), jobs[name] / took["drain"]))
+        return parts[name][-1][0]
 
     pythons = {name: python for name in jobs if (python := environment(bench, name))}
     contestants: dict[str, Any] = {"ours": ours}
@@ -95,7 +95,7 @@ def many_archives(bench: Bench) -> Iterator[Figure]:
                     ).fetchall()
                 each = [wait for (wait,) in waits]
                 unfairness.append(max(each) / statistics.median(each))
-        return sum(one["tasks"] for one in told) / max(one["draining"] for one in told)
+        return _drained(told)
 
     found = interleaved(
         bench.rounds,
@@ -153,9 +153,9 @@ def several_managers(bench: Bench) -> Iterator[Figure]:
                 open_ones = one("select count(*) from task where settled_at is null")
                 faults["lost"].append(archives * revisions - planned + open_ones)
         planning.setdefault(str(count), []).append(archives * revisions / max(one["planning"] for one in told))
-        return sum(one["tasks"] for one in told) / max(one["draining"] for one in told)
+        return _drained(told)
 
-    found = interleaved(bench.rounds, {str(count): lambda count=count: together(count) for count in (1, 2, 4)})  # type: ignore[misc]
+    found = interleaved(bench.rounds, {str(count): partial(together, count) for count in (1, 2, 4)})
     cores = len(os.sched_getaffinity(0))
     size = f"{archives} archives × {revisions}"
     for what, unit, rates in (("claim → finish", RATE, found), ("plan", "revisions/s", planning)):
@@ -199,3 +199,8 @@ def old_snapshot(bench: Bench) -> Iterator[Figure]:
 def _late(durations: list[float]) -> float:
     """Milliseconds: the median of the last tenth."""
     return statistics.median(durations[-max(100, len(durations) // 10) :]) * 1000
+
+
+def _drained(told: Iterable[Mapping[str, Any]]) -> float:
+    """Tasks per second of processes that drained at once, until the last was ready."""
+    return float(sum(one["tasks"] for one in told) / max(one["draining"] for one in told))
