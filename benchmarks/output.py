@@ -16,67 +16,80 @@ from tests.system.end_to_end.installation import Installation
 LINE = "0123456789abcdef" * 3 + "0123456789abcde"
 
 
+KEPT = 16
+"""Megabytes that are kept as a whole: head and tail of a log (``arkqueue.logs``)."""
+
+
 def output(bench: Bench) -> Iterator[Figure]:
-    """A flood, with and without a follower; then a line now and then."""
+    """Output that is kept as a whole and a flood whose middle is dropped, with and without a follower; then a line now and then, and often."""
     megabytes, lines = bench.size("output.megabytes", 200, 20), bench.size("output.lines", 50, 10)
-    flood = f"yes {LINE} | head -c {megabytes}000000"
     with ExitStack() as stack:
         server = stack.enter_context(a_server(bench, stack.enter_context(bench.database())))
-        archive = Archive.add(bench, server, {"flood": {"command": flood, "checkout": "none"}})
+        flood = f"yes {LINE} | head -c {megabytes}000000"
+        commands = {KEPT: f"yes {LINE} | head -c {KEPT}000000", megabytes: flood}
+        archives = {
+            size: Archive.add(bench, server, {"flood": {"command": command, "checkout": "none"}})
+            for size, command in commands.items()
+        }
         target = bench.a_folder("cat") / "file"
-        followed: list[float] = []
-        stored: dict[bool, list[float]] = {True: [], False: []}
 
         def cat() -> float:
             took = seconds(lambda: subprocess.run(["/bin/sh", "-c", f"{flood} | cat > {target}"], check=True))
             return megabytes / took
 
-        def logged(*, follow: bool) -> float:
-            revision = archive.commit()
-            archive.notify(revision)
-            attempt = _attempt(server, archive.name, "flood", revision)
-            if follow:
-                began, seen = time.perf_counter(), 0
-                for event in server.api.events(f"/attempts/{attempt}/log"):
-                    seen += len(base64.b64decode(event.data["data"])) if event.kind == "log" else 0
-                followed.append(seen / 1e6 / (time.perf_counter() - began))
+        def logged(size: int) -> float:
+            """From the start of the process until its end is recorded, when its log is complete."""
+            archive = archives[size]
+            attempt = _begin(server, archive, "flood")
             archive.wait()
             (row,) = server.sql(
                 "select extract(epoch from ended_at - started_at)::float8 as took, log_bytes from attempt where id = %s", attempt
             )  # fmt: skip
-            assert row["log_bytes"] >= megabytes * 10**6, row
-            (kept,) = server.sql(
-                "select sum(octet_length(data)) as bytes from log_chunk where attempt_id = %s", attempt
-            )
-            # The middle of a long log is dropped before it is written: what never reached the disk is no pace of storing.
-            stored[follow].append(int(kept["bytes"]) / 1e6 / float(row["took"]))
-            return megabytes / float(row["took"])
+            assert row["log_bytes"] == size * 10**6, row
+            return size / float(row["took"])
+
+        def followed(size: int) -> float:
+            """From the first byte until the follower is told of the end."""
+            archive = archives[size]
+            attempt = _begin(server, archive, "flood")
+            began, seen, cut = time.perf_counter(), 0, 0
+            for event in server.api.events(f"/attempts/{attempt}/log"):
+                if event.kind == "log":
+                    seen, cut = seen + len(base64.b64decode(event.data["data"])), cut + event.data["cut"]
+            took = time.perf_counter() - began
+            archive.wait()
+            assert seen + cut == size * 10**6
+            return seen / 1e6 / took
 
         found = interleaved(
             bench.rounds,
-            {"log": lambda: logged(follow=False), "followed": lambda: logged(follow=True), "cat": cat},
+            {
+                "kept": lambda: logged(KEPT),
+                "kept, followed": lambda: followed(KEPT),
+                "flood": lambda: logged(megabytes),
+                "flood, followed": lambda: followed(megabytes),
+                "cat": cat,
+            },
             warm=True,
         )
-        ticking = f"i=0; while [ $i -lt {lines} ]; do date +%s%N; sleep 0.15; i=$((i+1)); done"
-        ticker = Archive.add(bench, server, {"ticker": {"command": ticking, "checkout": "none"}})
-        delays = _delays(server, ticker)
-    for follow, name, what in ((False, "log", ""), (True, "followed", ", with a follower")):
-        rates = stored[follow][-bench.rounds :]
-        yield Figure(
-            "10", f"{megabytes} MB: what is kept of it, to the stored log{what}", "MB/s", rates, [at_least(50, "MB/s")]
-        )
-        title = f"{megabytes} MB: the pace of the process, its middle dropped{what}"
-        yield Figure("10", title, "MB/s", found[name], (), "cat into a file", found["cat"])
-    yield Figure(
-        "10",
-        f"{megabytes} MB: what is kept of it, to a follower",
-        "MB/s",
-        followed[-bench.rounds :],
-        [at_least(50, "MB/s")],
-    )
-    yield Figure(
-        "10", "a line is written → a follower sees it", "ms", delays, [at_most(100, "ms"), never_above(100, "ms")]
-    )
+        delays = {pause: _delays(bench, server, pause, lines) for pause in (0.15, 0.02)}
+    at_speed = [at_least(50, "MB/s")]
+    yield Figure("10", f"{KEPT} MB, all kept, to the stored log", "MB/s", found["kept"], at_speed)
+    yield Figure("10", f"{KEPT} MB, all kept, to a follower", "MB/s", found["kept, followed"], at_speed)
+    title = f"{megabytes} MB, the middle dropped: until the log is complete"
+    yield Figure("10", title, "MB/s", found["flood"], at_speed, "cat into a file", found["cat"])
+    title = f"{megabytes} MB, the middle dropped: what of it a follower is sent"
+    yield Figure("10", title, "MB/s", found["flood, followed"])
+    for pause, found_delays in delays.items():
+        title = f"a line each {pause * 1000:g} ms → a follower sees it"
+        yield Figure("10", title, "ms", found_delays, [at_most(100, "ms"), never_above(100, "ms")])
+
+
+def _begin(server: Installation, archive: Archive, task: str) -> int:
+    """Have an archive's task run again; its attempt."""
+    revision = archive.commit()
+    archive.notify(revision)
+    return _attempt(server, archive.name, task, revision)
 
 
 def _attempt(server: Installation, archive: str, task: str, revision: int) -> int:
@@ -85,16 +98,15 @@ def _attempt(server: Installation, archive: str, task: str, revision: int) -> in
     return int(rows[0]["attempt_id"])
 
 
-def _delays(server: Installation, archive: Archive) -> list[float]:
-    """Milliseconds between the time in each line and its arrival."""
-    revision = archive.commit()
-    archive.notify(revision)
-    attempt = _attempt(server, archive.name, "ticker", revision)
+def _delays(bench: Bench, server: Installation, pause: float, lines: int) -> list[float]:
+    """Milliseconds between the time in each line and its arrival; of lines that come together the first has waited longest."""
+    ticking = f"i=0; while [ $i -lt {lines} ]; do date +%s%N; sleep {pause}; i=$((i+1)); done"
+    archive = Archive.add(bench, server, {"ticker": {"command": ticking, "checkout": "none"}})
+    attempt = _begin(server, archive, "ticker")
     found = []
     for event in server.api.events(f"/attempts/{attempt}/log"):
         now = time.time_ns()
         if event.kind == "log" and event.data["stream"] == "stdout":
-            # Of lines that come together the first has waited longest.
             written = base64.b64decode(event.data["data"]).split()[0]
             found.append((now - int(written)) / 1e6)
     archive.wait()
