@@ -22,15 +22,14 @@ from arkqueue import workflow
 from arkqueue.db import Database
 from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
 from arkqueue.queue import Queue, archives, claim, finish, planning
+from arkqueue.task_manager import LATE
 
 CHUNK = 100
 """Revisions that one transaction appends, as a queue manager does."""
 SLOTS = 100
-LATE = 1000
 POLL = 1.0
 PAUSE = 0.005
-"""As a task manager has them: how far below the last ticket a claim still looks, and how often it looks at all; and how long
-one that has nothing waits for the others, as nobody wakes it."""
+"""How often a task manager looks at all tickets; and how long one that has nothing waits for the others, as nobody wakes it."""
 
 
 def a_workflow(text: str) -> Workflow:
@@ -107,13 +106,14 @@ def drain(queue: Queue, process: str, slots: int = SLOTS) -> Drained:
 
 
 class _TaskManager:
-    """Claims for its free slots and completes what it got at once."""
+    """Claims for its slots. What it got ends at once, and with that its slots are free, before it is recorded; as a task manager does, it claims again
+    after a claim that got all it asked for, and after what was recorded may have made more ready."""
 
     def __init__(self, queue: Queue, process: str, slots: int) -> None:
         self._queue, self._process, self._slots = queue, process, slots
         self._changed = threading.Condition()
         self._ended: list[Outcome] = []
-        self._busy = 0
+        self._unrecorded = 0
         self._is_over = False
         self._fault: BaseException | None = None
         self._finishes: list[tuple[float, int]] = []
@@ -125,26 +125,22 @@ class _TaskManager:
         floor = 0
         began = looked_at_all = time.perf_counter()
         try:
-            while True:
-                now = time.perf_counter()
+            while self._fault is None:
+                now, recordings = time.perf_counter(), len(self._finishes)
                 if now - looked_at_all >= POLL:
                     floor, looked_at_all = 0, now
-                busy = self._busy
-                found = claim.claim(self._queue, self._process, self._process, self._slots - busy, floor=floor)
+                found = claim.claim(self._queue, self._process, self._process, self._slots, floor=floor)
                 claims.append((time.perf_counter() - now, len(found)))
                 if found:
                     floor = max(one.ticket for one in found) - LATE
                     with self._changed:
-                        self._busy += len(found)
+                        self._unrecorded += len(found)
                         self._ended += [Outcome(one.attempt, End.EXITED, 0) for one in found]
                         self._changed.notify_all()
-                elif not busy:
+                if len(found) < self._slots and not self._is_more_recorded(recordings):
                     if not self._is_any_left():
                         break
                     time.sleep(PAUSE)
-                    continue
-                if not self._wait(busy if not found else self._slots):
-                    break
         finally:
             took = time.perf_counter() - began
             with self._changed:
@@ -155,16 +151,16 @@ class _TaskManager:
             raise self._fault
         return Drained(took, sum(count for _, count in claims), claims, self._finishes)
 
+    def _is_more_recorded(self, recordings: int) -> bool:
+        """Wait for one more recording than these; False where there is nothing to record."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._finishes) > recordings or not self._unrecorded or self._fault)
+            return len(self._finishes) > recordings
+
     def _is_any_left(self) -> bool:
         """Whether others still have tasks under way, which may make some ready."""
         with self._queue.database.statement() as connection:
             return connection.execute("select from task where state in ('ready', 'running') limit 1").rowcount > 0
-
-    def _wait(self, busy: int) -> bool:
-        """Wait until fewer slots than these are busy; False where that will never be."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._busy < busy or self._fault)
-            return self._fault is None
 
     def _recording(self) -> None:
         try:
@@ -176,10 +172,10 @@ class _TaskManager:
                     return
                 began = time.perf_counter()
                 receipts = finish.finish(self._queue, self._process, batch)
-                self._finishes.append((time.perf_counter() - began, len(batch)))
                 assert set(receipts.values()) == {finish.Receipt.RECORDED}, "an attempt of ours was another's"
                 with self._changed:
-                    self._busy -= len(batch)
+                    self._finishes.append((time.perf_counter() - began, len(batch)))
+                    self._unrecorded -= len(batch)
                     self._changed.notify_all()
         except BaseException as error:
             with self._changed:

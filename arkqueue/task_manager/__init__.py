@@ -43,8 +43,9 @@ __all__ = ["TaskManager"]
 
 log = logging.getLogger("arkqueue")
 
-LATE = 1000
-"""Tickets: so far below the last claimed one a ready task may appear and still be found at once."""
+LATE = 100
+"""Tickets: so far below the last claimed one a ready task may appear and still be found at once. An old snapshot keeps what was claimed in the claim's
+index, up to one entry an archive for each ticket; this is how much of that every claim walks over."""
 PAUSE = 0.5
 """Seconds until the next turn when the database is away."""
 
@@ -63,6 +64,8 @@ class TaskManager:
         self._idle = threading.Condition()
         self._busy = 0
         """Slots that are taken: from the claim until the workspace is removed."""
+        self._is_more = True
+        """Whether there may be more ready tasks than the last claim could take; if not, a slot that becomes free is no reason for another one."""
         self._floor = 0
         """The last ticket that was claimed: a hint where the next one is, forgotten at each poll."""
         self._looked_at_all = 0.0
@@ -208,12 +211,14 @@ class TaskManager:
         self._staff()
         with self._idle:
             free = self._configuration.slots - self._busy
+            self._is_more = True
         if free <= 0:
             return
         since = boottime()
         if since - self._looked_at_all >= self._configuration.poll:
             self._floor, self._looked_at_all = 0, since
         claims = claim.claim(self._queue, self.process, self.host, free, self._configuration.lease, self._floor)
+        self._is_more = len(claims) == free
         if not claims:
             return
         self._floor = max(claimed.ticket for claimed in claims) - LATE
@@ -267,7 +272,9 @@ class TaskManager:
             with self._idle:
                 self._busy -= 1
                 self._idle.notify_all()
-            self._bell.ring()
+                is_wanted = self._is_more
+            if is_wanted:
+                self._bell.ring()
 
     def _reserve(self, attempt: Attempt, image: str) -> bool:
         within = self._configuration.adopt_within
