@@ -1,169 +1,134 @@
-"""What a container task costs: the Docker executor beside the bare SDK, in interleaved pairs on the same engine and image.
+"""What a task in a container costs: all of arkqueue beside the bare SDK's create, start, wait and remove, in turns, on the same engine and image.
 
-python benchmarks/containers.py [--pairs 30] [--rounds 5] [--megabytes 200] [--image IMAGE] [--url URL]
-
-Prints ratios, each the median of the pairs with its quartiles: the time of one task against the SDK's create + start + wait + remove (to reach: at most
-1.10), the throughput of four slots against four bare threads (at least 0.9), and the output's rate against a bare attach (at least 0.8).
-Both run the same command on the same network; the engine's init, the labels and the limits are the executor's alone. So is the log's driver for the times
-(bare: the engine's default); for the output's rate it is the same.
+Ours begins with a notice and ends when the last of a block's tasks has settled: the plan, claims, workspaces, logs and records are part of it. The same
+command, network and image are run by both; the engine's init, the labels and limits are arkqueue's alone. So is the log's driver for times (bare: the
+engine's default); for output it is the same.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import statistics
+import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import docker
 
-from arkqueue.executor import Container, Program
-from arkqueue.executor.docker import DockerExecutor
-from arkqueue.model import AttemptId, Pull, Stream
+from benchmarks.bench import Bench, Figure, Target, interleaved, ratio_at_least, ratio_at_most, seconds
+from benchmarks.servers import REST, Archive, a_server
+from tests.engine import USUAL_SOCKET, busybox_files, client, import_image
 
 SLOTS = 4
-_attempts = itertools.count(1)
+LOOK = 0.01
+"""Seconds between two looks at whether a block is done."""
+NETWORK = "bridge"
+"""What a task gets that names none."""
+LOG = {"Type": "local", "Config": {"max-size": "1g", "max-file": "2", "compress": "false"}}
+"""As arkqueue's containers have it."""
 
 
-class Counter:
-    """A sink that only counts."""
+def containers(bench: Bench) -> Iterator[Figure]:
+    """The time of a task, the throughput of four slots, and the rate of output; DOCKER_HOST names the engine, if not the local one."""
+    url = os.environ.get("DOCKER_HOST", USUAL_SOCKET)
+    tasks, blocks = bench.size("containers.tasks", 10, 4), bench.size("containers.blocks", 20, 2)
+    megabytes = bench.size("containers.megabytes", 200, 20)
+    flood = f"yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c {megabytes}000000"
+    with ExitStack() as stack:
+        api, image = stack.enter_context(an_image(url))
 
-    def __init__(self) -> None:
-        self.bytes = 0
+        def turns(rounds: int, slots: int, count: int, command: str, bare: Callable[[], object]) -> list[list[float]]:
+            """Seconds of each block of so many tasks, ours and bare."""
+            with bench.database() as uri, a_server(bench, uri, slots=slots, docker={"host": url}) as server:
+                task = {"command": command, "image": image, "network": NETWORK, "checkout": "none"}
+                archive = Archive.add(bench, server, {f"inside-{number}": task for number in range(count)})
+                contestants = {"ours": lambda: block(archive, count), "bare": lambda: seconds(bare)}
+                found = interleaved(rounds, contestants, warm=True)
+            return [found["ours"], found["bare"]]
 
-    def write(self, stream: Stream, data: bytes) -> None:  # noqa: ARG002 (the sink's interface)
-        self.bytes += len(data)
+        def figure(what: str, unit: str, target: Target, columns: list[list[float]]) -> Figure:
+            return Figure("containers", what, unit, columns[0], [target], "bare SDK", columns[1])
 
-
-class Contest:
-    """The same container, by the executor and by the SDK."""
-
-    def __init__(self, url: str | None, image: str, network: str) -> None:
-        self.api = docker.APIClient(base_url=url, version="auto", timeout=120)
-        self.executor = DockerExecutor(f"benchmark-{uuid.uuid4().hex}", "benchmark", url)
-        self.image, self.network = image, network
-
-    def ours(self, command: str, sink: Counter | None = None) -> None:
-        container = Container(self.image, Pull.MISSING, {}, network=self.network)
-        argv = ("/bin/sh", "-c", command)
-        program = Program(AttemptId(next(_attempts)), argv, {"PATH": "/bin:/usr/bin"}, Path("/"), container=container)
-        ended = self.executor.start(program, sink or Counter()).wait()
-        assert ended is not None, "it has no end"
-        assert ended.exit_code == 0, ended
-
-    def bare(self, command: str) -> None:
-        container = self._created(command)
-        self.api.start(container)
-        self.api.wait(container)
-        self.api.remove_container(container)
-
-    def bare_attach(self, command: str) -> int:
-        container = self._created(
-            command, {"Type": "local", "Config": {"max-size": "1g", "max-file": "2", "compress": "false"}}
-        )
-        output = self.api.attach(container, stream=True, demux=True)
-        self.api.start(container)
-        count = sum(len(out or b"") + len(err or b"") for out, err in output)
-        self.api.wait(container)
-        self.api.remove_container(container)
-        return count
-
-    def _created(self, command: str, log: dict[str, Any] | None = None) -> str:
-        configuration: dict[str, Any] = {
-            "Image": self.image,
-            "Entrypoint": ["/bin/sh", "-c", command],
-            "AttachStdout": True,
-            "AttachStderr": True,
-            "HostConfig": {"NetworkMode": self.network, "LogConfig": log or {}},
-        }
-        created: str = self.api.create_container_from_config(configuration)["Id"]
-        return created
-
-    def close(self) -> None:
-        self.executor.close()
-        self.api.close()
+        took = turns(blocks, 1, tasks, ":", lambda: cycles(api, image, tasks))
+        each = [[block / tasks * 1000 for block in column] for column in took]
+        yield figure("a task, one after another", "ms", ratio_at_most(1.10), each)
+        count = SLOTS * tasks
+        took = turns(blocks // 2, SLOTS, count, ":", lambda: together(lambda: cycles(api, image, tasks)))
+        rates = [[count / block for block in column] for column in took]
+        yield figure(f"{SLOTS} slots, beside as many threads", "tasks/s", ratio_at_least(0.9), rates)
+        took = turns(bench.rounds, 1, 1, flood, lambda: attached(api, image, flood))
+        rates = [[megabytes / block for block in column] for column in took]
+        yield figure(f"{megabytes} MB of output, beside attach", "MB/s", ratio_at_least(0.8), rates)
 
 
-def seconds(turn: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    turn()
-    return time.perf_counter() - began
-
-
-def together(turn: Callable[[], object], times: int) -> Callable[[], None]:
-    """``turn`` so many times in each of four threads."""
-
-    def repeat() -> None:
-        for _ in range(times):
-            turn()
-
-    def run() -> None:
-        threads = [threading.Thread(target=repeat) for _ in range(SLOTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return run
-
-
-def compare(
-    what: str, bound: str, pairs: int, ours: Callable[[], object], bare: Callable[[], object], is_rate: bool
-) -> None:
-    """Each pair in turn begins with the other; the ratio is ours to bare, of times or of rates."""
-    ours(), bare()
-    ratios, times = [], []
-    for number in range(pairs):
-        order = (ours, bare) if number % 2 else (bare, ours)
-        took = {turn: seconds(turn) for turn in order}
-        ratios.append(took[bare] / took[ours] if is_rate else took[ours] / took[bare])
-        times.append((took[ours], took[bare]))
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    own, other = (statistics.median(column) for column in zip(*times, strict=True))
-    print(
-        f"{what:<28} {middle:5.2f}  ({low:.2f}-{high:.2f}, {pairs} pairs; to reach: {bound})  ours {own:.3f} s, bare {other:.3f} s"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=200)
-    parser.add_argument("--image", required=True, help="an image with sh, head and yes")
-    parser.add_argument("--network", default="bridge")
-    parser.add_argument("--url", help="the engine (default: the local socket)")
-    arguments = parser.parse_args()
-    contest = Contest(arguments.url, arguments.image, arguments.network)
-    flood = f"yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c {arguments.megabytes}000000"
+@contextmanager
+def an_image(url: str) -> Iterator[tuple[docker.APIClient, str]]:
+    """The SDK's client, and an image with nothing but busybox, which is removed afterwards."""
+    api = client(url)
+    image = import_image(api, f"arkqueue-bench-{uuid.uuid4().hex[:12]}", busybox_files(), [], "bench")
     try:
-        compare(
-            "time of a task", "<= 1.10", arguments.pairs, lambda: contest.ours(":"), lambda: contest.bare(":"), False
-        )
-        compare(
-            f"throughput, {SLOTS} slots",
-            ">= 0.90",
-            arguments.rounds,
-            together(lambda: contest.ours(":"), 5),
-            together(lambda: contest.bare(":"), 5),
-            True,
-        )
-        compare(
-            f"output, {arguments.megabytes} MB",
-            ">= 0.80",
-            arguments.rounds,
-            lambda: contest.ours(flood),
-            lambda: contest.bare_attach(flood),
-            True,
-        )
+        yield api, image
     finally:
-        contest.close()
+        api.remove_image(image, force=True)
+        api.close()
 
 
-if __name__ == "__main__":
-    main()
+def block(archive: Archive, count: int) -> float:
+    """Seconds from the notice of a commit until all its tasks have settled."""
+    revision = archive.commit()
+    time.sleep(REST)
+    began = time.perf_counter()
+    archive.notify(revision)
+    while True:
+        states = archive.server.sql(
+            "select state from task t join archive a on a.id = t.archive_id"
+            " where a.name = %s and t.number = %s and t.settled_at is not null and t.name like 'inside-%%'",
+            archive.name,
+            revision,
+        )
+        if len(states) == count:
+            assert {row["state"] for row in states} == {"completed"}
+            return time.perf_counter() - began
+        time.sleep(LOOK)
+
+
+def cycles(api: docker.APIClient, image: str, times: int) -> None:
+    for _ in range(times):
+        container = created(api, image, ":")
+        api.start(container)
+        assert api.wait(container)["StatusCode"] == 0
+        api.remove_container(container)
+
+
+def together(work: Callable[[], None]) -> None:
+    """The same in as many threads as there are slots."""
+    threads = [threading.Thread(target=work) for _ in range(SLOTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def attached(api: docker.APIClient, image: str, command: str) -> int:
+    """The bytes of a container's output."""
+    container = created(api, image, command, LOG)
+    output = api.attach(container, stream=True, demux=True)
+    api.start(container)
+    count = sum(len(out or b"") + len(err or b"") for out, err in output)
+    api.wait(container)
+    api.remove_container(container)
+    return count
+
+
+def created(api: docker.APIClient, image: str, command: str, log: dict[str, Any] | None = None) -> str:
+    body = {
+        "Image": image,
+        "Entrypoint": ["/bin/sh", "-c", command],
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "HostConfig": {"NetworkMode": NETWORK, "LogConfig": log or {}},
+    }
+    container: str = api.create_container_from_config(body)["Id"]
+    return container

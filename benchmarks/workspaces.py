@@ -1,105 +1,169 @@
 """How long a workspace takes to be ready, beside what svn and git do themselves.
 
-    PYTHONPATH=. python benchmarks/workspaces.py [--files 20000] [--megabytes 1000] [--rounds 7] [--folder /tmp] [--kind both] [--copy] [--alone]
-
-For each kind of archive: the first export (beside `svn export`, `git clone`); then, in each round, a commit that changes one file, and the
-workspace of that revision from an idle base (beside `svn update`, `git clone --shared`, `git worktree add` in the same round); then one of the
-same revision again. ``--copy`` lays no layers. Medians, with the least and the greatest. Nothing is left behind.
+The first export; then, in each round, a commit that changes one file, and the workspace of that revision from an idle base, another of the same revision,
+and what stands beside them. Files cannot be compressed. Nothing is removed between two exports: ext4 is slow to make files for a while after many were.
 """
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import os
 import random
 import shutil
-import signal
-import statistics
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from arkqueue.archive import locate, open_archive
 from arkqueue.model import AttemptId
 from arkqueue.workspace import Tree, Workspaces
+from benchmarks.bench import Bench, Figure, at_most, interleaved, ratio_at_most, seconds
+from tests.repositories import run
 
-ENV = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C.UTF-8"}
 IN_A_FOLDER = 100
+CHANGED = "part-0/folder-0/file-0.bin"
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    return subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=ENV, check=True, capture_output=True, text=True
-    ).stdout
+def subversion(bench: Bench) -> Iterator[Figure]:
+    return measured(bench, Subversion)
 
 
-def timed(act: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    act()
-    return (time.perf_counter() - begun) * 1000
+def git(bench: Bench) -> Iterator[Figure]:
+    return measured(bench, Git)
 
 
-def shown(name: str, times: list[float], beside: list[float] | None = None) -> None:
-    ratio = f"   {statistics.median(times) / statistics.median(beside):6.3f}×" if beside else ""
-    median = statistics.median(times)
-    print(f"  {name:46} {median:10.1f} ms   ({min(times):.1f} … {max(times):.1f}, n={len(times)}){ratio}", flush=True)
+def measured(bench: Bench, kind: type[Subversion] | type[Git]) -> Iterator[Figure]:
+    files, megabytes = bench.size("workspaces.files", 20_000, 500), bench.size("workspaces.megabytes", 1000, 10)
+    exports = bench.size("workspaces.exports", 3, 2)
+    row, what = kind.row, f"{files} files, {megabytes} MB"
+    folder = bench.a_folder(row)
+    bench.say("making the archive")
+    repository = kind(folder, files, megabytes * 10**6 // files)
+    archive = open_archive(locate(str(repository.path)))
+    attempts, numbers = map(AttemptId, itertools.count(1)), itertools.count(1)
+    homes: list[Workspaces] = []
+
+    def ready(revision: str) -> tuple[float, AttemptId]:
+        attempt = next(attempts)
+        source = Tree(1, "", revision, archive)
+        took = milliseconds(lambda: homes[-1].prepare(attempt, source=source, script="true\n", layered_by="kernel"))
+        return took, attempt
+
+    def first_of_ours() -> float:
+        homes.append(Workspaces(folder / f"home-{len(homes)}", pool_limit=2**50))
+        os.sync()
+        took, attempt = ready(repository.first)
+        homes[-1].remove(attempt)
+        return took
+
+    def first_of_theirs() -> float:
+        os.sync()
+        return milliseconds(lambda: repository.export(folder / f"theirs-{next(numbers)}"))
+
+    try:
+        bench.say("first exports")
+        found = interleaved(exports, {"theirs": first_of_theirs, "ours": first_of_ours})
+        target = ratio_at_most(1.2)
+        yield Figure(row, f"no base there, {what}", "ms", found["ours"], [target], repository.name, found["theirs"])
+        for exported in folder.glob("theirs-*"):
+            shutil.rmtree(exported)
+
+        bench.say("next revisions")
+        next_ones, same, removals = [], [], []
+        rivals: dict[str, list[float]] = {}
+        for number in range(bench.rounds * 2):
+            revision = repository.commit(str(number).encode() * 1000)
+            made = [ready(revision), ready(revision)]
+            next_ones.append(made[0][0])
+            same.append(made[1][0])
+            removals += [milliseconds(lambda: homes[-1].remove(attempt)) for _, attempt in made]  # noqa: B023
+            for name, act in repository.rivals(revision, folder / "theirs").items():
+                rivals.setdefault(name, []).append(milliseconds(act))
+                shutil.rmtree(folder / "theirs", ignore_errors=True)
+        for name, times in rivals.items():
+            yield Figure(row, f"next revision, idle base, {what}", "ms", next_ones, [at_most(100, "ms")], name, times)
+        yield Figure(row, f"same revision, {what}", "ms", same)
+        yield Figure(row, f"removal, {what}", "ms", removals)
+    finally:
+        for home in homes:
+            home.sweep(live=())
 
 
-def fill(folder: Path, files: int, size: int) -> None:
-    """Files that cannot be compressed, some in each folder, with folders in folders."""
+def milliseconds(act: Callable[[], object]) -> float:
+    return seconds(act) * 1000
+
+
+def content(files: int, size: int) -> Iterator[tuple[str, bytes]]:
+    """Paths, some in each folder, with folders in folders, and what is in them."""
     data = random.Random(1).randbytes(size + 4096)
     for number in range(files):
-        place = folder / f"part-{number // IN_A_FOLDER // 50}" / f"folder-{number // IN_A_FOLDER}"
-        if number % IN_A_FOLDER == 0:
-            place.mkdir(parents=True)
-        (place / f"file-{number}.bin").write_bytes(str(number).encode() + data[number % 4096 :][:size])
+        folder = f"part-{number // IN_A_FOLDER // 50}/folder-{number // IN_A_FOLDER}"
+        yield f"{folder}/file-{number}.bin", str(number).encode() + data[number % 4096 :][:size]
 
 
 class Subversion:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.path, self.work = folder, folder / "svn", folder / "svn-work"
+    row, name = "workspaces-svn", "svn export"
+
+    def __init__(self, folder: Path, files: int, size: int) -> None:
+        self.path, self.change, self.other = folder / "svn", folder / "change", folder / "svn-other"
         run("svnadmin", "create", self.path)
-        run("svn", "checkout", "-q", f"file://{self.path}", self.work)
+        self._load(files, size)
+        self.first = "1"
+        # A working copy that others' commits bring forward.
+        run("svn", "checkout", "-q", f"file://{self.path}", self.other)
 
-    def begin(self) -> str:
-        run("svn", "add", "-q", "--force", ".", cwd=self.work)
-        run("svn", "commit", "-q", "-m", "first", cwd=self.work)
-        # Another working copy, which others' commits bring forward.
-        run("svn", "checkout", "-q", f"file://{self.path}", self.folder / "svn-other")
-        return "1"
+    def _load(self, files: int, size: int) -> None:
+        """All files as the first revision: a commit of so many would take longer than what is measured."""
+        command = ["svnadmin", "load", "-q", str(self.path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as load:
+            assert load.stdin is not None
+            write = load.stdin.write
+            write(b"SVN-fs-dump-format-version: 2\n\nRevision-number: 1\nProp-content-length: 10\n")
+            write(b"Content-length: 10\n\nPROPS-END\n\n")
+            there: set[str] = set()
+            for path, data in content(files, size):
+                part, folder = path.split("/")[0], path.rpartition("/")[0]
+                for one in (part, folder):
+                    if one not in there:
+                        there.add(one)
+                        write(f"Node-path: {one}\nNode-kind: dir\nNode-action: add\n\n".encode())
+                write(
+                    f"Node-path: {path}\nNode-kind: file\nNode-action: add\nText-content-length: {len(data)}\n".encode()
+                )
+                write(f"Content-length: {len(data)}\n\n".encode() + data + b"\n\n")
+        assert load.returncode == 0
 
-    def commit(self, change: Path) -> str:
-        run("svnmucc", "-m", "next", "-U", f"file://{self.path}", "put", change, "part-0/folder-0/file-0.bin")
+    def commit(self, data: bytes) -> str:
+        self.change.write_bytes(data)
+        run("svnmucc", "-m", "next", "-U", f"file://{self.path}", "put", self.change, CHANGED)
         return run("svnlook", "youngest", self.path).strip()
 
-    first_name = "svn export"
-
-    def first(self, target: Path) -> None:
-        run("svn", "export", "-q", f"file://{self.path}", target)
+    def export(self, target: Path) -> None:
+        run("svn", "export", "-q", "-r", self.first, f"file://{self.path}", target)
 
     def rivals(self, revision: str, _target: Path) -> dict[str, Callable[[], object]]:
-        return {"svn update": lambda: run("svn", "update", "-q", "-r", revision, self.folder / "svn-other")}
+        return {"svn update": lambda: run("svn", "update", "-q", "-r", revision, self.other)}
 
 
 class Git:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.path, self.work = folder, folder / "git.git", folder / "git-work"
+    row, name = "workspaces-git", "git clone"
+
+    def __init__(self, folder: Path, files: int, size: int) -> None:
+        self.path, self.work = folder / "git.git", folder / "git-work"
         run("git", "init", "-q", "--bare", "-b", "main", self.path)
         run("git", "clone", "-q", self.path, self.work)
-        run("git", "config", "gc.auto", "0", cwd=self.work)
-        for name in ("user.name", "user.email"):
-            run("git", "config", name, "ada", cwd=self.work)
-
-    def begin(self) -> str:
+        for setting in ("gc.auto=0", "user.name=ada", "user.email=ada"):
+            run("git", "config", *setting.split("="), cwd=self.work)
+        for path, data in content(files, size):
+            place = self.work / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
         run("git", "add", ".", cwd=self.work)
-        return self._committed()
+        self.first = self._committed()
 
-    def commit(self, change: Path) -> str:
-        shutil.copyfile(change, self.work / "part-0" / "folder-0" / "file-0.bin")
-        run("git", "add", "part-0/folder-0/file-0.bin", cwd=self.work)
+    def commit(self, data: bytes) -> str:
+        (self.work / CHANGED).write_bytes(data)
+        run("git", "add", CHANGED, cwd=self.work)
         return self._committed()
 
     def _committed(self) -> str:
@@ -107,98 +171,14 @@ class Git:
         run("git", "push", "-q", "origin", "HEAD:main", cwd=self.work)
         return run("git", "rev-parse", "HEAD", cwd=self.work).strip()
 
-    first_name = "git clone"
-
-    def first(self, target: Path) -> None:
+    def export(self, target: Path) -> None:
         run("git", "clone", "-q", self.path, target)
 
     def rivals(self, revision: str, target: Path) -> dict[str, Callable[[], object]]:
+        def worktree() -> None:
+            run("git", "-C", self.path, "worktree", "add", "-f", "--detach", target, revision)
+
         return {
             "git clone --shared": lambda: run("git", "clone", "-q", "--shared", self.path, target),
-            "git worktree add": lambda: run(
-                "git", "-C", self.path, "worktree", "add", "-f", "--detach", target, revision
-            ),
+            "git worktree add": worktree,
         }
-
-
-def measure(kind: type[Subversion] | type[Git], folder: Path, arguments: argparse.Namespace) -> None:
-    repository = kind(folder)
-    fill(repository.work, arguments.files, arguments.megabytes * 10**6 // arguments.files)
-    first = repository.begin()
-    shutil.rmtree(repository.work) if kind is Subversion else None
-    archive = open_archive(locate(str(repository.path)))
-    attempts = iter(range(1, 10**9))
-    layered_by = None if arguments.copy else "kernel"
-
-    def ready(revision: str) -> AttemptId:
-        attempt = AttemptId(next(attempts))
-        source = Tree(1, "", revision, archive)
-        workspace = workspaces.prepare(attempt, source=source, script="true\n", layered_by=layered_by)  # type: ignore[arg-type]
-        assert (workspace.tree / "part-0" / "folder-0" / "file-0.bin").exists()
-        for note in workspace.notes:
-            print(f"  note: {note}")
-        return attempt
-
-    made: list[AttemptId] = []
-    print(f"{kind.__name__}: {arguments.files} files, {arguments.megabytes} MB")
-    theirs, ours = [], []
-    # Nothing is removed in between: ext4 is slow to make files for a while after many were.
-    for number in range(arguments.exports):
-        os.sync()
-        theirs.append(timed(lambda: repository.first(folder / f"theirs-{number}")))  # noqa: B023
-        workspaces = Workspaces(folder / f"home-{number}", pool_limit=2**50)
-        os.sync()
-        ours.append(timed(lambda: made.append(ready(first))))
-        workspaces.remove(made.pop())
-    for number in range(arguments.exports):
-        shutil.rmtree(folder / f"theirs-{number}")
-    shown(repository.first_name, theirs)
-    shown("workspace, no base there", ours, theirs)
-
-    next_ones, same, removals = [], [], []
-    rivals: dict[str, list[float]] = {}
-    change = folder / "change"
-    for number in range(arguments.rounds):
-        change.write_bytes(str(number).encode() * 1000)
-        revision = repository.commit(change)
-        next_ones.append(timed(lambda: made.append(ready(revision))))  # noqa: B023
-        same.append(timed(lambda: made.append(ready(revision))))  # noqa: B023
-        removals += [timed(lambda: workspaces.remove(attempt)) for attempt in made]  # noqa: B023
-        made.clear()
-        for name, act in ({} if arguments.alone else repository.rivals(revision, folder / "theirs")).items():
-            rivals.setdefault(name, []).append(timed(act))
-            shutil.rmtree(folder / "theirs", ignore_errors=True)
-            if name == "git worktree add":
-                run("git", "-C", repository.path, "worktree", "prune")
-    shown("workspace, idle base of the revision before", next_ones)
-    shown("workspace, base of the same revision", same)
-    shown("removal", removals)
-    for name, times in rivals.items():
-        shown(name, times)
-        print(f"    the workspace takes {statistics.median(next_ones) / statistics.median(times):.3f}× of that")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--files", type=int, default=20_000)
-    parser.add_argument("--megabytes", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--exports", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--kind", choices=["svn", "git", "both"], default="both")
-    parser.add_argument("--copy", action="store_true")
-    parser.add_argument("--alone", action="store_true", help="in the rounds, only the workspaces")
-    arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    for name, kind in (("svn", Subversion), ("git", Git)):
-        if arguments.kind in (name, "both"):
-            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-                try:
-                    measure(kind, Path(folder), arguments)
-                finally:
-                    for home in Path(folder).glob("home-*"):
-                        Workspaces(home).sweep(live=())
-
-
-if __name__ == "__main__":
-    main()
