@@ -84,7 +84,7 @@ FIRST = 1000
 """The first id that is laid out here."""
 
 
-def make(connection: psycopg.Connection[Any], tasks: int, archives: int) -> None:
+def make(connection: psycopg.Connection[Any], tasks: int, archives: int, *, is_analyzed: bool = True) -> None:
     """Fill a new database with about so many settled tasks of so many archives."""
     revisions = max(2, tasks // archives // TASKS)
     sizes = {"archives": archives, "revisions": revisions, "entries": archives * revisions, "first": FIRST}
@@ -93,7 +93,7 @@ def make(connection: psycopg.Connection[Any], tasks: int, archives: int) -> None
     with connection.transaction():
         for statement in _STATEMENTS:
             connection.execute(statement.format(**sizes).encode(), values)
-    connection.execute("vacuum analyze")
+    connection.execute("vacuum analyze" if is_analyzed else "vacuum")
 
 
 def archives_of(uri: str, count: int) -> list[int]:

@@ -160,7 +160,8 @@ class _TaskManager:
     def _is_any_left(self) -> bool:
         """Whether others still have tasks under way, which may make some ready."""
         with self._queue.database.statement() as connection:
-            return connection.execute("select from task where state in ('ready', 'running') limit 1").rowcount > 0
+            query = b"select from task where settled_at is null and state in ('ready', 'running') limit 1"
+            return connection.execute(query).rowcount > 0
 
     def _recording(self) -> None:
         try:

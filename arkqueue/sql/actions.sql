@@ -120,7 +120,7 @@ order by f.number, f.run limit 20;
 -- name: cancelable
 -- The unsettled tasks of runs that verbs on a run act on.
 select id from task
-where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'running', 'deferred')
+where run_id = any(%(runs)s) and settled_at is null
   and name not in ('COMMIT', 'REPORT') and name not like 'PREV:%%'
 order by id;
 
@@ -149,12 +149,12 @@ update task set waived = true where run_id = %(run)s and state in ('failed', 're
 
 -- name: settled_of_run
 -- All settled tasks of a run.
-select id from task where run_id = %(run)s and state in ('completed', 'failed', 'rejected', 'canceled', 'skipped') order by id;
+select id from task where run_id = %(run)s and settled_at is not null order by id;
 
 -- name: unsettled_of_run
 -- The names of a run's tasks that are not settled, REPORT and gates of PREV:* left aside.
 select name from task
-where run_id = %(run)s and state in ('waiting', 'held', 'ready', 'running', 'deferred') and name not like 'PREV:%%' and name <> 'REPORT';
+where run_id = %(run)s and settled_at is null and name not like 'PREV:%%' and name <> 'REPORT';
 
 -- name: lock_ready_targets
 -- Lock what a reopened task may take back from ready, before it is judged.

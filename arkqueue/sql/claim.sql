@@ -58,7 +58,7 @@ select id, body from definition where id = any(%(ids)s);
 
 -- name: started
 -- Note that the program of an attempt has begun.
-update attempt set started_at = clock_timestamp() where id = any(%(attempts)s) and ended_at is null;
+update attempt set started_at = clock_timestamp() where id = any(%(attempts)s) and "end" is null;
 
 -- name: installation
 -- The id of this installation, made when it is first asked for.
@@ -68,14 +68,14 @@ select id::text from made union all select id::text from installation limit 1;
 -- name: reserve
 -- Note that an attempt will outlive its task manager, and from which image; it has to be ours still.
 update attempt set outlives = make_interval(secs => %(adopt_within)s), image = %(image)s
-where id = %(attempt)s and process = %(process)s and ended_at is null
+where id = %(attempt)s and process = %(process)s and "end" is null
 returning id;
 
 -- name: renew
 -- Renew the leases of a task manager's attempts; an attempt that does not come back is not its own any more.
 with mine as (
     select id from attempt
-    where id = any(%(attempts)s) and process = %(process)s and ended_at is null
+    where id = any(%(attempts)s) and process = %(process)s and "end" is null
     order by id for no key update
 )
 update attempt a set lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
@@ -173,7 +173,7 @@ order by a.id for no key update of a;
 update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs
 from unnest(%(ids)s::bigint[], %(ends)s::text[], %(codes)s::int[], %(messages)s::text[], %(outputs)s::jsonb[])
     as e(id, "end", exit_code, message, outputs)
-where a.id = e.id and a.ended_at is null;
+where a.id = e.id and a."end" is null;
 
 -- name: end_tasks
 -- Move tasks out of running as their attempts' ends demand; only the attempt that owns a task can do so.

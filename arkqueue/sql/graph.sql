@@ -1,6 +1,9 @@
 -- Changes of the graph: what follows when tasks settle. Called by queue/graph.py in rounds, inside one transaction that has locked the
 -- archives' rows, until nothing more follows. A round: settled tasks meet edges and skip; tasks without unmet edges enter, that is, their
 -- `cancels` fire; those that then still wait without an unmet edge become ready, or complete where they are gates.
+--
+-- Statements name the tasks they are about by id. Where they look for others (`lock_victims` and what follows), `offset 0` keeps the order of the steps: from
+-- what is known to what is looked for, whatever the statistics say of either.
 
 -- name: lock_archives
 -- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements that follow are planned
@@ -80,11 +83,17 @@ where v.id in (
     select u.id
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    join task u on u.branch_id = f.branch_id and u.name = c.name
-        and u.state in ('waiting', 'held', 'ready', 'running', 'deferred')
-        and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+    cross join lateral (
+        select u.id from task u
+        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+        offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
 order by v.id for no key update;
+
+-- name: fire
+-- Note that tasks fired which have nothing to cancel.
+update task t set fired = true where t.id = any(%(firing)s) and {from enable} and not t.fired;
 
 -- name: cancel_victims
 -- Cancel the victims that are not running (design 5.10); of several cancelers the latest is remembered.
@@ -92,9 +101,11 @@ with victim as (
     select distinct on (u.id) u.id, f.id as canceler
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    join task u on u.branch_id = f.branch_id and u.name = c.name
-        and u.state in ('waiting', 'held', 'ready', 'deferred')
-        and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+    cross join lateral (
+        select u.id, u.attempts from task u
+        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null and {from cancel u}
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+        offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
       and not (c.unstarted and u.attempts > 0)
     order by u.id, f.number desc, f.run desc, f.id desc
@@ -109,8 +120,11 @@ with pair as (
     select distinct u.id as victim, f.id as canceler, u.run_id <> f.run_id as crossing, f.number, f.run
     from task f join definition d on d.id = f.definition_id
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-    join task u on u.branch_id = f.branch_id and u.name = c.name and u.state = 'running'
-        and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+    cross join lateral (
+        select u.id, u.run_id from task u
+        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null and {from stop u}
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+        offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted
 ), asked as (
     update task t set stop = 'cancel',

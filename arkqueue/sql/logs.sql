@@ -4,7 +4,7 @@
 -- Store the next chunks of some attempts' logs; returns the attempts that are still ours. A repeated chunk is already there.
 with mine as (
     select id from attempt
-    where id = any(%(attempts)s) and process = %(process)s and ended_at is null
+    where id = any(%(attempts)s) and process = %(process)s and "end" is null
     order by id for no key update
 ), counted as (
     update attempt a set log_bytes = greatest(a.log_bytes, e.bytes),
@@ -28,7 +28,7 @@ select id from counted;
 delete from log_chunk c
 using unnest(%(attempts)s::bigint[], %(heads)s::bigint[], %(tails)s::bigint[]) as e(id, head, tail), attempt a
 where c.attempt_id = e.id and c.position >= e.head and c.position < e.tail
-  and a.id = e.id and a.process = %(process)s and a.ended_at is null;
+  and a.id = e.id and a.process = %(process)s and a."end" is null;
 
 -- name: read_log
 -- The next chunks of one attempt's log from a position on, with how far the log goes and whether the attempt has ended.

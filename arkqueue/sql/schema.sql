@@ -144,17 +144,18 @@ create table task (
     name        text not null,
     item        text not null default '',
     stop        text check (stop in ('cancel', 'restart')),
-    by          text                                -- who canceled, skipped, waived or asked to stop
+    by          text,                               -- who canceled, skipped, waived or asked to stop
+    check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, number, run, item);
 create index task_run on task (run_id);
 create index task_ready on task (ticket) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
-create index task_open on task (branch_id, name, number)
-    where state in ('waiting', 'held', 'ready', 'running', 'deferred');
+-- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
+-- can lead a statement that knows its tasks' ids through all open tasks.
+create index task_open on task (branch_id, name, number) where settled_at is null;
 create index task_canceling on task (branch_id, number) where fired;
-create index task_exclusive on task (branch_id)
-    where exclusive and state in ('waiting', 'held', 'ready', 'running', 'deferred');
+create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
 create index task_root on task (root_id) where root_id is not null;
 
 -- The claim's order: archives take turns. The sequence holds the ticket that was claimed last; a task that becomes ready gets the next
@@ -178,8 +179,8 @@ create table edge (
     met         boolean not null,
     primary key (target, source, kind, settled)
 ) with (fillfactor = 85);
-create index edge_unmet on edge (source) where not met;
-create index edge_source on edge (source) where crossing;
+-- Not of the unmet ones alone: to meet an edge then changes no index.
+create index edge_source on edge (source);
 
 create table task_manager (
     process     text primary key,
@@ -218,8 +219,10 @@ create table attempt (
     log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
     log_stdout  bigint not null default 0,          -- how many of these bytes are the task's own: who adopts it skips so many
     log_stderr  bigint not null default 0,
-    unique (task_id, number)
+    unique (task_id, number),
+    check ((ended_at is null) = ("end" is null))
 ) with (fillfactor = 85);
+-- Like `task_open`: who knows the attempt's id asks for its "end", not for `ended_at`.
 create unique index attempt_live on attempt (task_id) where ended_at is null;
 create index attempt_live_by_process on attempt (process) where ended_at is null;
 

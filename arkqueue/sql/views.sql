@@ -69,7 +69,7 @@ order by page.id desc limit %(limit)s;
 -- A page of runs with unsettled tasks, newest first, by id alone; history is not touched.
 select run.id
 from run
-where run.id in (select run_id from task where state in ('waiting', 'held', 'ready', 'running', 'deferred'))
+where run.id in (select run_id from task where settled_at is null)
   and (%(archives)s::bigint[] is null or run.archive_id = any(%(archives)s))
   and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
   and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
@@ -107,7 +107,7 @@ cross join lateral (
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
                t.name <> 'COMMIT' and t.name not like 'PREV:%%' as shown,
-               t.state in ('waiting', 'held', 'ready', 'running', 'deferred') and t.name not like 'PREV:%%' as unsettled
+               t.settled_at is null and t.name not like 'PREV:%%' as unsettled
         from task t where t.run_id = run.id and t.id is distinct from run.report_id
     ) of_run
 ) c
@@ -251,7 +251,7 @@ select * from chain limit %(limit)s;
 -- The unsettled tasks that a run's REPORT waits for.
 select t.id from task t join run on run.id = t.run_id
 where t.run_id = %(run)s and t.id is distinct from run.report_id and t.name not like 'PREV:%%'
-  and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
+  and t.settled_at is null
 order by t.position, t.id limit 100;
 
 -- name: ready_ahead
@@ -278,7 +278,7 @@ order by t.number desc, t.run desc limit 200;
 -- What /metrics tells: unsettled tasks, attempts, archives, notices, task managers; nothing that grows with history is counted.
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
-        select state, count(*) as n from task where state in ('waiting', 'held', 'ready', 'running', 'deferred') group by state) s) as tasks,
+        select state, count(*) as n from task where settled_at is null group by state) s) as tasks,
     (select count(*) from attempt where ended_at is null) as attempts_live,
     (select count(*) from attempt where ended_at is null and lease_until < clock_timestamp()) as attempts_lapsed,
     (select last_value from attempt_id) as attempts_begun,
