@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from arkqueue.model import COMMIT, REPORT, Depends, TaskDefinition, TaskId, Trigger, When, Workflow
+from arkqueue.model import COMMIT, REPORT, Cancels, Depends, TaskDefinition, TaskId, Trigger, When, Workflow
 
 EVERYTHING = "PREV:*"
 """What the gates of ``PREV:*`` are called; no task can have this name."""
@@ -57,12 +57,14 @@ class Plan:
 def names_needed(workflow: Workflow) -> set[str] | None:
     """The names whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``)."""
     needed = {COMMIT}
+    may_be_left_out = {d.name for d in workflow.tasks if d.paths or d.branches or Trigger.COMMIT not in d.on}
     for definition in workflow.tasks:
-        needed.add(definition.name)
-        named = [e.task for e in definition.depends] + [e.task for e in definition.cancels]
-        if "*" in named:
-            return None
-        needed.update(name or definition.name for name in named)
+        entries: tuple[Depends | Cancels, ...] = (*definition.depends, *definition.cancels)
+        for entry in entries:
+            if entry.task == "*":
+                return None
+            if entry.previous or entry.task in may_be_left_out:
+                needed.add(entry.task or definition.name)
     return needed
 
 

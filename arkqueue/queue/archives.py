@@ -123,14 +123,14 @@ def to_read(queue: Queue) -> list[Any]:
 
 def read_done(queue: Queue, archive: ArchiveId, asked: int | None, sweep: float) -> None:
     """An archive was read to its end; notices up to ``asked`` are answered, the next look is ``sweep`` seconds away."""
-    queue.do("read_done", archive=archive, sweep=sweep)
-    if asked is not None and not queue.do("forget_look", archive=archive, asked=asked):
+    forgotten = queue.do("read_done", archive=archive, asked=asked, sweep=sweep)
+    if asked is not None and not forgotten:
         queue.wake("look")
 
 
 def expect(queue: Queue, archive: ArchiveId, asked: int, pause: float) -> None:
     """An archive was read, and a revision that a notice named is not there: look again in ``pause`` seconds."""
-    queue.do("read_done", archive=archive, sweep=pause)
+    queue.do("read_done", archive=archive, asked=None, sweep=pause)
     queue.do("expect", archive=archive, asked=asked)
 
 

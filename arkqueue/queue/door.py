@@ -29,20 +29,24 @@ class Kept:
     since: datetime | None = None
     """Of which start of the server it is known."""
     ids: dict[bytes, int] = field(default_factory=dict)
+    parsed: dict[int, tuple[object, int]] = field(default_factory=dict)
+    """The same by identity, so that what is parsed once is digested once; the object beside its id stays alive, so that the identity is no other's."""
     names: set[tuple[int, str]] = field(default_factory=set)
 
     def of(self, since: datetime) -> Self:
         """What is known of this start of the server: nothing, where it is another than the last one."""
         if self.since != since:
-            self.since, self.ids, self.names = since, {}, set()
+            self.since, self.ids, self.parsed, self.names = since, {}, {}, set()
         return self
 
-    def keep(self, ids: dict[bytes, int], names: set[tuple[int, str]]) -> None:
+    def keep(self, ids: dict[bytes, int], parsed: dict[int, tuple[object, int]], names: set[tuple[int, str]]) -> None:
         """Remember what a committed transaction stored."""
         if len(self.ids) + len(self.names) > MOST_KEPT:
             self.ids, self.names = {}, set()
+        if len(self.parsed) > MOST_KEPT:
+            self.parsed = {}
         # Not in place: other threads read meanwhile.
-        self.ids, self.names = self.ids | ids, self.names | names
+        self.ids, self.parsed, self.names = self.ids | ids, self.parsed | parsed, self.names | names
 
 
 @dataclass(frozen=True, slots=True)

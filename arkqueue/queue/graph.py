@@ -61,8 +61,9 @@ class Graph:
         """Follow up what has just happened.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
-        ``then`` enter in the second round. ``may_skip``: a settled one may not have completed; ``may_fire``: an entering one may have ``cancels``.
+        ``then`` enter in the second round. ``may_skip``: a settled one may not have completed; ``may_fire``: one that enters may have ``cancels``.
         """
+        then_may_fire = may_fire
         if waived:
             entering = [*entering, *(row.id for row in self._released(waived))]
         while settled or entering or then:
@@ -83,8 +84,8 @@ class Graph:
                         settled.append(row.id)
                     else:
                         self.made_ready = True
-            # What enters next was not asked whether it cancels, but what is released is.
-            entering, then, may_fire = then, (), bool(then)
+            # Of what is released it is told whether it cancels.
+            entering, then, may_fire = then, (), then_may_fire and bool(then)
 
     def _released(self, settled: Sequence[int]) -> list[Any]:
         return [row for row in self.rows("release", settled=settled) if row.enters]
@@ -101,7 +102,9 @@ class Graph:
     def _cancel_victims(self, firing: Sequence[int], *, here: bool) -> list[int]:
         if not firing:
             return []
-        self.rows("lock_victims", firing=firing, here=here)
+        if not self.rows("lock_victims", firing=firing, here=here):
+            self.do("fire", firing=firing)
+            return []
         # What stops comes first: a canceler that another one cancels fires all the same, as they fire together.
         fired = self.rows("stop_victims", firing=firing, here=here)
         self.asked_to_stop |= any(row.asked for row in fired)

@@ -70,7 +70,8 @@ def append_in(graph: Graph, branch: Branch, entries: Sequence[Entry], **news: Un
         revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
         cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
         (head,) = graph.rows("head", branch=branch.id)  # what has just been canceled closes no gate
-    storage = Storage(graph, branch, expected=len(entries) + 1, closing=head.exclusives)
+    expected = [entry.workflow for entry in (baseline, *entries) if entry]
+    storage = Storage(graph, branch, expected, closing=head.exclusives)
     previous, generation, last = head.revision, head.generation or 0, head.head_id
     for entry in ([baseline] if baseline else []) + list(entries):
         generation = _generation(entry.revision, generation, author)
@@ -83,13 +84,17 @@ def append_in(graph: Graph, branch: Branch, entries: Sequence[Entry], **news: Un
                 faults = (_endless(graph, entry.revision, generation),)
             storage.add_commit_run(entry.revision, last, entry.workflow, entry.changed, faults)
         previous = entry.revision.id
-    gates, others = storage.store()
-    if last is None or not graph.rows("set_head", branch=branch.id, head=last, known=branch.head):
+    if last is None:
+        return None
+    with graph.conn.pipeline():  # none of them needs another's answer
+        gates, others = storage.store()
+        moved = graph.rows("set_head", branch=branch.id, head=last, known=branch.head)
+    if not moved:
         return None
     newest = entries[-1] if entries else baseline
     if newest is not None and (head.scheduled or any(task.schedule for task in newest.workflow.tasks)):
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
-    graph.follow(entering=gates, then=others, may_fire=False)
+    graph.follow(entering=gates, then=others, may_fire=storage.may_fire)
     return int(last)
 
 

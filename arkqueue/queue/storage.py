@@ -1,14 +1,15 @@
 """What a change adds to the ledger and the graph, collected and stored with a few statements, however many revisions it brings.
 
-Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is judged by the statement that stores it, from what
-its source is then; only a COMMIT that can pass at once is stored as completed, so that a long chain of revisions needs no round for each. Called by ``planning``.
+Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is stored: its source was looked up after the
+archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as completed, so that a long chain of revisions needs no round for each. Called by ``planning``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,8 +18,10 @@ from psycopg.types.json import Jsonb
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, Trigger, Workflow
 from arkqueue.plan import EVERYTHING, Node, Plan, names_needed, plan
 from arkqueue.queue.graph import Graph
-from arkqueue.states import State
 from arkqueue.workflow import to_json
+
+IMPLICIT = 4
+"""The most tasks of a run that no file defines: COMMIT, REPORT and two gates of ``PREV:*``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +38,33 @@ class Branch:
 class Storage:
     """Collects revisions and runs of one branch, in order, until ``store``."""
 
-    def __init__(self, graph: Graph, branch: Branch, *, expected: int = 1, closing: Sequence[int] = ()) -> None:
-        """``expected``: about how many runs will be added. ``closing``: stored exclusive tasks that close the gate to the next revision."""
+    def __init__(self, graph: Graph, branch: Branch, expected: Sequence[Workflow], closing: Sequence[int] = ()) -> None:
+        """``expected``: the workflows of the runs that will be added. ``closing``: stored exclusive tasks that close the gate to the next revision."""
         self.graph, self.branch = graph, branch
         self._expected = expected
         self.exclusive = list(closing)
         """The exclusive tasks that the next commit run waits for: those of the run that was added last."""
         self._past: dict[str, TaskId] = {}
-        self._completed: set[int] = set()
-        """Of the tasks in ``_past``, those known to be completed."""
+        self._settled: dict[int, bool] = {}
+        """Of the tasks in ``_past``, those that are settled, and whether that meets every edge from them (else those that any settled source meets)."""
         self._asked: set[str] = set()
         self._knows_all = False
         self._ids_by_digest: dict[bytes, int] = {}
         self._frozen: dict[int, tuple[TaskDefinition, str]] = {}
         self._names: set[str] = set()
-        self._new_ids: dict[str, list[int]] = {"revisions": [], "runs": [], "tasks": []}
+        self._known = graph.kept.parsed
+        self._parsed: dict[int, tuple[object, int]] = {}
+        self._new_ids: dict[str, Iterator[int]] = {}
         graph.to_keep.append(self._keep)
         self._revisions: list[tuple[Any, ...]] = []
         self._runs: list[tuple[Any, ...]] = []
         self._tasks: list[tuple[Any, ...]] = []
         self._edges: list[tuple[Any, ...]] = []
+        self._gates: list[int] = []
+        self._behind: list[int] = []
+        """Gates and other tasks without an unmet edge."""
+        self.may_fire = False
+        """Whether one of those has ``cancels``."""
 
     def add_revision(
         self, revision: Revision, workflow: Workflow, previous: str | None, generation: int, *, is_baseline: bool
@@ -99,7 +109,7 @@ class Storage:
         load = self._every_name() if needed is None else needed - self._asked
         if load:
             found = self.graph.rows("nearest", branch=self.branch.id, names=sorted(load), number=number, run=run)
-            self._completed |= {row.id for row in found if row.state == State.COMPLETED}
+            self._settled |= {row.id: row.passes for row in found if row.settled}
             # What was planned a moment ago in this transaction is nearer than anything stored.
             self._past = {row.name: TaskId(row.id) for row in found} | self._past
             self._asked |= load
@@ -138,7 +148,7 @@ class Storage:
         self._runs.append(
             (id, revision, number, run, str(cause), _text(by), Jsonb([asdict(f) for f in faults]), ids.get(REPORT))
         )
-        edges: list[tuple[int, int, str, bool, bool, bool]] = [
+        edges: list[tuple[Any, ...]] = [
             (
                 ids[edge.target], ids[edge.source] if isinstance(edge.source, str) else edge.source,
                 edge.kind, edge.settled, not isinstance(edge.source, str), edge.declared,
@@ -146,30 +156,38 @@ class Storage:
             for edge in planned.edges
         ]  # fmt: skip
         edges += [(ids[COMMIT], source, "exclusive", True, True, False) for source in closing]
-        if all(source in self._completed for target, source, *_ in edges if target == ids[COMMIT]):
-            self._completed.add(ids[COMMIT])
-        self._edges += [(*edge, edge[1] in self._completed) for edge in edges]
+        if all(self._is_met(edge) for edge in edges if edge[0] == ids[COMMIT]):
+            self._settled[ids[COMMIT]] = True
+        met = [self._is_met(edge) for edge in edges]
+        self._edges += [(*edge, is_met) for edge, is_met in zip(edges, met, strict=True)]
+        unmet = Counter(edge[0] for edge, is_met in zip(edges, met, strict=True) if not is_met)
+        if REPORT in ids:
+            # It waits for every other task that is not settled yet; it has no edges (design 5.4).
+            unmet[ids[REPORT]] = sum(
+                not name.startswith(EVERYTHING) and name != REPORT and task not in self._settled
+                for name, task in ids.items()
+            )
         self._keep_definitions(planned.nodes)
         for node in planned.nodes:
-            self._tasks.append(self._task(node, ids, id, number, run))
+            task, definition, passed = ids[node.name], node.definition, ids[node.name] in self._settled
+            self._tasks.append(
+                (
+                    task, id, number, run, node.name, definition and self._id_of(definition), node.position, node.gate,
+                    bool(definition and definition.cancels), node.exclusive, unmet[task], passed,
+                )
+            )  # fmt: skip
+            if not unmet[task] and not passed:
+                (self._behind if node.position else self._gates).append(task)
+                self.may_fire = self.may_fire or bool(definition and definition.cancels)
         self.exclusive = [ids[node.name] for node in planned.nodes if node.exclusive]
         self._past |= ids
         self._asked |= ids.keys()
         self._names |= {name for name in ids if not name.startswith(EVERYTHING)}
         return id
 
-    def _task(self, node: Node, ids: dict[str, TaskId], run_id: int, number: int, run: int) -> tuple[Any, ...]:
-        definition = node.definition
-        others = 0
-        if node.name == REPORT:
-            # REPORT waits for every other task that is not settled yet; it has no edges (design 5.4).
-            counted = [task for name, task in ids.items() if name != REPORT and not name.startswith(EVERYTHING)]
-            others = sum(1 for task in counted if task not in self._completed)
-        return (
-            ids[node.name], run_id, number, run, node.name, definition and self._ids_by_digest[self._digest_of(definition)],
-            node.position, node.gate, bool(definition and definition.cancels), node.exclusive, others,
-            ids[node.name] in self._completed,
-        )  # fmt: skip
+    def _is_met(self, edge: tuple[Any, ...]) -> bool:
+        _, source, kind, settled, *_ = edge
+        return kind == "cancels" or (source in self._settled and (settled or self._settled[source]))
 
     def store(self) -> tuple[list[int], list[int]]:
         """Store what was collected; returns the tasks that have no unmet edge: gates of a run, which enter at once, and those behind them."""
@@ -192,45 +210,26 @@ class Storage:
         )  # fmt: skip
         if new := [name for name in sorted(self._names) if (branch.id, name) not in graph.kept.names]:
             graph.do("keep_names", branch=branch.id, names=new)
-        targets, sources, kinds, settled, crossing, declared, known = _columns(self._edges, 7)
-        (
-            ids,
-            runs,
-            numbers,
-            run_numbers,
-            names,
-            definitions,
-            positions,
-            gates,
-            cancels,
-            exclusives,
-            others,
-            completed,
-        ) = _columns(self._tasks)
-        rows = graph.rows(
-            "add_tasks", archive=branch.archive, branch=branch.id,
-            targets=targets, sources=sources, kinds=kinds, settled=settled, crossing=crossing, declared=declared, known=known,
-            ids=ids, runs=runs, numbers=numbers, run_numbers=run_numbers, names=names, definitions=definitions,
-            positions=positions, gates=gates, cancels=cancels, exclusives=exclusives, others=others, completed=completed,
-        )  # fmt: skip
-        entering = [row for row in rows if row.enters]
-        return [row.id for row in entering if not row.position], [row.id for row in entering if row.position]
+        if self._edges:
+            graph.do("add_edges", **_arrays("targets sources kinds settled crossing declared met", self._edges))
+        columns = "ids runs numbers run_numbers names definitions positions gates cancels exclusives unmet passed"
+        graph.do("add_tasks", archive=branch.archive, branch=branch.id, **_arrays(columns, self._tasks))
+        return self._gates, self._behind
 
     def _new_id(self, kind: str) -> int:
-        left = self._new_ids[kind]
-        if not left:
-            (new,) = self.graph.rows(
-                "new_ids",
-                **{
-                    key: 0 if self._new_ids[key] else self._expected * (8 if key == "tasks" else 1)
-                    for key in self._new_ids
-                },
-            )
-            for key, ids in self._new_ids.items():
-                ids += reversed(getattr(new, key))
-        return left.pop()
+        if not self._new_ids:
+            runs = len(self._expected)
+            tasks = sum(len(workflow.tasks) + IMPLICIT for workflow in self._expected)
+            (new,) = self.graph.rows("new_ids", revisions=runs, runs=runs, tasks=tasks)
+            self._new_ids = {name: iter(ids) for name, ids in new._asdict().items()}
+        return next(self._new_ids[kind])
 
     def _workflow(self, workflow: Workflow) -> int:
+        if id(workflow) not in self._known:
+            self._parsed[id(workflow)] = workflow, self._keep_workflow(workflow)
+        return self._id_of(workflow)
+
+    def _keep_workflow(self, workflow: Workflow) -> int:
         tasks = [self._freeze(definition) for definition in workflow.tasks]
         faults = json.dumps([asdict(fault) for fault in workflow.faults])
         digest = _digest("\n".join([*tasks, faults]))
@@ -242,8 +241,12 @@ class Storage:
         return self._ids_by_digest[digest]
 
     def _keep_definitions(self, nodes: Sequence[Node]) -> None:
-        used = {self._digest_of(node.definition): node.definition for node in nodes if node.definition is not None}
         kept = self.graph.kept.ids
+        used = {
+            self._digest_of(node.definition): node.definition
+            for node in nodes
+            if node.definition is not None and id(node.definition) not in self._known
+        }
         self._ids_by_digest |= {digest: kept[digest] for digest in used if digest in kept}
         new = {digest: used[digest] for digest in sorted(used.keys() - self._ids_by_digest.keys())}
         if new:
@@ -255,9 +258,15 @@ class Storage:
             )
             for row in self.graph.rows("definition_ids", digests=list(new)):
                 self._ids_by_digest[bytes(row.digest)] = row.id
+        self._parsed |= {id(d): (d, self._ids_by_digest[digest]) for digest, d in used.items()}
+
+    def _id_of(self, parsed: Workflow | TaskDefinition) -> int:
+        return (self._known.get(id(parsed)) or self._parsed[id(parsed)])[1]
 
     def _keep(self) -> None:
-        self.graph.kept.keep(self._ids_by_digest, {(self.branch.id, name) for name in self._names})
+        kept, names = self.graph.kept, {(self.branch.id, name) for name in self._names}
+        if self._ids_by_digest or self._parsed or not names <= kept.names:
+            kept.keep(self._ids_by_digest, self._parsed, names)
 
     def _digest_of(self, definition: TaskDefinition) -> bytes:
         return _digest(self._freeze(definition))
@@ -270,9 +279,15 @@ class Storage:
         return self._frozen[id(definition)][1]
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], width: int = 0) -> list[list[Any]]:
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     """Rows turned into columns, as ``unnest`` takes them."""
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _arrays(names: str, rows: Sequence[tuple[int | bool | str | None, ...]]) -> dict[str, str]:
+    """Rows of numbers, truths and names turned into columns, each the text of an array. There are thousands: as lists, psycopg would go through them one by one."""
+    columns = zip(names.split(), zip(*rows, strict=True), strict=True)
+    return {name: "{" + json.dumps(column)[1:-1] + "}" for name, column in columns}
 
 
 def _victim(name: str, cancels: Cancels) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def trigger_in(
     workflow = Workflow(tuple(from_json(task) for task in row.tasks))
     _check_names(here, workflow, names)
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
-    storage = Storage(graph, branch)
+    storage = Storage(graph, branch, [workflow])
     run = graph.rows("last_run", branch=row.branch_id, number=row.number)[0][0] + 1
     planned = storage.plan(
         workflow,
@@ -88,7 +88,7 @@ def trigger_in(
     exclusive = storage.exclusive
     if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
-    graph.follow(entering=gates, then=others, may_fire=False)
+    graph.follow(entering=gates, then=others, may_fire=storage.may_fire)
     return new
 
 

@@ -22,14 +22,14 @@ where a.removed_at is null and a.stopped is null
 order by coalesce(l.asked <> l.looked and a.trouble is null, false) desc, coalesce(l.asked_at, a.next_read_at);
 
 -- name: read_done
--- An archive was read to its end: the next look is a sweep away, and notices that came before are answered.
-update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s),
-    trouble = null, trouble_since = null
-where id = %(archive)s;
-
--- name: forget_look
--- Forget notices, unless another came in between.
-delete from look where archive_id = %(archive)s and asked = %(asked)s;
+-- An archive was read to its end: the next look is a sweep away, and notices that came before are forgotten, unless another came in between.
+with read as (
+    update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s),
+        trouble = null, trouble_since = null
+    where id = %(archive)s
+    returning id
+)
+delete from look l using read where l.archive_id = read.id and l.asked = %(asked)s;
 
 -- name: expect
 -- Keep a notice that named a revision which is not there yet.
@@ -74,7 +74,7 @@ select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
-             where t.branch_id = b.id and t.exclusive and t.state in ('waiting', 'held', 'ready', 'running', 'deferred')
+             where t.branch_id = b.id and t.exclusive and t.settled_at is null
                and (run.trigger <> 'commit' or t.number = r.number)
                and not exists (select from edge e where e.source = t.id and e.kind = 'exclusive' and e.crossing)
              order by t.id) as exclusives
@@ -132,16 +132,18 @@ where r.id = any(%(revisions)s);
 -- name: runs_of_branch
 -- The runs of a branch that have unsettled tasks.
 select distinct run_id from task
-where branch_id = %(branch)s and state in ('waiting', 'held', 'ready', 'running', 'deferred');
+where branch_id = %(branch)s and settled_at is null;
 
 -- name: nearest
--- For each name, its nearest occurrence before a place of the branch (design 5.7).
-select n.name, t.id, t.state
+-- For each name, its nearest occurrence before a place of the branch (design 5.7), and which edges to it are met: all, or those that any settled source meets.
+select n.name, t.id, t.settled_at is not null as settled,
+       t.settled_at is not null and (t.as_completed or passes(t.state, t.waived, r.state, r.waived)) as passes
 from unnest(%(names)s::text[]) n(name)
 cross join lateral (
-    select id, state from task t
+    select * from task t
     where t.branch_id = %(branch)s and t.name = n.name and (t.number, t.run) < (%(number)s, %(run)s)
-    order by t.number desc, t.run desc limit 1) t;
+    order by t.number desc, t.run desc limit 1) t
+left join task r on r.id = t.root_id;
 
 -- name: names
 -- Every task name the branch ever had.
@@ -159,35 +161,20 @@ from unnest(%(ids)s::bigint[], %(revisions)s::bigint[], %(numbers)s::bigint[], %
             %(faults)s::jsonb[], %(reports)s::bigint[])
     as r(id, revision, number, run, trigger, by, faults, report);
 
+-- name: add_edges
+-- Store edges.
+insert into edge (target, source, kind, settled, crossing, declared, met)
+select * from unnest(%(targets)s::bigint[], %(sources)s::bigint[], %(kinds)s::edge_kind[], %(settled)s::bool[],
+                     %(crossing)s::bool[], %(declared)s::bool[], %(met)s::bool[]);
+
 -- name: add_tasks
--- Store edges, each met or not by what its source is now, and tasks that know how many of theirs are unmet.
-with wanted as (
-    select * from unnest(%(targets)s::bigint[], %(sources)s::bigint[], %(kinds)s::edge_kind[], %(settled)s::bool[],
-                         %(crossing)s::bool[], %(declared)s::bool[], %(known)s::bool[])
-        as e(target, source, kind, settled, crossing, declared, known)
-), stored as (
-    insert into edge (target, source, kind, settled, crossing, declared, met)
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared,
-           e.kind = 'cancels' or e.known
-           or coalesce(s.state in ('completed', 'failed', 'rejected', 'canceled', 'skipped') and
-                       (e.settled or s.state = 'completed' or s.as_completed
-                        or passes(s.state, s.waived, r.state, r.waived)), false)
-    from wanted e left join task s on s.id = e.source left join task r on r.id = s.root_id
-    returning target, met
-), unmet as (
-    select target, count(*)::int as n from stored where not met group by target
-)
-insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, gate, cancels, exclusive, state, unmet,
-                  settled_at)
-select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.gate, t.cancels, t.exclusive,
-       case when t.completed then {to pass} else 'waiting' end, coalesce(u.n, 0) + t.others,
-       case when t.completed then clock_timestamp() end
+-- Store tasks, which wait or have passed.
+insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, gate, cancels, exclusive, unmet, state, settled_at)
+select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.gate, t.cancels, t.exclusive, t.unmet,
+       case when t.passed then {to pass} else 'waiting' end, case when t.passed then clock_timestamp() end
 from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_numbers)s::int[], %(names)s::text[], %(definitions)s::bigint[],
-            %(positions)s::int[], %(gates)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(others)s::int[],
-            %(completed)s::bool[])
-    as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, others, completed)
-left join unmet u on u.target = t.id
-returning id, position, unmet = 0 and {from enable} as enters;
+            %(positions)s::int[], %(gates)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(unmet)s::int[], %(passed)s::bool[])
+    as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, unmet, passed);
 
 -- name: next_gate
 -- The COMMIT of the first revision after this one that is not passed yet.

@@ -95,7 +95,7 @@ def test_a_failing_archive_waits_longer_each_time_and_no_notice_hurries_it(archi
 def test_the_first_sweep_locks_archives_in_the_order_of_all(queue: Queue, second_connection: Connect) -> None:
     """It waits for the first one without holding a later one."""
     first, second = an_archive(queue, "a"), an_archive(queue, "b")
-    queue.do("read_done", archive=first.id, sweep=60)
+    queue.do("read_done", archive=first.id, asked=None, sweep=60)
     holder, watcher = second_connection(), second_connection()
     with holder.transaction():
         holder.execute("select id from archive where id = %s for update", [first.id])

@@ -104,7 +104,9 @@ def test_cancels_inside_the_run_and_before_it() -> None:
 
 def test_only_the_names_that_matter_are_asked_for() -> None:
     assert names_needed(a_workflow(EXAMPLE)) == {"COMMIT", "indexing", "build-PDF"}
-    assert names_needed(a_workflow({"a": "depends: ['PREV:x']\ncancels: ['PREV:y']"})) == {"COMMIT", "a", "x", "y"}
+    assert names_needed(a_workflow({"a": "depends: ['PREV:x']\ncancels: ['PREV:y']"})) == {"COMMIT", "x", "y"}
+    left_out = a_workflow({"a": "depends: [x, y]", "x": "", "y": "paths: [doc/**]"})
+    assert names_needed(left_out) == {"COMMIT", "y"}, "y stands for PREV:y where nothing changed in doc"
     assert names_needed(a_workflow({"a": "depends: ['PREV:*']"})) is None
 
 
