@@ -227,15 +227,3 @@ def test_whatever_a_task_leaves_is_removed_and_the_next_one_runs(
     assert "OUTPUT" in log_of(archive, "hostile@2", Stream.NOTE)
     assert eventually(lambda: nothing_is_left(boxes, home_folder))
     assert not (boxes.shared / "owned").exists()
-
-
-@pytest.mark.usefixtures("manager")
-def test_many_containers_in_a_row_leave_nothing(archive: AnArchive, boxes: Boxes, home_folder: Path) -> None:
-    """A number that CI has time for; the issue asks for 500."""
-    count = 40
-    archive.commit({f"t{n}": boxes.task(["true"]) for n in range(count)})
-    for n in range(count):
-        settled(archive, f"t{n}@2", "completed")
-    assert eventually(lambda: nothing_is_left(boxes, home_folder))
-    (row,) = archive.sql("select count(*) as n from attempt where image is not null")
-    assert row["n"] == count
