@@ -204,7 +204,10 @@ class OwnEngine:
             self.thaw()
             api = client(self.url)
             for container in api.containers(all=True, quiet=True):
-                api.remove_container(container["Id"], force=True, v=True)
+                with suppress(
+                    docker.errors.APIError
+                ):  # whoever is about to remove it may be quicker; the rest goes with the folder
+                    api.remove_container(container["Id"], force=True, v=True)
             api.close()
             self.stop()
         for mount in sorted(_mounts_below(self.folder), reverse=True):
