@@ -6,12 +6,11 @@ follows is followed up. A report of what is already settled the same way is "rec
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any
-
-from psycopg.types.json import Jsonb
 
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId, End, Outcome, Retries
@@ -96,7 +95,7 @@ def _end_each(queue: Queue, lost: Sequence[Outcome], is_lost: Callable[[Any], bo
 def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
     """End an attempt that was asked to stop because a person knows that it is gone (``cancel --assume-gone``)."""
     outcome = Outcome(attempt, End.LOST, message=f"assumed to be gone by {by}")
-    (row,) = graph.rows("lock_attempts", attempts=[attempt])
+    (row,) = graph.rows("lock_attempts", attempts=[attempt], badly=[attempt])
     return list(_record(graph, [(outcome, row)]))
 
 
@@ -104,54 +103,44 @@ def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptI
     if not outcomes:
         return {}
     by_id = {outcome.attempt: outcome for outcome in outcomes}
-    archives = [row.archive_id for row in queue.rows("archives_of_attempts", attempts=list(by_id))]
+    # What completes does so whatever its definition says.
+    badly = [outcome.attempt for outcome in outcomes if outcome.end is not End.EXITED or outcome.exit_code != 0]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
-        rows = graph.rows("lock_attempts", attempts=list(by_id))
+        rows = graph.rows("lock_attempts", attempts=list(by_id), badly=badly)
         receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS) | {row.id: judge(row, by_id[row.id]) for row in rows}
         moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
         # A person who restarts a task of what is gone means it; nobody else wants it once more.
         if back := [row.task for row in rows if moved.get(row.task) in UNSETTLED and row.stop != "restart"]:
             moved |= dict.fromkeys(graph.ids("cancel_gone", tasks=back), State.CANCELED)
-        again = [task for task, state in moved.items() if state is State.WAITING]
         graph.follow(
             [task for task, state in moved.items() if state in SETTLED],
-            again,
+            [task for task, state in moved.items() if state is State.WAITING],
             may_skip=set(moved.values()) != {State.COMPLETED},
-            may_fire=bool(again),
         )
         return receipts
 
-    return change(queue, archives, work)
+    return change(queue, (), work, attempts=list(by_id))
 
 
 def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, State]:
     """Write the ends; return the tasks that moved, and where to."""
     if not ended:
         return {}
-    moves = [(o, row, verdict(o.end, o.exit_code, _circumstances(row))) for o, row in ended]
-    graph.do(
-        "end_attempts",
-        ids=[o.attempt for o, _ in ended],
-        ends=[str(o.end) for o, _ in ended],
-        codes=[o.exit_code for o, _ in ended],
-        messages=[o.message for o, _ in ended],
-        outputs=[None if o.outputs is None else Jsonb(o.outputs) for o, _ in ended],
-    )
-    states = [move(State.RUNNING, v.event) for _, _, v in moves]
-    moved = set(
-        graph.ids(
-            "end_tasks",
-            tasks=[row.task for _, row, _ in moves],
-            attempts=[o.attempt for o, _, _ in moves],
-            states=[str(s) for s in states],
-            delays=[v.delay for _, _, v in moves],
-            failed=[int(_is_failure(o, v)) for o, _, v in moves],
-            deferred=[int(v.event is Event.DEFER and not _is_failure(o, v)) for o, _, v in moves],
-            lost=[int(o.end is End.LOST) for o, _, _ in moves],
-        )
-    )
-    return {row.task: s for (_, row, _), s in zip(moves, states, strict=True) if row.task in moved}
+    states: dict[int, State] = {}
+    ends = []
+    for o, row in ended:
+        judged = verdict(o.end, o.exit_code, _circumstances(row))
+        states[row.task] = move(State.RUNNING, judged.event)
+        is_failure = _is_failure(o, judged)
+        ends.append(
+            {
+                "attempt": o.attempt, "end": o.end, "exit_code": o.exit_code, "message": o.message, "outputs": o.outputs,
+                "task": row.task, "state": states[row.task], "delay": judged.delay, "failed": int(is_failure),
+                "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
+            }
+        )  # fmt: skip
+    return {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:

@@ -21,7 +21,9 @@ T = TypeVar("T")
 class Graph:
     """The graph of some archives, locked, inside one transaction."""
 
-    def __init__(self, conn: Connection, archives: Iterable[int], kept: Kept | None = None) -> None:
+    def __init__(
+        self, conn: Connection, archives: Iterable[int], kept: Kept | None = None, attempts: Sequence[int] = ()
+    ) -> None:
         self.conn = conn
         self.kept = kept or Kept()
         """What is known to be stored; nothing where no archive is locked yet."""
@@ -29,10 +31,14 @@ class Graph:
         """What may be remembered once this is committed."""
         self.made_ready = False
         self.asked_to_stop = False
-        self.lock(archives)
+        self.lock(archives, attempts)
 
-    def lock(self, archives: Iterable[int]) -> None:
-        locked = self.rows("lock_archives", archives=sorted(set(archives)))
+    def lock(self, archives: Iterable[int], attempts: Sequence[int] = ()) -> None:
+        """Lock some archives, or those of some attempts."""
+        if attempts:
+            locked = self.rows("lock_archives_of", attempts=list(attempts))
+        else:
+            locked = self.rows("lock_archives", archives=sorted(set(archives)))
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(locked[0].server_since) if locked else Kept()
 
@@ -56,67 +62,63 @@ class Graph:
         then: Sequence[int] = (),
         *,
         may_skip: bool = True,
-        may_fire: bool = True,
     ) -> None:
         """Follow up what has just happened.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
-        ``then`` enter in the second round. ``may_skip``: a settled one may not have completed; ``may_fire``: one that enters may have ``cancels``.
+        ``then`` enter in the second round. ``may_skip``: a settled one may not have completed.
         """
-        then_may_fire = may_fire
-        if waived:
-            entering = [*entering, *(row.id for row in self._released(waived))]
-        while settled or entering or then:
-            entering = list(entering)
-            if settled:
-                released = self._released(settled)
-                may_fire = may_fire or any(row.cancels for row in released)
-                entering += [row.id for row in released]
-                entering += [row.id for row in self.rows("tick_reports", settled=settled) if row.enters]
-                settled = self.ids("skip_dependents", settled=settled) if may_skip else []
-                may_skip = bool(settled)
-            if entering:
-                canceled = self._fire(entering) if may_fire else []
-                may_skip = may_skip or bool(canceled)
-                settled = [*settled, *canceled]
-                for row in self.rows("enter", entering=entering):
-                    if row.gate:
-                        settled.append(row.id)
-                    else:
-                        self.made_ready = True
-            # Of what is released it is told whether it cancels.
-            entering, then, may_fire = then, (), then_may_fire and bool(then)
+        while settled or entering or waived or then:
+            rows = self._advance(settled, entering, waived)
+            skipped = self.ids("skip_dependents", settled=list(settled)) if settled and may_skip else []
+            canceled: list[int] = []
+            if held := [row for row in rows if row.held_back]:
+                canceled = self._fire([row.id for row in held if row.cancels])
+                rows += self._advance((), [row.id for row in held], (), fired=True)
+            settled = [*skipped, *canceled, *(row.id for row in rows if row.settles)]
+            may_skip = bool(skipped or canceled)
+            entering, then, waived = then, (), ()
 
-    def _released(self, settled: Sequence[int]) -> list[Any]:
-        return [row for row in self.rows("release", settled=settled) if row.enters]
+    def _advance(
+        self, settled: Sequence[int], entering: Sequence[int], waived: Sequence[int], *, fired: bool = False
+    ) -> list[Any]:
+        # No tasks are told as null: that an id is one of none implies anything, and so any partial index would do.
+        told = {"settled": settled, "entering": entering, "waived": waived}
+        rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
+        self.made_ready |= any(row.is_ready for row in rows)
+        return rows
 
     def _fire(self, entering: Sequence[int]) -> list[int]:
         """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other."""
         cancelers = self.rows("cancelers", entering=entering)
         canceled = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
-        for row in cancelers:
-            if row.here:
-                canceled += self._cancel_victims([row.id], here=True)
+        if inside := [row.id for row in cancelers if row.here]:
+            # Also one that has nothing to cancel has fired before another one of its run cancels it.
+            self.do("fire", firing=[row.id for row in cancelers])
+            for canceler in inside:
+                canceled += self._cancel_victims([canceler], here=True)
         return canceled
 
     def _cancel_victims(self, firing: Sequence[int], *, here: bool) -> list[int]:
         if not firing:
             return []
         if not self.rows("lock_victims", firing=firing, here=here):
-            self.do("fire", firing=firing)
-            return []
+            return []  # `advance` notes that they fired
         # What stops comes first: a canceler that another one cancels fires all the same, as they fire together.
         fired = self.rows("stop_victims", firing=firing, here=here)
         self.asked_to_stop |= any(row.asked for row in fired)
         return self.ids("cancel_victims", firing=firing, here=here)
 
 
-def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T]) -> T:
-    """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns."""
+def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *, attempts: Sequence[int] = ()) -> T:
+    """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns.
+
+    ``attempts``: those of theirs, instead.
+    """
     graph: list[Graph] = []
 
     def transaction(conn: Connection) -> T:
-        graph[:] = [Graph(conn, archives, queue.kept)]
+        graph[:] = [Graph(conn, archives, queue.kept, attempts)]
         return work(graph[0])
 
     result = queue.retrying(transaction)

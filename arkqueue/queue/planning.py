@@ -94,7 +94,7 @@ def append_in(graph: Graph, branch: Branch, entries: Sequence[Entry], **news: Un
     newest = entries[-1] if entries else baseline
     if newest is not None and (head.scheduled or any(task.schedule for task in newest.workflow.tasks)):
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
-    graph.follow(entering=gates, then=others, may_fire=storage.may_fire)
+    graph.follow(entering=gates, then=others)
     return int(last)
 
 

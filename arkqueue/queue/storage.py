@@ -63,8 +63,6 @@ class Storage:
         self._gates: list[int] = []
         self._behind: list[int] = []
         """Gates and other tasks without an unmet edge."""
-        self.may_fire = False
-        """Whether one of those has ``cancels``."""
 
     def add_revision(
         self, revision: Revision, workflow: Workflow, previous: str | None, generation: int, *, is_baseline: bool
@@ -178,7 +176,6 @@ class Storage:
             )  # fmt: skip
             if not unmet[task] and not passed:
                 (self._behind if node.position else self._gates).append(task)
-                self.may_fire = self.may_fire or bool(definition and definition.cancels)
         self.exclusive = [ids[node.name] for node in planned.nodes if node.exclusive]
         self._past |= ids
         self._asked |= ids.keys()

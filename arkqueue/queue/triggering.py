@@ -88,7 +88,7 @@ def trigger_in(
     exclusive = storage.exclusive
     if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
-    graph.follow(entering=gates, then=others, may_fire=storage.may_fire)
+    graph.follow(entering=gates, then=others)
     return new
 
 

@@ -149,12 +149,8 @@ join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id
 order by a.id;
 
--- name: archives_of_attempts
--- Whose graph an end of these attempts would change.
-select distinct t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s);
-
 -- name: lock_attempts
--- Lock the tasks of some attempts, then the attempts, and return what is needed to judge their end.
+-- Lock the tasks of some attempts, then the attempts, and return what is needed to judge their end; the definitions only of what ended `badly`.
 with locked_tasks as (
     select t.id, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, t.definition_id
     from task t where t.id in (select task_id from attempt where id = any(%(attempts)s))
@@ -164,31 +160,29 @@ select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives
        t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body
 from attempt a
 join locked_tasks t on t.id = a.task_id
-left join definition d on d.id = t.definition_id
+left join definition d on d.id = t.definition_id and a.id = any(%(badly)s)
 where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
 
--- name: end_attempts
--- Give attempts their end; what has one keeps it.
-update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs
-from unnest(%(ids)s::bigint[], %(ends)s::text[], %(codes)s::int[], %(messages)s::text[], %(outputs)s::jsonb[])
-    as e(id, "end", exit_code, message, outputs)
-where a.id = e.id and a."end" is null;
-
--- name: end_tasks
--- Move tasks out of running as their attempts' ends demand; only the attempt that owns a task can do so.
+-- name: end
+-- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so.
+with e as (
+    select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
+        attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb,
+        state task_state, delay float8, failed int, deferred int, lost int)
+), ended as (
+    update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs
+    from e where a.id = e.attempt and a."end" is null
+)
 update task t set
-    state = e.state::task_state,
+    state = e.state,
     failures = t.failures + e.failed, deferrals = t.deferrals + e.deferred, losses = t.losses + e.lost,
     due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
     settled_at = case when e.state in ('completed', 'failed', 'rejected', 'canceled') then clock_timestamp() end,
     superseded_by = case when e.state = 'canceled' then t.superseded_by end,
     by = case when e.state = 'canceled' then t.by end,
     stop = null
-from unnest(%(tasks)s::bigint[], %(attempts)s::bigint[], %(states)s::text[], %(delays)s::float8[],
-            %(failed)s::int[], %(deferred)s::int[], %(lost)s::int[])
-    as e(id, attempt, state, delay, failed, deferred, lost)
-where t.id = e.id and t.attempt_id = e.attempt and {from complete t}
+from e where t.id = e.task and t.attempt_id = e.attempt and {from complete t}
 returning t.id;
 
 -- name: due

@@ -10,12 +10,20 @@
 -- once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them.
 select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mode', 'force_generic_plan', true) from archive where id = any(%(archives)s) order by id for no key update;
 
--- name: release
--- Meet the edges that settled tasks satisfy, count them off their targets, and return the targets without an unmet edge.
+-- name: lock_archives_of
+-- The same for the archives of some attempts.
+select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mode', 'force_generic_plan', true) from archive
+where id = any(array(select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s)))
+order by id for no key update;
+
+-- name: advance
+-- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before; count them off their targets, and what has just settled off its
+-- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (gates) or becomes ready, with a ticket that makes
+-- archives take turns. But where one of them cancels others, all of its archive are held back until that has `fired`. Nothing follows from a REPORT.
 with source as (
     select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
     from task t left join task r on r.id = t.root_id
-    where t.id = any(%(settled)s)
+    where t.id = any(%(settled)s::bigint[] || %(waived)s::bigint[])
 ), met as (
     update edge e set met = true
     from source s
@@ -23,11 +31,38 @@ with source as (
       and (e.settled or s.state = 'completed' or s.as_completed or (e.crossing and s.passes))
     returning e.target
 ), counted as (
-    select target, count(*)::int as n from met group by target
+    select id, sum(n)::int as n from (
+        select target as id, 1 as n from met
+        union all
+        select report.id, 1
+        from task t join run on run.id = t.run_id join task report on report.id = run.report_id and report.state = 'waiting'
+        where t.id = any(%(settled)s::bigint[]) and t.id <> report.id and t.name not like 'PREV:%%'
+        union all
+        select unnest(%(entering)s::bigint[]), 0) c
+    group by id
+), judged as (
+    select t.id, t.archive_id, t.gate, t.cancels, t.number, t.run, t.position, c.n, {from enable t} and t.unmet = c.n as enters
+    from counted c join task t on t.id = c.id
+), entering as (
+    select id, archive_id, gate, row_number() over (partition by archive_id, gate order by number, run, position, id) as rank
+    from judged
+    where enters and (%(fired)s or archive_id <> all(array(select archive_id from judged where enters and cancels)))
+), turns as (
+    update archive a set last_ticket = greatest(a.last_ticket, (select last_value from turn)) + n.n
+    from (select archive_id, count(*) as n from entering where not gate group by archive_id) n
+    where a.id = n.archive_id
+    returning a.id, a.last_ticket - n.n as base
 )
-update task t set unmet = t.unmet - c.n
-from counted c where t.id = c.target
-returning t.id, t.cancels, t.unmet = 0 and {from enable} as enters;
+update task t set
+    unmet = t.unmet - j.n,
+    state = case when e.gate then {to pass} when not e.gate then {to enable} else t.state end,
+    settled_at = case when e.gate then clock_timestamp() else t.settled_at end,
+    ready_at = case when e.id is null then t.ready_at else clock_timestamp() end,
+    fired = t.fired or e.id is not null and t.cancels,
+    ticket = coalesce(turns.base + e.rank, t.ticket)
+from judged j left join entering e on e.id = j.id left join turns on turns.id = e.archive_id
+where t.id = j.id and (j.n > 0 or j.enters)
+returning t.id, t.cancels, j.enters and e.id is null as held_back, not e.gate as is_ready, e.gate and t.name <> 'REPORT' as settles;
 
 -- name: cancel_gone
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.
@@ -39,18 +74,6 @@ from run join revision r on r.id = run.revision_id join branch b on b.id = run.b
 where t.id = any(%(tasks)s) and {from cancel t} and run.id = t.run_id
   and coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null
 returning t.id;
-
--- name: tick_reports
--- Count settled tasks off their runs' REPORT, and return each REPORT that waits for no other.
-with counted as (
-    select run.report_id, count(*)::int as n
-    from task t join run on run.id = t.run_id
-    where t.id = any(%(settled)s) and t.name <> 'REPORT' and t.name not like 'PREV:%%'
-    group by run.report_id
-)
-update task t set unmet = t.unmet - c.n
-from counted c where t.id = c.report_id and t.state = 'waiting'
-returning t.id, t.unmet = 0 as enters;
 
 -- name: skip_dependents
 -- Skip what inside the run waited for the completion of a task that settled badly; the root is remembered (design 5.8).
@@ -92,7 +115,7 @@ where v.id in (
 order by v.id for no key update;
 
 -- name: fire
--- Note that tasks fired which have nothing to cancel.
+-- Note that tasks have fired; what enters without having met anything to cancel notes it then.
 update task t set fired = true where t.id = any(%(firing)s) and {from enable} and not t.fired;
 
 -- name: cancel_victims
@@ -145,24 +168,3 @@ update task t set fired = true, unmet = t.unmet + coalesce(c.n, 0)
 from unnest(%(firing)s::bigint[]) f(id) left join counted c on c.target = f.id
 where t.id = f.id and {from enable}
 returning t.id, (select count(*) from asked) as asked;
-
--- name: enter
--- Let the entering tasks whose victims are gone pass (gates) or become ready, with a ticket that makes archives take turns.
-with entering as (
-    select t.id, t.gate, t.archive_id,
-           row_number() over (partition by t.archive_id, t.gate order by t.number, t.run, t.position, t.id) as rank
-    from task t where t.id = any(%(entering)s) and {from enable} and t.unmet = 0
-), turns as (
-    update archive a set last_ticket = greatest(a.last_ticket, (select last_value from turn)) + n.n
-    from (select archive_id, count(*) as n from entering where not gate group by archive_id) n
-    where a.id = n.archive_id
-    returning a.id, a.last_ticket - n.n as base
-)
-update task t set
-    state = case when e.gate then {to pass} else {to enable} end,
-    settled_at = case when e.gate then clock_timestamp() end,
-    ready_at = clock_timestamp(),
-    ticket = turns.base + e.rank
-from entering e left join turns on turns.id = e.archive_id
-where t.id = e.id
-returning t.id, e.gate;

@@ -115,7 +115,7 @@ create index run_archive on run (archive_id, id);
 create sequence task_id;
 create table task (
     id          bigint primary key default nextval('task_id'),
-    run_id      bigint not null references run,
+    run_id      bigint not null,                    -- of `run`; unchecked, as are all ids here: each second change of a row would check it again
     archive_id  bigint not null,
     branch_id   bigint not null,
     number      bigint not null,

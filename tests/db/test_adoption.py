@@ -274,7 +274,7 @@ def test_report_that_comes_before_the_adoption_counts(archive: AnArchive, second
         holder.execute(b"select from attempt where id = %s for update", [attempt])
         adopting = InThread(lambda: adopt(archive.queue, attempt))
         wait_until_blocked(watcher)
-        holder.execute(b"update attempt set ended_at = clock_timestamp() where id = %s", [attempt])
+        holder.execute(b"update attempt set ended_at = clock_timestamp(), \"end\" = 'exited' where id = %s", [attempt])
     assert adopting.result() == []
 
 

@@ -95,6 +95,15 @@ def test_older_revisions_of_an_archive_go_first(queue: Queue) -> None:
     assert [c.number for c in claim.claim(queue, PROCESS, HOST, 10)] == [2, 3, 4, 5, 6]
 
 
+def test_what_cancels_goes_before_what_a_later_revision_makes_ready_beside_it(queue: Queue) -> None:
+    """Else the next `index` would go first, make the next `pdf` ready, and that would cancel this one, again and again."""
+    archive = an_archive(queue)
+    for _ in range(2):
+        archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
+    archive.run("index@2")
+    assert [(c.name, c.number) for c in archive.claim_some(1)] == [("pdf", 2)]
+
+
 def test_a_claim_does_not_wait_for_a_locked_archive_or_task(queue: Queue, second_connection) -> None:  # type: ignore[no-untyped-def]
     archive = an_archive(queue)
     archive.commit({"a": "", "b": ""})

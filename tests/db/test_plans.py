@@ -132,7 +132,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
         plans.of(lambda ends=ends: finish.finish(queue, ME, ends), is_hot=True)  # type: ignore[misc]
         plans.uses("edge_source", "update edge e set met = true")
         plans.uses("task_pkey", "update task t set\n    state = e.state")
-        plans.uses("task_pkey", "from counted c where t.id = c.report_id")
+        plans.uses("task_pkey", "as held_back")
         if not turn:  # each `pdf` looks for what it cancels
             plans.uses("task_open", "select v.id from task v")
         plans.uses("attempt_(pkey|live|live_by_process)", "update attempt a set ended_at")

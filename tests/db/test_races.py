@@ -5,6 +5,7 @@ A race is stopped at its turning point by holding a lock on a third connection, 
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -319,8 +320,7 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     }
     ender, watcher = second_connection(), second_connection()
     with ender.transaction():
-        end: dict[str, Any] = {"ids": [attempt], "ends": ["lost"], "codes": [None], "messages": [""], "outputs": [None]}
-        ender.execute(SQL["end_attempts"], end)
+        ender.execute(SQL["end"], {"ends": json.dumps([{"attempt": attempt, "end": "lost", "message": ""}])})
         saying = InThread(say[what])
         wait_until_blocked(watcher)
     assert not saying.result()
