@@ -6,7 +6,7 @@ What belongs to a branch's ledger is said in `git_history`, and git itself is ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,9 +203,10 @@ class GitArchive:
         with self._reading() as repository:
             self._commit(repository, revision_id)
         url = self._location.url if self._mirror else self._path
-        clone_for_task(
-            self._path, url, revision_id, branch, target, author=author, origin=origin, timeout=self._timeout
-        )
+        with self._mirror.unchanged() if self._mirror else nullcontext():
+            clone_for_task(
+                self._path, url, revision_id, branch, target, author=author, origin=origin, timeout=self._timeout
+            )
         if handover:
             hand_to_git(self._location, target, handover)
         return None

@@ -35,6 +35,9 @@ _GIT = (
     *("GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}"),
     *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.sshCommand=ssh -o BatchMode=yes -o ConnectTimeout=30"),
     *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
+    # What is fetched comes as one pack, which is there as a whole or not at all: others read the mirror meanwhile. The many small packs are packed together
+    # now and then, the large ones left alone.
+    *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m"),
 )
 
 _FAULTS = (
@@ -104,7 +107,24 @@ class Mirror:
         return f"store --file={shlex.quote(str(self.folder / 'arkqueue-credentials'))}"
 
     @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Nothing is fetched meanwhile, and no packs are replaced: for those who read it file by file."""
+        with self._lock(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
+        with self._lock(fcntl.LOCK_EX):
+            if not self._is_made():
+                run_git(str(self.folder), "init", "--quiet", "--bare", "--template=", "--", str(self.folder),
+                        timeout=self._timeout)  # fmt: skip
+                run_git(str(self.folder), "--git-dir", str(self.folder), "config", "gc.pruneExpire", "never",
+                        timeout=self._timeout)  # fmt: skip
+            self._store_credentials()
+            yield
+
+    @contextmanager
+    def _lock(self, kind: int) -> Iterator[None]:
         try:
             # A home folder of root's may let others pass.
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,13 +134,7 @@ class Mirror:
                 self._location.shown, f"its mirror {self.folder} cannot be written ({error.strerror})"
             ) from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not self._is_made():
-                run_git(str(self.folder), "init", "--quiet", "--bare", "--template=", "--", str(self.folder),
-                        timeout=self._timeout)  # fmt: skip
-                run_git(str(self.folder), "--git-dir", str(self.folder), "config", "gc.pruneExpire", "never",
-                        timeout=self._timeout)  # fmt: skip
-            self._store_credentials()
+            fcntl.flock(lock, kind)
             yield
         finally:
             os.close(lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import socket
 import stat
@@ -20,6 +21,7 @@ from arkqueue.archive import TOO_LONG, Advance, Archive, Location, linked, locat
 from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -436,6 +438,36 @@ def test_a_mirror_that_lags_behind_fetches_what_it_is_asked_for(repository: GitR
         assert tree(tmp_path / "out") == {"x": "2"}
 
 
+def test_what_a_mirror_fetches_is_there_as_a_whole_or_not_at_all(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit({"x": "1"})
+    with repository.served() as server:
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        for text in ("2", "3"):
+            repository.commit({"x": text})
+            archive.heads()
+
+    # Loose objects would come one by one, a commit before its files; a pack is seen when it is complete.
+    found = [path.parent.name for path in (tmp_path / "mirror" / "objects").rglob("*") if path.is_file()]
+    assert set(found) == {"pack"}
+
+
+def test_a_working_copy_is_not_made_of_a_mirror_that_changes(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit({"x": "1"})
+    lock = tmp_path / "mirror" / "arkqueue.lock"
+    with repository.served() as server:
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        archive.heads()
+        task = Thread(target=archive.working_copy, args=[id, "main", tmp_path / "tree"], kwargs={"author": "a <a@b>"})
+        with lock.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # as while it is fetched
+            task.start()
+            eventually(lambda: _is_waited_for(lock))
+            assert not (tmp_path / "tree").exists()
+        task.join()
+
+    assert (tmp_path / "tree" / "x").read_text() == "1"
+
+
 def test_a_mirror_outlives_the_death_of_its_git(repository: GitRepository, tmp_path: Path) -> None:
     repository.commit()
     mirror = tmp_path / "mirror"
@@ -799,3 +831,8 @@ def test_a_working_copy_needs_an_empty_place(repository: GitRepository, tmp_path
         an_archive(repository).working_copy(id, "main", tmp_path / "copy", author="A <a@b>")
     with pytest.raises(Invalid, match="is no author"):
         an_archive(repository).working_copy(id, "main", tmp_path / "copy2", author="nobody")
+
+
+def _is_waited_for(lock: Path) -> bool:
+    inode = f":{lock.stat().st_ino} "
+    return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
