@@ -14,6 +14,7 @@ its connection breaks, it connects anew and then rings every bell, since anythin
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from contextlib import suppress
 
@@ -25,6 +26,8 @@ from arkqueue.errors import DatabaseUnavailable
 CHANNEL = "arkqueue"
 INTERVAL = 0.005
 """Seconds between two NOTIFYs of a process."""
+REPEAT = 0.03
+"""Seconds until it sends the same topic again."""
 PING = 5.0
 """Seconds of silence after which the listener tests its connection, and how long it waits for the answer."""
 CALL_TIMEOUT = 5.0
@@ -67,6 +70,8 @@ class Wakeups:
         self._lock = threading.Lock()
         self._to_send = threading.Event()
         self._closed = threading.Event()
+        self._sent: dict[str, float] = {}
+        """When topics were sent, as far as that was lately."""
         self._sender_pid = 0
         self._connections: dict[str, Connection] = {}
         self.listening = threading.Event()
@@ -135,8 +140,14 @@ class Wakeups:
         """Send what is pending once there is something; False when the process is leaving."""
         self._to_send.wait()
         self._to_send.clear()
+        now = time.monotonic()
         with self._lock:
-            topics, self._pending = self._pending, set()
+            self._sent = {topic: at for topic, at in self._sent.items() if now - at < REPEAT}
+            topics = self._pending - self._sent.keys()
+            self._pending -= topics
+            self._sent |= dict.fromkeys(topics, now)
+            if self._pending:
+                self._to_send.set()
         try:
             if topics:
                 with self._database.watchdog.guard(connection, CALL_TIMEOUT):

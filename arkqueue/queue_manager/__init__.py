@@ -13,6 +13,9 @@ from arkqueue.queue_manager.readers import Readers
 
 __all__ = ["QueueManager"]
 
+PACE = 0.01
+"""Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
+
 
 class QueueManager:
     """Runs the loops between ``start`` and ``close``."""
@@ -25,7 +28,7 @@ class QueueManager:
         self._readers = Readers(queue, configuration, idle=look.ring)
         poll = configuration.poll
         self._loops = [
-            Loop("read repositories", self._readers.turn, look, poll),
+            Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.

@@ -21,8 +21,9 @@ class Loop:
     An error ends the turn, never the loop. What a database that is away costs is a waiting turn; the first failure and the recovery are told.
     """
 
-    def __init__(self, name: str, turn: Callable[[], float | None], bell: Bell, poll: float) -> None:
-        self._turn, self._bell, self._poll = turn, bell, poll
+    def __init__(self, name: str, turn: Callable[[], float | None], bell: Bell, poll: float, pace: float = 0.0) -> None:
+        """``pace``: seconds after a turn before another may begin, however often the bell is rung meanwhile."""
+        self._turn, self._bell, self._poll, self._pace = turn, bell, poll, pace
         self._closing = threading.Event()
         self._away = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -43,6 +44,8 @@ class Loop:
     def _run(self) -> None:
         while not self._closing.is_set():
             pause = self._take_turn()
+            if self._pace:
+                self._closing.wait(self._pace)
             self._bell.wait(self._poll if pause is None else min(max(pause, 0.0), self._poll))
 
     def _take_turn(self) -> float | None:

@@ -32,6 +32,8 @@ SWEEPS_AT_ONCE, NOTICES_AT_ONCE = 16, 64
 """How many looks may be under way for another to begin. Those that have taken ``SLOW`` seconds do not count: they wait for their repository."""
 SLOW = 2.0
 """Seconds."""
+PACE = 0.05
+"""Seconds from the beginning of a look to that of the next one at the same archive: the first commit of a burst is planned at once, those behind it together."""
 SILENT = 60.0
 """Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same: nothing can end a call of libsvn."""
 CLOSING = 5.0
@@ -126,6 +128,7 @@ class Reader(threading.Thread):
         self._present: Any = None
         self._since = self._heard = time.monotonic()
         """When the look began, and when it last came a step further."""
+        self._rests_until = 0.0
         self._told: Any = None
         """The look that a person has been told of."""
         self._trouble: str | None = None
@@ -192,8 +195,10 @@ class Reader(threading.Thread):
         with self._condition:
             if seconds:
                 self._condition.wait_for(lambda: self._next is not None or self._closing, seconds)
+            self._condition.wait_for(lambda: self._next is None or self._closing, self._rests_until - time.monotonic())
             self._present, self._next = self._next, None
             self._since = self._heard = time.monotonic()
+            self._rests_until = self._since + PACE
             self.ended = self._present is None or self._closing
             return None if self.ended else self._present
 

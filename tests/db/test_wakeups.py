@@ -69,6 +69,13 @@ def test_the_own_process_hears_at_once_and_only_once(ours: Wakeups, theirs: Wake
     assert not bell.wait(0)
 
 
+def test_what_is_said_again_at_once_is_sent_later_and_not_lost(ours: Wakeups, theirs: Wakeups) -> None:
+    bell = theirs.bell("ready")
+    for _ in range(3):
+        ours.wake("ready")
+        assert bell.wait(LONG)
+
+
 def test_what_is_said_in_a_hurry_is_sent_together(
     ours: Wakeups, theirs: Wakeups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
