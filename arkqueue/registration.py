@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from arkqueue.archive import Archive, Identity, Location
+from arkqueue.archive import Archive, Identity, Location, locate
 from arkqueue.archive.origin import check_author
 from arkqueue.archive.registered import location_of, open_registered
 from arkqueue.config import Configuration
@@ -51,6 +51,8 @@ def add(
     location = location_of(configuration, url, kind)
     if settings.author is not None:
         check_author(location.kind, settings.author)
+    if settings.task_url is not None:
+        locate(settings.task_url, location.kind)
 
     def read() -> tuple[Identity, list[archives.Start]]:
         archive = open_registered(configuration, location.url, location.kind)
@@ -85,6 +87,8 @@ def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings)
     check_image(settings.image)
     if settings.author is not None and settings.author != row.settings.get("author"):
         check_author(ArchiveKind(row.kind), settings.author)
+    if settings.task_url is not None and settings.task_url != row.settings.get("task_url"):
+        locate(settings.task_url, ArchiveKind(row.kind))
     archives.change_settings(queue, archive, settings)
     archives.notify(queue, [archive])
 

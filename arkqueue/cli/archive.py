@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.1
 """Seconds between two looks at whether a repository was read."""
+UNSET = {"images": "every one", "users": "every one", "networks": "bridge, none", "branches": "the main one"}
+"""What holds where one of these settings is unset; of others, nothing."""
 
 
 @click.group(no_args_is_help=True)
@@ -108,9 +110,9 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("url", visible(found["url"])),
         ("folder", visible(found["folder"])),
         ("tasks run", _ways(settings)),
-        ("images", _shown(settings["images"]) if settings["images"] else ""),
-        ("users", _shown(settings["users"]) if settings["users"] else ""),
-        ("networks", _shown(settings["networks"]) if settings["networks"] else ""),
+        ("images", _shown(settings["images"])),
+        ("users", _shown(settings["users"])),
+        ("networks", _shown(settings["networks"])),
         ("tracks", ", ".join(map(visible, settings["branches"]))),
         ("author", visible(settings["author"] or "")),
         ("task url", visible(settings["task_url"] or "")),
@@ -158,7 +160,8 @@ def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
         print_json(changed)
     else:
         settings = changed["settings"]
-        say(f"{bold(name)}: {', '.join(f'{key} {_shown(settings[key])}' for key in body)}")
+        shown = {key: _shown(settings[key]) or UNSET.get(key, "none") for key in body}
+        say(f"{bold(name)}: {', '.join(f'{key} {value}' for key, value in shown.items())}")
         if body.keys() & {"process", "process_user", "image"}:
             _tell_what_it_grants(changed)
 
@@ -340,6 +343,7 @@ def _notice(notice: Any) -> str:
 
 
 def _shown(value: Any) -> str:
+    """A setting; empty where it is unset."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return visible(", ".join(map(str, value))) or "none"
-    return {True: "yes", False: "no", None: "none"}.get(value) or visible(str(value))
+        return visible(", ".join(map(str, value)))
+    return {True: "yes", False: "no"}.get(value) or visible(str(value or ""))

@@ -85,11 +85,14 @@ def test_what_containers_may_have_is_given_shown_and_unset(arkqueue: Cli, tmp_pa
     for words in ("of arkqueue/default where", "debian, team/*", "1000:*", "lab"):
         assert words in shown
     done = arkqueue("archive", "set", "papers", "--image", "", "--allow-image", "", "--allow-user", "nobody")
-    assert done.lines[0] == "papers: image none, images none, users nobody"
+    assert done.lines[0] == "papers: image none, images every one, users nobody"
     settings = arkqueue("archive", "show", "papers", "--json").json["settings"]
     assert [settings[key] for key in ("image", "images", "users", "networks")] == [None, [], ["nobody"], ["lab"]]
     done = arkqueue("archive", "set", "papers", "--executor", "process")
     assert "where they name an image, else as processes of the task manager's own user" in done.out
+    done = arkqueue("archive", "set", "papers", "--task-url", "svn://:13690/s")
+    assert (done.code, done.out) == (1, "")
+    assert "svn://:13690/s: is not the address of a repository" in done.err
     done = arkqueue("archive", "set", "papers", "--image", "Debian")
     assert (done.code, done.out) == (1, "")
     assert "Did you mean debian?" in done.err
