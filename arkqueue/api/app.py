@@ -6,6 +6,7 @@ import html
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import HTMLResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
@@ -34,6 +35,8 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
     for part in (later, notices, archives, runs, attempts, administration):
         api.include_router(part.router)
+    # Before FastAPI's own routes, since it is on every commit's way.
+    app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
     app.include_router(api)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)

@@ -116,6 +116,11 @@ def test_body_that_is_no_json_is_malformed(hook: httpx.Client) -> None:
     problem(answer, 422, "byte")
 
 
+@pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000])
+def test_body_that_cannot_be_read_is_refused(hook: httpx.Client, body: bytes) -> None:
+    problem(hook.post("/notices", content=body, headers={"Content-Type": "application/json"}), 400, "cannot be read")
+
+
 def test_archive_that_is_added_or_removed_is_known_at_once(
     hook: httpx.Client, admin: httpx.Client, queue: Queue
 ) -> None:
