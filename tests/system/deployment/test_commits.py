@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_network
 
 import docker
 import pytest
@@ -25,7 +26,9 @@ COMMIT = {
 @pytest.fixture
 def host(engine: docker.APIClient) -> str:
     """Where a container on the engine's own network reaches this host."""
-    return str(engine.inspect_network("bridge")["IPAM"]["Config"][0]["Gateway"])
+    network = engine.inspect_network("bridge")["IPAM"]["Config"][0]
+    # An engine that has just made its network does not say so; then it is the first address.
+    return str(network.get("Gateway") or next(ip_network(network["Subnet"]).hosts()))
 
 
 @pytest.fixture
@@ -33,10 +36,10 @@ def arkqueue(installations: Installations, engine: docker.APIClient, engine_url:
     made = installations(docker={"host": engine_url})
     yield made
     made.close()
-    (installation,) = made.sql("select id::text from installation")
-    label = f"arkqueue.installation={installation['id']}"
-    for container in engine.containers(all=True, filters={"label": label}):
-        engine.remove_container(container["Id"], force=True, v=True)
+    for installation in made.sql("select id::text from installation"):
+        label = f"arkqueue.installation={installation['id']}"
+        for container in engine.containers(all=True, filters={"label": label}):
+            engine.remove_container(container["Id"], force=True, v=True)
 
 
 def test_commit_from_a_container_is_a_revision_that_names_its_task(
