@@ -1,4 +1,7 @@
 -- Claims, leases and the end of attempts: what a task manager does to the database, and what is done when it is silent.
+--
+-- `array(select unnest(…))`: ids that are asked for are as many as any others, so the server keeps the statement's plan. With the ids themselves it would look cheaper
+-- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0` looks up what is there row by row also then.
 
 -- name: claim
 -- Take up to %(slots)s ready tasks from a ticket on: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
@@ -36,7 +39,7 @@ select e.target, s.name, a.outputs
 from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
-where e.target = any(%(tasks)s) and e.kind = 'depends' and a.outputs is not null
+where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and a.outputs is not null
 union all
 select t.id, needed.task, a.outputs
 from task t
@@ -49,8 +52,8 @@ cross join lateral (
     order by s.run desc limit 1
 ) done
 join attempt a on a.id = done.attempt_id
-where t.id = any(%(tasks)s) and needed.previous is not true and a.outputs is not null
-  and not exists (select from task o where o.branch_id = t.branch_id and o.name = needed.task and o.number = t.number and o.run = t.run);
+where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and needed.previous is not true and a.outputs is not null
+  and not exists (select from task o where o.branch_id = t.branch_id and o.name = needed.task and o.number = t.number and o.run = t.run offset 0);
 
 -- name: definitions
 -- Frozen definitions by id.
@@ -58,7 +61,7 @@ select id, body from definition where id = any(%(ids)s);
 
 -- name: started
 -- Note that the program of an attempt has begun.
-update attempt set started_at = clock_timestamp() where id = any(%(attempts)s) and "end" is null;
+update attempt set started_at = clock_timestamp() where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null;
 
 -- name: installation
 -- The id of this installation, made when it is first asked for.

@@ -13,7 +13,7 @@ select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mo
 -- name: lock_archives_of
 -- The same for the archives of some attempts.
 select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mode', 'force_generic_plan', true) from archive
-where id = any(array(select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s)))
+where id = any(array(select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 order by id for no key update;
 
 -- name: advance

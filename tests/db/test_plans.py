@@ -139,6 +139,29 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
         claims = plans.of(lambda: claim.claim(queue, ME, "host-1", 8), is_hot=True)
 
 
+def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> None:
+    """The server plans a statement for its values until a plan for any values looks no dearer; planning ours would take longer than running them."""
+    queue = plans.queue
+    Line.of(queue, archives.watched(queue)[1].id).append(queue, history.PAST, 8)
+
+    def one_task() -> None:
+        (one,) = claim.claim(queue, ME, "host-1", 1)
+        claim.inputs(queue, [one.task])
+        claim.started(queue, [one.attempt])
+        finish.finish(queue, ME, [Outcome(one.attempt, End.EXITED, 0)])
+
+    def plannings() -> dict[str, int]:
+        with queue.database.statement() as connection:
+            query = b"select statement, custom_plans from pg_prepared_statements"
+            return {row["statement"]: row["custom_plans"] for row in connection.execute(query, prepare=False)}
+
+    for _ in range(6):  # the server tries five times
+        one_task()
+    before = plannings()
+    one_task()
+    assert plannings() == before
+
+
 def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(plans: Plans) -> None:
     queue = plans.queue
     plans.of(lambda: finish.lapse(queue))
@@ -148,9 +171,8 @@ def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(p
     plans.of(lambda: archives.to_read(queue))
 
 
+@pytest.mark.parametrize("plans", [BUSY, IDLE], indirect=True, scope="module")  # on the first day it does not matter
 def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Line) -> None:
-    if plans.day == FIRST:
-        pytest.skip("nobody asks so much before the server has analyzed")
     queue = plans.queue
     plans.of(lambda: line.append(queue, history.PAST))
     with queue.database.statement() as connection:
