@@ -144,8 +144,8 @@ def test_replicas_of_a_worker_share_a_folder_of_homes(installations: Installatio
     workers = [arkqueue.start("worker", "--database", pg_uri, "--homes", str(homes), home=f"log-{n}") for n in range(3)]
     eventually(lambda: all("worker (home:" in worker.said for worker in workers))
     assert sorted(home.name for home in homes.iterdir()) == ["1", "2", "3"]
-    hosts = {row["host"] for row in arkqueue.sql("select host from task_manager")}
-    assert hosts == {(home / "host-id").read_text().strip() for home in homes.iterdir()}
+    hosts = {(home / "host-id").read_text().strip() for home in homes.iterdir()}
+    eventually(lambda: {row["host"] for row in arkqueue.sql("select host from task_manager")} == hosts)
     (second,) = [worker for worker in workers if f"{homes}/2)" in worker.said]
     second.kill()
     arkqueue.start("worker", "--database", pg_uri, "--homes", str(homes), home="log-4")

@@ -237,13 +237,13 @@ def test_containers_of_a_killed_task_manager_are_adopted_and_its_errands_removed
 ) -> None:
     arkqueue = hosts.start()
     papers = an_archive(hosts, arkqueue, "adopted")
-    text = f"echo begun > /shared/begun; {GO}; {MESS}"
-    rev = commit(
-        papers,
-        {"root": inside(text), "nobody": inside(f"{GO}; rm -r old; umask 077; mkdir x; touch x/y", user="nobody")},
-    )
-    eventually(lambda: (hosts.shared / "begun").exists() and len(engine.containers(filters=of(arkqueue))) == 2)
-    eventually(lambda: papers.state(f"nobody@{rev}") == "running")
+    begun = f"echo begun > /shared/begun-$ARKQUEUE_TASK; {GO}"
+    commands = {
+        "root": (f"{begun}; {MESS}", {}),
+        "nobody": (f"{begun}; rm -r old; umask 077; mkdir x; touch x/y", {"user": "nobody"}),
+    }
+    rev = commit(papers, {name: inside(text, **more) for name, (text, more) in commands.items()})
+    eventually(lambda: all((hosts.shared / f"begun-{name}").exists() for name in commands))
     arkqueue.roles[-1].kill()
     labels = dict(one.split("=") for one in of(arkqueue)["label"])
     labels["arkqueue.host"] = (arkqueue.folder / "home" / "host-id").read_text().strip()
