@@ -1,12 +1,12 @@
 """Git archives, read with pygit2: a local repository in place, a remote through this host's mirror.
 
-What belongs to a branch's ledger is said in `git_history`, and git itself is run in `mirror` alone.
+What belongs to a branch's ledger is said in `git_history`, and git itself is run by `git_program` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +16,12 @@ from pygit2.enums import BranchType, DiffOption, FileMode, Option, RepositoryOpe
 
 from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
 from arkqueue.archive import git_history as history
+from arkqueue.archive.git_program import read_blobs
 from arkqueue.archive.git_update import changed_entries
 from arkqueue.archive.handover import Handover, hand_to_git
 from arkqueue.archive.location import Identity, Location, local_path
 from arkqueue.archive.mirror import clone_for_task
-from arkqueue.archive.tree import TreeWriter, outermost
+from arkqueue.archive.tree import Buffer, TreeWriter, outermost
 from arkqueue.archive.tree_update import TreeUpdate
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from arkqueue.archive.mirror import Mirror
 
 _HEADS = "refs/heads/"
+_Entry = tuple[pygit2.Object, bytes]
+
+MANY, MOST = 100, 10_000
+"""From how many files on git reads them, and how many at a time."""
 
 # A server looks after repositories of other users; it only ever reads objects and refs of theirs.
 pygit2.option(Option.SET_OWNER_VALIDATION, False)
@@ -171,13 +176,13 @@ class GitArchive:
         with self._reading() as repository:
             tree = self._commit(repository, revision_id).tree
             writer = TreeWriter(target)
-            entries: list[tuple[pygit2.Object, bytes]] = []
+            entries: list[_Entry] = []
             for path in outermost(paths):
                 try:
                     entries.append((tree[path], path.encode()))
                 except KeyError:
                     raise NotFound(path, f"is not in revision {revision_id}", "Correct the path.") from None
-            _write(writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree])
+            self._write(repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree])
 
     def tree_key(self, revision_id: str) -> str:
         with self._reading() as repository:
@@ -186,7 +191,7 @@ class GitArchive:
     def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
         with self._reading() as repository, TreeUpdate(target, watch) as update:
             old, new = (self._commit(repository, id).tree for id in (before, revision_id))
-            _write(update, changed_entries(repository, old, new, update))
+            self._write(repository, update, changed_entries(repository, old, new, update))
             return update.result()
 
     def working_copy(
@@ -280,6 +285,38 @@ class GitArchive:
                 return id
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
+    def _write(self, repository: pygit2.Repository, writer: TreeWriter, entries: list[_Entry]) -> None:
+        """Write trees and what is in them; a tree may be nested more deeply than calls can be."""
+        files: list[tuple[pygit2.Blob, bytes]] = []
+        while entries:
+            entry, path = entries.pop()
+            if not writer.wants(path):
+                continue
+            if isinstance(entry, pygit2.Tree):
+                writer.folder(path)
+                entries.extend((child, path + b"/" + (child.raw_name or b"")) for child in entry)
+            elif not isinstance(entry, pygit2.Blob):
+                writer.folder(path)  # the place of a submodule
+            elif entry.filemode == FileMode.LINK:
+                writer.symlink(path, entry.data)
+            else:
+                files.append((entry, path))
+                if len(files) == MOST:
+                    self._write_files(repository, writer, files)
+                    files = []
+        self._write_files(repository, writer, files)
+
+    def _write_files(
+        self, repository: pygit2.Repository, writer: TreeWriter, files: list[tuple[pygit2.Blob, bytes]]
+    ) -> None:
+        if len(files) < MANY:
+            contents: Generator[Iterable[Buffer], None, None] = ((memoryview(blob),) for blob, _ in files)
+        else:
+            contents = read_blobs(self._location.shown, repository.path, [str(blob.id) for blob, _ in files])
+        with closing(contents):
+            for (blob, path), pieces in zip(files, contents, strict=True):
+                writer.write(path, pieces, executable=blob.filemode == FileMode.BLOB_EXECUTABLE)
+
     def _workflows(self, repository: pygit2.Repository, revision_id: str) -> pygit2.Object | None:
         """What has the name of the folder of workflow files, if anything has."""
         tree = self._commit(repository, revision_id).tree
@@ -314,20 +351,3 @@ def _branches(
 
 def _shown(path: bytes | None) -> str:
     return (path or b"").decode(errors="backslashreplace")
-
-
-def _write(writer: TreeWriter, entries: list[tuple[pygit2.Object, bytes]]) -> None:
-    """Write trees and what is in them; a tree may be nested more deeply than calls can be."""
-    while entries:
-        entry, path = entries.pop()
-        if not writer.wants(path):
-            continue
-        if isinstance(entry, pygit2.Tree):
-            writer.folder(path)
-            entries.extend((child, path + b"/" + (child.raw_name or b"")) for child in entry)
-        elif not isinstance(entry, pygit2.Blob):
-            writer.folder(path)  # the place of a submodule
-        elif (mode := entry.filemode) == FileMode.LINK:
-            writer.symlink(path, entry.data)
-        else:
-            writer.write(path, memoryview(entry), executable=mode == FileMode.BLOB_EXECUTABLE)

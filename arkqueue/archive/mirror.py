@@ -1,23 +1,17 @@
-"""Everything that the git program does for arkqueue: the mirror of a remote, and clones for tasks that commit.
-
-git is run without the user's and the system's configuration, without hooks, filters or prompts, in a session of its own
-that is ended whole when it takes too long. It is never run in a tree that a task could write. Called by `git`.
-"""
+"""What git keeps for arkqueue: the mirror of a remote; and what it makes: clones for tasks that commit."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shlex
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from arkqueue.archive.git_program import run_git
 from arkqueue.archive.location import Location
 from arkqueue.archive.origin import install_git_hooks, split_author
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, WorkspaceError
@@ -25,31 +19,6 @@ from arkqueue.model import Origin
 
 _HEADS = "refs/heads/"
 _LOCK = "arkqueue.lock"
-
-# Through env(1), so that nothing of this process's environment is read here; what a hook that started us had set is
-# taken away.
-_GIT = (
-    *("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "-u", "GIT_OBJECT_DIRECTORY"),
-    *("-u", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "-u", "GIT_QUARANTINE_PATH", "-u", "GIT_CONFIG_PARAMETERS"),
-    *("-u", "GIT_CONFIG_COUNT", "-u", "GIT_NAMESPACE", "-u", "GIT_ASKPASS", "-u", "SSH_ASKPASS", "LC_ALL=C"),
-    *("GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1", f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}"),
-    *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.sshCommand=ssh -o BatchMode=yes -o ConnectTimeout=30"),
-    *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
-    # What is fetched comes as one pack, which is there as a whole or not at all: others read the mirror meanwhile. The many small packs are packed together
-    # now and then, the large ones left alone.
-    *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m"),
-)
-
-_FAULTS = (
-    (r"could not resolve host|unable to look up|name or service not known", "the host name is unknown"),
-    (r"authentication failed|could not read (user|pass)|permission denied|returned error: 40[13]|terminal prompts disabled",
-     "the server refuses access"),
-    (r"not found|does not appear to be a git repository|no such file|not exported|access denied or repository",
-     "there is no such repository, or no right to read it"),
-    (r"connection refused|connection timed out|connection reset|(unable|failed) to connect|hung up|early eof",
-     "the server does not answer"),
-    (r"no space left", "the disk of this host is full"),
-)  # fmt: skip
 
 
 class Mirror:
@@ -206,32 +175,3 @@ def clone_for_task(
     except (ArchiveError, OSError) as error:
         fault = error.fault if isinstance(error, ArchiveError) else str(error)
         raise WorkspaceError(thing, f"no working copy can be made there: {fault}") from error
-
-
-def run_git(thing: str, *arguments: str, timeout: float) -> str:
-    """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known."""
-    try:
-        process = subprocess.Popen(
-            [*_GIT, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
-    with process:
-        try:
-            out, err = process.communicate(timeout=timeout)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise ArchiveUnreachable(thing, f"git did not finish within {timeout:g} s") from error
-            raise
-    said = err.decode(errors="replace").strip()
-    if process.returncode == 127:
-        raise ArchiveUnreachable(thing, "git cannot be run", "Install git.")
-    if process.returncode:
-        fault = next((words for pattern, words in _FAULTS if re.search(pattern, said.lower())), "git failed")
-        raise ArchiveUnreachable(thing, f"{fault} (git: {' / '.join(said.splitlines()[-2:])})")
-    return out.decode(errors="surrogateescape")

@@ -8,7 +8,7 @@ So no symlink of the tree is ever walked through. The folder belongs to the call
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -58,10 +58,11 @@ class TreeWriter:
         """The new file, open for writing."""
         return open(self._create(path, executable), "wb")
 
-    def write(self, path: bytes, data: Buffer, *, executable: bool = False) -> None:
+    def write(self, path: bytes, pieces: Iterable[Buffer], *, executable: bool = False) -> None:
         descriptor = self._create(path, executable)
         try:
-            self._write(descriptor, path, data)
+            for data in pieces:
+                self._write(descriptor, path, data)
         finally:
             os.close(descriptor)
 

@@ -1,0 +1,126 @@
+"""The git program, as arkqueue runs it.
+
+Without the user's and the system's configuration, without hooks, filters or prompts, and never in a tree that a task could write.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from arkqueue.errors import ArchiveUnreachable
+
+# Through env(1), so that nothing of this process's environment is read here; what a hook that started us had set is
+# taken away.
+_GIT = (
+    *("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "-u", "GIT_OBJECT_DIRECTORY"),
+    *("-u", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "-u", "GIT_QUARANTINE_PATH", "-u", "GIT_CONFIG_PARAMETERS"),
+    *("-u", "GIT_CONFIG_COUNT", "-u", "GIT_NAMESPACE", "-u", "GIT_ASKPASS", "-u", "SSH_ASKPASS", "LC_ALL=C"),
+    *(
+        "GIT_TERMINAL_PROMPT=0",
+        "GIT_NO_LAZY_FETCH=1",
+        "GIT_CONFIG_NOSYSTEM=1",
+        f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}",
+    ),
+    *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.sshCommand=ssh -o BatchMode=yes -o ConnectTimeout=30"),
+    *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
+    # What is fetched comes as one pack, which is there as a whole or not at all: others read the mirror meanwhile. The many small packs are packed together
+    # now and then, the large ones left alone.
+    *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m"),
+)
+
+_PIECE = 1 << 18
+"""Bytes of a blob that are in memory at once."""
+_FAULTS = (
+    (r"could not resolve host|unable to look up|name or service not known", "the host name is unknown"),
+    (r"authentication failed|could not read (user|pass)|permission denied|returned error: 40[13]|terminal prompts disabled",
+     "the server refuses access"),
+    (r"not found|does not appear to be a git repository|no such file|not exported|access denied or repository",
+     "there is no such repository, or no right to read it"),
+    (r"connection refused|connection timed out|connection reset|(unable|failed) to connect|hung up|early eof",
+     "the server does not answer"),
+    (r"no space left", "the disk of this host is full"),
+)  # fmt: skip
+
+
+def run_git(thing: str, *arguments: str, timeout: float) -> str:
+    """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known.
+
+    It has a session of its own, which is ended whole when it takes longer than ``timeout`` (seconds).
+    """
+    with _started(thing, [*_GIT, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise ArchiveUnreachable(thing, f"git did not finish within {timeout:g} s") from error
+            raise
+    if process.returncode:
+        raise _fault(thing, process.returncode, err)
+    return out.decode(errors="surrogateescape")
+
+
+def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Iterator[bytes], None, None]:
+    """The contents of a repository's blobs, each in pieces that are to be taken before the next one is asked for.
+
+    git undoes the deltas of a pack several times as fast as libgit2, and on another processor; its start makes it too dear for a few.
+    Nothing is asked of another repository, whatever this one's configuration says. A failure is `ArchiveUnreachable`.
+    """
+    command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "--batch", "--buffer"]
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
+        asked.write("".join(f"{id}\n" for id in ids).encode())
+        asked.seek(0)
+        with _started(thing, command, stdin=asked, stderr=said) as process:
+            answers = process.stdout
+            assert answers is not None
+
+            def fault(answer: bytes) -> ArchiveUnreachable:
+                answers.close()
+                code = process.wait()
+                said.seek(0)
+                return _fault(thing, code, said.read() or answer)
+
+            def pieces(size: int) -> Iterator[bytes]:
+                while size:
+                    piece = answers.read(min(size, _PIECE))
+                    if not piece:
+                        raise fault(b"it ended within a file")
+                    size -= len(piece)
+                    yield piece
+                answers.read(1)  # the end of the line
+
+            try:
+                for _ in ids:
+                    answer = answers.readline()
+                    _, kind, size = [*answer.split(), b"", b"", b""][:3]
+                    if kind != b"blob":
+                        raise fault(answer or b"it ended early")
+                    yield pieces(int(size))
+            finally:
+                process.kill()
+
+
+def _started(
+    thing: str, command: Sequence[str], *, stdin: IO[bytes] | int, stderr: IO[bytes] | int
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+        )
+    except OSError as error:
+        raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
+
+
+def _fault(thing: str, code: int, said: bytes) -> ArchiveUnreachable:
+    if code == 127:
+        return ArchiveUnreachable(thing, "git cannot be run", "Install git.")
+    lines = said.decode(errors="replace").strip()
+    fault = next((words for pattern, words in _FAULTS if re.search(pattern, lines.lower())), "git failed")
+    return ArchiveUnreachable(thing, f"{fault} (git: {' / '.join(lines.splitlines()[-2:])})")
