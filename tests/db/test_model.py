@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -485,7 +486,6 @@ class BesideItself(Beside):
         return ModelAsSubject()
 
 
-BesideItself.TestCase.settings = settings(
-    max_examples=max(300, settings().max_examples), stateful_step_count=30, deadline=None
-)
-TestBesideItself = BesideItself.TestCase
+EXAMPLES = max(300, settings().max_examples)
+BesideItself.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None)
+TestBesideItself = pytest.mark.timeout(4 * EXAMPLES)(BesideItself.TestCase)
