@@ -123,8 +123,10 @@ class DockerExecutor:
 
     # --- Start and adopt ---
 
-    def start(self, program: Program, sink: Sink, image: str | None = None) -> DockerRunning:
-        """Create a container, attach to it, start it. ``image``: the digest that ``image()`` gave (None: it is asked here).
+    def start(
+        self, program: Program, sink: Sink, image: str | None = None, is_wanted: Callable[[], bool] = lambda: True
+    ) -> DockerRunning:
+        """Create a container, attach to it, start it if it is still wanted then. ``image``: the digest that ``image()`` gave (None: it is asked here).
 
         Raises ExecutorError where it does not start; then nothing is left of it, but for a container that has not begun if no engine answers.
         """
@@ -134,14 +136,14 @@ class DockerExecutor:
         self._check_open()
         digest = image or self.image(wanted)
         try:
-            return self._start(program, sink, digest)
+            return self._start(program, sink, digest, is_wanted)
         except APIError as error:
             if "docker-init" not in said(error):
                 raise refusal(program, wanted.image, said(error)) from None
         # This engine has come without its init: a container's first program gets the signals itself.
         self._setting = replace(self._setting, has_init=False)
         try:
-            return self._start(program, sink, digest)
+            return self._start(program, sink, digest, is_wanted)
         except APIError as error:
             raise refusal(program, wanted.image, said(error)) from None
 
@@ -155,10 +157,12 @@ class DockerExecutor:
         container = found[0] if found else "no-such-container"
         return self._follow(container, Output(sink, skip), None, lambda _code, _error: "")
 
-    def _start(self, program: Program, sink: Sink, image: str) -> DockerRunning:
+    def _start(self, program: Program, sink: Sink, image: str, is_wanted: Callable[[], bool]) -> DockerRunning:
         container = self._create(program, image)
         live: Flow | None = None
         try:
+            if not is_wanted():
+                raise ExecutorError(f"container {container[:12]}", "it is not wanted any more")
             live = self._engine.attach(container)
             with self._engine.calls() as api:
                 api.start(container)

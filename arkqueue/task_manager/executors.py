@@ -114,7 +114,7 @@ class Executors:
         if image is None:
             return self._process.start(program, log)
         self._mark.touch()
-        return self.with_engine(lambda: self.docker.start(program, log, image), log, is_wanted)
+        return self.with_engine(lambda: self.docker.start(program, log, image, is_wanted), log, is_wanted)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], image: str | None) -> str:
         """Have the engine give folders to a user, as only root can; words for what could not be given. Raises ExecutorError.

@@ -344,6 +344,17 @@ class TestStop:
         finally:
             relay.close()
 
+    def test_what_is_not_wanted_any_more_when_its_container_is_made_never_starts(
+        self, bench: Bench, tmp_path: Path
+    ) -> None:
+        program = bench.program("touch /data/ran", mounts=(Mount("/data", tmp_path),))
+
+        with pytest.raises(ExecutorError, match="not wanted any more"):
+            bench.executor.start(program, Recorder(), is_wanted=lambda: False)
+
+        assert not (tmp_path / "ran").exists()
+        assert bench.left() == []
+
 
 class TestOthersContainers:
     def test_name_that_a_stray_of_the_attempt_has_is_taken_over(self, bench: Bench) -> None:
