@@ -21,6 +21,7 @@ from arkqueue.queue import Queue, archives, claim, finish, tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
 from tests.conftest import OwnPostgres
+from tests.ports import a_port
 from tests.system.api.conftest import Client, problem
 
 # Tokens
@@ -274,10 +275,12 @@ def test_closed_server_lets_followers_go_and_its_port_free(queue: Queue, configu
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     _, secret = tokens.create(queue, name="x", scope=Scope.READ, by="test")
-    server = run_api(create_app(queue, configuration), "127.0.0.1", 0)
     headers = {"Authorization": f"Bearer {secret}", "Accept": "text/event-stream"}
-    with httpx.stream("GET", f"{server.url}/api/v1/attempts/{attempt}/log", headers=headers, trust_env=False) as answer:
-        assert answer.status_code == 200
-        server.close()
-        assert list(answer.iter_lines()) == []
-    run_api(create_app(queue, configuration), "127.0.0.1", server.port).close()
+    with a_port() as port:
+        server = run_api(create_app(queue, configuration), "127.0.0.1", port)
+        url = f"{server.url}/api/v1/attempts/{attempt}/log"
+        with httpx.stream("GET", url, headers=headers, trust_env=False) as answer:
+            assert answer.status_code == 200
+            server.close()
+            assert list(answer.iter_lines()) == []
+        run_api(create_app(queue, configuration), "127.0.0.1", port).close()

@@ -19,6 +19,7 @@ import arkqueue
 from arkqueue.archive import locate, open_archive
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.model import SourceFile
+from tests.ports import a_port
 from tests.repositories import SubversionRepository, a_subversion_repository, run
 from tests.requirements import missing
 
@@ -70,7 +71,13 @@ def programs() -> tuple[str, Path]:
 
 
 @pytest.fixture
-def apache() -> Iterator[Apache]:
+def ports() -> Iterator[tuple[int, int]]:
+    with a_port() as http, a_port() as https:
+        yield http, https
+
+
+@pytest.fixture
+def apache(ports: tuple[int, int]) -> Iterator[Apache]:
     """Serves one repository to bob, whose password is "pass word"."""
     program, modules = programs()
     # Not below tmp_path: Apache never serves as root, and nobody else may pass through pytest's folders.
@@ -81,8 +88,7 @@ def apache() -> Iterator[Apache]:
     run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names,
         "-keyout", folder / "key.pem", "-out", folder / "certificate.pem")  # fmt: skip
     (folder / "users").write_text("bob:" + run("openssl", "passwd", "-apr1", "pass word"))
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        http, https = one.getsockname()[1], other.getsockname()[1]
+    http, https = ports
     loaded = "\n".join(f"LoadModule {name}_module {modules}/mod_{name}.so" for name in MODULES)
     (folder / "httpd.conf").write_text(CONFIGURATION.format(folder=folder, http=http, https=https, modules=loaded))
     if os.geteuid() == 0:
@@ -93,7 +99,7 @@ def apache() -> Iterator[Apache]:
         [program, "-f", folder / "httpd.conf", "-D", "FOREGROUND"], user=user, start_new_session=True
     )
     try:
-        while not answers(http):
+        while not (answers(http) and answers(https)):
             assert process.poll() is None, (folder / "error.log").read_text()
         yield Apache(repository, f"http://localhost:{http}/svn", f"https://localhost:{https}/svn", folder / "certificate.pem")  # fmt: skip
     finally:

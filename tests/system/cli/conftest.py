@@ -25,6 +25,7 @@ from arkqueue.api import ApiServer, create_app, run_api
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.queue import Queue, tokens
+from tests.ports import a_port
 
 
 @dataclass(frozen=True)
@@ -64,36 +65,36 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 class Server:
-    """The server on a free port that it keeps when it is restarted."""
+    """The server, with a port that it keeps when it is restarted."""
 
-    def __init__(self, queue: Queue, configuration: Configuration) -> None:
-        self._queue, self._configuration = queue, configuration
-        self._api = self._start(0)
+    def __init__(self, queue: Queue, configuration: Configuration, port: int) -> None:
+        self._queue, self._configuration, self._port = queue, configuration, port
+        self._api = self._start()
         self.url = self._api.url
 
     def restart(self) -> None:
         """Be away until somebody has tried to reach the server, and come back."""
-        port = self._api.port
         self._api.close()
-        with socket.create_server(("127.0.0.1", port)) as away:
+        with socket.create_server(("127.0.0.1", self._port)) as away:
             away.accept()[0].close()
-        self._api = self._start(port)
+        self._api = self._start()
 
     def close(self) -> None:
         self._api.close()
 
-    def _start(self, port: int) -> ApiServer:
-        return run_api(create_app(self._queue, self._configuration), "127.0.0.1", port)
+    def _start(self) -> ApiServer:
+        return run_api(create_app(self._queue, self._configuration), "127.0.0.1", self._port)
 
 
 @pytest.fixture
 def server(queue: Queue, configuration: Configuration) -> Iterator[Server]:
     """The server; where it is and its first token are in the home folder, as `arkqueue serve` leaves them."""
-    server = Server(queue, configuration)
-    tokens.first_token(queue, configuration.home)
-    (configuration.home / "url").write_text(server.url + "\n")
-    yield server
-    server.close()
+    with a_port() as port:
+        server = Server(queue, configuration, port)
+        tokens.first_token(queue, configuration.home)
+        (configuration.home / "url").write_text(server.url + "\n")
+        yield server
+        server.close()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from arkqueue.cli import COMMANDS, LATER
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from tests.builders import an_archive
+from tests.ports import a_port
 from tests.system.cli.conftest import Cli, Start, _environment, run_cli
 
 
@@ -41,13 +42,6 @@ def something_else(status: int, text: str, kind: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
-
-
-def a_closed_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 # Help and usage
@@ -125,8 +119,9 @@ def test_help_and_simple_commands_load_only_what_they_need(started: Start, queue
     "arguments", [["runs"], ["show", "papers@2"], ["cancel", "a@1", "b@2"], ["logs", "papers@2/a", "-f"], ["watch"]]
 )
 def test_unreachable_server_is_named_with_the_remedy(tmp_path: Path, arguments: list[str]) -> None:
-    address = f"http://127.0.0.1:{a_closed_port()}"
-    done = run_cli("--home", str(tmp_path), *arguments, "--server", address)
+    with a_port() as port:
+        address = f"http://127.0.0.1:{port}"
+        done = run_cli("--home", str(tmp_path), *arguments, "--server", address)
     assert (done.code, done.out) == (3, "")
     assert done.err.startswith(f"arkqueue: {address}: the server cannot be reached (Connection refused)")
     assert "`arkqueue serve`" in done.err

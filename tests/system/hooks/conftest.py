@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import arkqueue
+from tests.ports import a_port
 
 TOKEN = "s3cret-of-the-hook"
 
@@ -121,10 +122,10 @@ def hanging() -> Iterator[HangingServer]:
 
 
 @pytest.fixture
-def nobody() -> str:
+def nobody() -> Iterator[str]:
     """The URL of a server that is down."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with a_port() as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @dataclass(frozen=True)
