@@ -29,7 +29,9 @@ INTERVAL = 0.005
 REPEAT = 0.03
 """Seconds until it sends the same topic again."""
 PING = 5.0
-"""Seconds of silence after which the listener tests its connection, and how long it waits for the answer."""
+"""Seconds of silence after which the listener tests its connection."""
+ANSWER = 5.0
+"""Seconds that it waits for the answer."""
 CALL_TIMEOUT = 5.0
 LONGEST_PAUSE = 1.0
 MOST_PENDING = 1000
@@ -179,15 +181,15 @@ class Wakeups:
 
     def _hear(self, connection: Connection) -> bool:
         """Ring for what arrives, until nothing came for a while; whether the connection still carries a ping then."""
-        while self._pass_on(connection):
+        while self._pass_on(connection, PING):
             pass
         self._post((_PING,))
-        return self._pass_on(connection)
+        return self._pass_on(connection, ANSWER)
 
-    def _pass_on(self, connection: Connection) -> bool:
-        """Wait for the next wake-ups and ring for them; whether any came within ``PING`` seconds."""
+    def _pass_on(self, connection: Connection, patience: float) -> bool:
+        """Wait for the next wake-ups and ring for them; whether any came within ``patience`` seconds."""
         heard = False
-        for notice in connection.notifies(timeout=PING, stop_after=1):
+        for notice in connection.notifies(timeout=patience, stop_after=1):
             heard = True
             if notice.payload == _ALL:
                 self._ring(None)
