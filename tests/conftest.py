@@ -26,6 +26,7 @@ from psycopg.conninfo import make_conninfo
 from arkqueue.db.connections import Connection, Database
 from arkqueue.db.embedded import Embedded
 from arkqueue.db.migrations import migrate
+from tests.waiting import eventually
 
 pytest_plugins = ["tests.requirements", "tests.engine"]
 
@@ -147,6 +148,9 @@ class OwnPostgres(Embedded):
 
     def freeze(self) -> None:
         """Stop every process of the server, as a machine that hangs would."""
+        # The postmaster first: so it begins no further process, and what ends meanwhile is still known.
+        os.kill(self._alive(), signal.SIGSTOP)
+        eventually(lambda: Path(f"/proc/{self._alive()}/stat").read_text().rpartition(")")[2].split()[0] in "Tt")
         for pid in self._all():
             os.kill(pid, signal.SIGSTOP)
 
@@ -163,7 +167,6 @@ class OwnPostgres(Embedded):
     def _all(self) -> list[int]:
         postmaster = self._alive()
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-        # The postmaster first, so that it begins no further process meanwhile.
         return [postmaster, *map(int, children)]
 
 

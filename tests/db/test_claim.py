@@ -187,9 +187,9 @@ def test_no_lease_lapses_for_one_full_lease_after_the_database_was_away(queue: Q
     assert finish.lapse(queue) == []
     # The gap has been noticed; a moment later the time of grace is still on.
     assert finish.lapse(queue) == []
-    archive.sql("update heartbeat set steady_since = steady_since - interval '89 s'")
+    archive.sql("update heartbeat set steady_since = steady_since - interval '60 s'")
     assert finish.lapse(queue) == []
-    archive.sql("update heartbeat set steady_since = steady_since - interval '2 s'")
+    archive.sql("update heartbeat set steady_since = steady_since - interval '31 s'")
     assert finish.lapse(queue) == [attempt]
 
 

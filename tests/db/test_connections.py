@@ -37,7 +37,7 @@ def add(connection: Connection, n: int = 1) -> None:
 def end_other_sessions(second_connection: Callable[[], Connection]) -> int:
     """As a restart of the server does to the pool, but for one database."""
     ended = second_connection().execute(
-        "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+        "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid()"
     )
     return ended.rowcount
@@ -155,7 +155,7 @@ def test_a_deadlock_is_run_again_until_it_succeeds(database: Database) -> None:
         runs.append(first)
         connection.execute("update counter set n = n + 1 where id = %s", [first])
         if len(runs) <= 2:
-            both.wait(10)
+            both.wait(60)
         connection.execute("update counter set n = n + 1 where id = %s", [second])
 
     threads = [threading.Thread(target=database.retrying, args=(work, *order)) for order in ((1, 2), (2, 1))]

@@ -333,20 +333,21 @@ def test_finishing_and_renewing_many_attempts_at_once_never_deadlocks(queue: Que
     archive = an_archive(queue)
     archive.commit({f"t{n:02}": "" for n in range(40)})
     attempts = [c.attempt for c in claim.claim(queue, PROCESS, HOST, 99)]
-    stop = threading.Event()
+    begun, stop = threading.Barrier(3), threading.Event()
 
-    def renew() -> int:
-        turns = 0
+    def renew() -> None:
+        claim.renew(queue, PROCESS, list(reversed(attempts)))
+        begun.wait(PATIENCE)
         while not stop.is_set():
             claim.renew(queue, PROCESS, list(reversed(attempts)))
-            turns += 1
-        return turns
 
     renewing = [InThread(renew) for _ in range(2)]
+    begun.wait(PATIENCE)
     for n in range(0, 40, 5):
         finish.finish(queue, PROCESS, [Outcome(a, End.EXITED, 0) for a in reversed(attempts[n : n + 5])])
     stop.set()
-    assert all(r.result() > 0 for r in renewing)
+    for each in renewing:
+        each.result()
     (deadlocks,) = archive.sql("select deadlocks from pg_stat_database where datname = current_database()")
     assert deadlocks["deadlocks"] == 0
     assert set(archive.states().values()) == {"completed"}

@@ -27,8 +27,8 @@ def archive(queue: Queue) -> AnArchive:
 
 
 def make_due(archive: AnArchive, days: int = 0) -> None:
-    """Let the time of every schedule have come, ``days`` ago."""
-    archive.sql("update schedule set next_at = date_trunc('minute', now()) - make_interval(days => %s)", days)
+    """Let the time of every schedule have come, ``days`` ago: the same time, whenever it is asked for on a day."""
+    archive.sql("update schedule set next_at = date_trunc('day', now()) - make_interval(days => %s)", days)
 
 
 def runs(archive: AnArchive) -> list[tuple[int, int]]:
