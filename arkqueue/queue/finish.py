@@ -50,8 +50,13 @@ def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[At
     """
     if not queue.rows("beat", gap=gap, lease=lease)[0].steady:
         return []
-    attempts = [row.id for row in queue.rows("lapsed")]
-    lost = [Outcome(a, End.LOST, message="its task manager has not been heard of for a whole lease") for a in attempts]
+    unheard = "its task manager has not been heard of for a whole lease"
+    lost = [
+        Outcome(
+            row.id, End.LOST, message=f"{unheard} and {row.reserved:g} s (adopt_within)" if row.reserved else unheard
+        )
+        for row in queue.rows("lapsed")
+    ]
     return _end_each(queue, lost, lambda row: row.ended_at is None and row.lapsed)
 
 

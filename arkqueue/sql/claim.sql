@@ -115,8 +115,8 @@ update heartbeat set
 returning clock_timestamp() - steady_since >= make_interval(secs => %(lease)s) as steady;
 
 -- name: lapsed
--- Live attempts whose lease is over, and what outlives its task manager only after its reservation.
-select a.id from attempt a
+-- Live attempts whose lease is over, and what outlives its task manager only after its reservation (seconds).
+select a.id, extract(epoch from a.outlives)::float8 as reserved from attempt a
 where a.ended_at is null and a.lease_until + coalesce(a.outlives, '0') < clock_timestamp()
 order by a.id limit 1000;
 

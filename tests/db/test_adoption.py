@@ -79,6 +79,8 @@ def test_container_is_lost_only_after_its_reservation(archive: AnArchive) -> Non
     set_lease(archive, attempt, "6 min")
     assert finish.lapse(archive.queue) == [attempt]
     assert archive.state("a@2") == "ready"
+    (row,) = archive.sql("select message from attempt where id = %s", attempt)
+    assert row["message"].endswith("for a whole lease and 300 s (adopt_within)")
 
 
 def test_container_can_be_kept_by_its_own_task_manager_after_its_lease(archive: AnArchive) -> None:
