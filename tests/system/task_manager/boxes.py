@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import docker
 import pytest
 
 from arkqueue.queue import Queue, claim
+from tests.waiting import eventually
 
 FOREVER = "while :; do sleep 1; done"
 DEAF = f"trap '' TERM; {FOREVER}"
@@ -54,8 +56,15 @@ class Boxes:
         return list(self.engine.volumes(filters=self._ours)["Volumes"] or [])
 
     def kill(self) -> None:
-        for container in self.containers():
-            self.engine.remove_container(container["Id"], force=True, v=True)
+        eventually(lambda: not self._killed())
+
+    def _killed(self) -> list[dict[str, Any]]:
+        """What there was."""
+        found = self.containers()
+        for container in found:
+            with suppress(docker.errors.APIError):  # whoever was about to remove it is quicker, or still at it
+                self.engine.remove_container(container["Id"], force=True, v=True)
+        return found
 
     @property
     def _ours(self) -> dict[str, str]:

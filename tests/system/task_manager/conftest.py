@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue
 from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
+from arkqueue.task_manager import attempt as attempt_module
 from tests.builders import AnArchive, an_archive
 from tests.waiting import PATIENCE, eventually
 
@@ -109,6 +111,21 @@ class Bells:
 
     def close(self) -> None:
         os.close(self._end)
+
+
+@pytest.fixture
+def time_begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Lets the timeout of tasks run only from when what is waited for has happened: a slow host could use it up before a program says anything."""
+    followed = attempt_module._followed
+
+    def begin_with(waited: Callable[[], object]) -> None:
+        def followed_later(attempt: Any, definition: Any, _: float) -> Any:
+            waited()
+            return followed(attempt, definition, time.monotonic())
+
+        monkeypatch.setattr(attempt_module, "_followed", followed_later)
+
+    return begin_with
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from arkqueue.model import Stream
 from tests.builders import AnArchive
 from tests.requirements import a_mount
-from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes, mounts_below
+from tests.system.task_manager.boxes import FOREVER, Boxes, boxes, mounts_below
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.waiting import eventually
 
@@ -120,7 +120,7 @@ def test_index_in_a_mount_lives_from_revision_to_revision(archive: AnArchive, bo
 def test_canceled_container_that_ignores_the_signal_is_proved_gone(
     archive: AnArchive, boxes: Boxes, home_folder: Path
 ) -> None:
-    archive.commit({"task": boxes.task(f"echo begun; {DEAF}", grace="1s")})
+    archive.commit({"task": boxes.task(f"trap '' TERM; echo begun; {FOREVER}", grace="1s")})
     eventually(lambda: attempts(archive, "task@2") and "begun" in log_of(archive, "task@2"))
     archive.cancel("task@2")
     settled(archive, "task@2", "canceled")
@@ -130,8 +130,12 @@ def test_canceled_container_that_ignores_the_signal_is_proved_gone(
 
 
 @pytest.mark.usefixtures("manager")
-def test_container_whose_time_is_up_has_failed(archive: AnArchive, boxes: Boxes) -> None:
-    archive.commit({"task": boxes.task(f"trap 'echo asked; exit 3' TERM; {FOREVER}", timeout="1s")})
+def test_container_whose_time_is_up_has_failed(
+    archive: AnArchive, boxes: Boxes, time_begins: Callable[[Callable[[], object]], None]
+) -> None:
+    time_begins(lambda: eventually((boxes.shared / "begun").exists))
+    text = f"trap 'echo asked; exit 3' TERM; {boxes.begun()}; {FOREVER}"
+    archive.commit({"task": boxes.task(text, timeout="1s")})
     settled(archive, "task@2", "failed")
     (attempt,) = attempts(archive, "task@2")
     assert (attempt["end"], attempt["exit_code"]) == ("timed-out", 3)

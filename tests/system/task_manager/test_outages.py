@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.queue import claim
+from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
 from tests.conftest import OwnPostgres
 from tests.system.task_manager.conftest import Bells, Managers, attempts, is_gone, log_of
@@ -45,6 +48,7 @@ def test_every_task_of_a_burst_runs_once_through_an_outage(
         server.freeze()
         server.thaw()
     elif outage == "kill":
+        os.kill(server._alive(), signal.SIGSTOP)  # so that it begins no further process meanwhile
         processes = server._all()
         server.kill()
         # Its other processes end by themselves; while one is left, no server can start.
@@ -79,11 +83,13 @@ def test_task_is_ended_before_its_lease_is_over_and_handed_back_later(
     archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
 ) -> None:
     begun = bells("begun")
-    managers(lease="3s", renew="200ms")
+    leases = managers()._leases
     archive.commit({"task": command(f"echo $$ > {begun.path}; test $ARKQUEUE_ATTEMPT = 2 || sleep 1000", grace="1s")})
     pid = int(begun.hear())
     server.freeze()
+    leases._clock = lambda: boottime() + 80  # of 90; so no slow host can use up the lease before
     eventually(lambda: is_gone(pid))
+    leases._clock = boottime
     server.thaw()
     begun.hear()
     becomes(archive, "task@2", "completed")

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import AnArchive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, is_gone, settled
 from tests.system.task_manager.test_running import command
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 MakeBells = Callable[[str], Bells]
 Drivers = Callable[[], subprocess.Popen[bytes]]
@@ -69,13 +69,13 @@ def test_killed_task_manager_leaves_no_process_and_its_tasks_are_run_again(
     assert eventually(lambda: list((home_folder / "work").iterdir()) == [])
 
 
-def test_task_that_kills_its_task_manager_is_given_up(archive: AnArchive, drivers: Drivers, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    archive.commit({"bomb": command(f"kill -9 $(cat {pid}); sleep 1000")})
+def test_task_that_kills_its_task_manager_is_given_up(archive: AnArchive, drivers: Drivers, bells: MakeBells) -> None:
+    victim = bells("victim")
+    archive.commit({"bomb": command(f"read pid < {victim.path}; kill -9 $pid; sleep 1000")})
     for _ in range(4):
         driver = drivers()
-        pid.write_text(str(driver.pid))
-        assert driver.wait(60) == -signal.SIGKILL
+        victim.ring(str(driver.pid))
+        assert driver.wait(PATIENCE) == -signal.SIGKILL
     drivers()
     settled(archive, "bomb@2", "failed")
     assert [a["end"] for a in attempts(archive, "bomb@2")] == ["lost"] * 4
