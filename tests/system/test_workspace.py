@@ -328,4 +328,4 @@ class TestRemove:
         before = len(os.listdir("/proc/self/fd"))
         for attempt in range(50):
             turn(attempt)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
