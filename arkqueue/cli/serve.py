@@ -143,6 +143,9 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
         # A signal that comes right before a wait begins does not end it: the handler runs at the next turn.
         while not stop.wait(TURN):
             pass
+        if worker:
+            # Whoever reads what follows may count on it.
+            task_manager.claim_no_more()
         click.echo("arkqueue stops" + (" when its running tasks have ended" if drain and worker else ""))
 
 

@@ -114,6 +114,12 @@ class TaskManager:
         self._claimer.start()
         return said
 
+    def claim_no_more(self) -> None:
+        """Claim nothing more; returns when a claim that is under way has ended."""
+        self._closing.set()
+        self._bell.ring()
+        self._claimer.join()
+
     def stop(self, drain: bool = False) -> None:
         """Claim nothing more, and return when nothing runs any more and every end is recorded.
 
@@ -122,9 +128,7 @@ class TaskManager:
         """
         if self._claimer.ident is None:
             return  # it never started
-        self._closing.set()
-        self._bell.ring()
-        self._claimer.join()
+        self.claim_no_more()
         self._adoption.close()
         if not drain:
             for attempt in self._leases.held():
