@@ -231,7 +231,7 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
 
     before = _get(client, archive)
     found = client.post(f"{archive_path(archive)}/sync")
-    while wait and not found["stopped"] and found["read_at"] == before["read_at"] and not _failed_since(found, before):
+    while wait and not found["stopped"] and not _answered(found) and not _failed_since(found, before):
         time.sleep(LOOK)
         found = _get(client, archive)
     if as_json:
@@ -246,6 +246,11 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
         say(f"{bold(archive)}: is read; its head is {_head(found)}")
     if wait and (found["stopped"] or found["trouble"]):
         sys.exit(1)
+
+
+def _answered(found: Any) -> bool:
+    """Whether the repository was read after the last notice; a reading that was under way then may have missed what it is about."""
+    return found["notice"] is None or found["notice"]["expected"]
 
 
 def _failed_since(now: Any, before: Any) -> bool:

@@ -5,7 +5,7 @@
 -- name: show_archives
 -- Archives with what is the matter with them: the watched ones, or one of any time by its id.
 select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, a.created_at, a.removed_at, a.stopped, a.trouble,
-       a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked > 0 as expected
+       a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected
 from archive a left join look l on l.archive_id = a.id
 where (%(archive)s::bigint is null and a.removed_at is null or a.id = %(archive)s)
   and (%(names)s::text[] is null or a.name = any(%(names)s))

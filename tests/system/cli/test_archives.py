@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue
 from arkqueue.queue_manager import QueueManager
+from arkqueue.queue_manager.readers import Reader
+from arkqueue.views import archives as views
 from tests.repositories import a_git_repository, a_subversion_repository, run
-from tests.system.cli.conftest import Cli
+from tests.system.cli.conftest import Cli, Start, the_rest
+from tests.waiting import eventually
 
 WORKFLOW = {"_workflows/a.yaml": "- {name: index, command: 'true', depends: [PREV]}\n"}
 
@@ -114,6 +120,51 @@ def test_sync_waits_until_commits_are_in_the_ledger(arkqueue: Cli, manager: Queu
     done = arkqueue("sync", "papers", "--wait")
     assert (done.code, done.out) == (0, "papers: is read; its head is 3\n")
     assert [line.split()[0] for line in arkqueue("runs").lines[1:]] == ["papers@3", "papers@2", "papers@1"]
+
+
+def test_sync_waits_for_a_reading_that_began_after_it(
+    arkqueue: Cli, started: Start, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """One that was under way has missed what was committed meanwhile."""
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    has_read, first, second, asked = threading.Event(), threading.Event(), threading.Event(), []
+    look, expected, show = Reader._look, Reader._expected, views.archive
+
+    def begin(reader: Reader, row: Any) -> None:
+        assert not first.is_set() or second.wait(60)
+        look(reader, row)
+
+    def end(reader: Reader, row: Any) -> float | None:
+        has_read.set()
+        assert first.wait(60)
+        return expected(reader, row)
+
+    def count(*arguments: Any) -> views.ArchiveView:
+        asked.append(arguments)
+        return show(*arguments)
+
+    monkeypatch.setattr(Reader, "_look", begin)
+    monkeypatch.setattr(Reader, "_expected", end)
+    monkeypatch.setattr(views, "archive", count)
+    arkqueue("archive", "add", "papers", repository.url)
+    before = shown(arkqueue)["notice"]
+    with closing(QueueManager(queue, configuration)) as manager:
+        manager.start()
+        assert has_read.wait(60)
+        repository.commit({"x": "2"})
+        process = started("sync", "papers", "--wait")
+        eventually(lambda: shown(arkqueue)["notice"] != before)
+        first.set()
+        eventually(lambda: shown(arkqueue)["read_at"])
+        seen = len(asked)
+        eventually(lambda: len(asked) > seen + 2 or process.poll() is not None)
+        second.set()
+        assert the_rest(process) == ("papers: is read; its head is 2\n", "")
+
+
+def shown(arkqueue: Cli) -> Any:
+    return arkqueue("archive", "show", "papers", "--json").json
 
 
 def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: QueueManager, tmp_path: Path) -> None:  # noqa: ARG001
