@@ -41,9 +41,9 @@ WORKFLOW = """\
   cancels:
     - PREV
   command: |
-    for page in 1 2 3 4; do echo "page $page of revision $ARKQUEUE_NUMBER"; sleep 0.7; done
+    for page in $(seq $(wc -l < paper.tex)); do echo "page $page of revision $ARKQUEUE_NUMBER"; sleep 0.7; done
 """
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds until something that should have happened long ago is given up."""
 
 
@@ -79,10 +79,13 @@ def demo(is_git: bool, plain: bool) -> None:
         _set_up(client, repository, is_git)
         say(f"Commit 2 brings the workflow file {bold('_workflows/publish.yaml')}:\n")
         say(WORKFLOW)
-        repository.commit({"_workflows/publish.yaml": WORKFLOW, "paper.tex": "second thoughts\n"}, "Add a workflow")
+        # Too long a paper to be ready before it is superseded, however slow the machine is.
+        repository.commit(
+            {"_workflows/publish.yaml": WORKFLOW, "paper.tex": "second thoughts\n" * 200}, "Add a workflow"
+        )
 
         def commit_again() -> None:
-            repository.commit({"paper.tex": "third thoughts\n", "appendix.tex": "more\n"}, "Think again")
+            repository.commit({"paper.tex": "third thoughts\n" * 4, "appendix.tex": "more\n"}, "Think again")
 
         _watch(client, commit_again, plain)
         _look_back(home)

@@ -64,12 +64,18 @@ def test_demo_shows_the_example_from_end_to_end(folder: Path, words: tuple[str, 
     assert f"{kind} archive My-Project is watched from revision 1 on; {hook} installed." in lines
 
     superseded = "2:build-PDF canceled: superseded by My-Project@3/build-PDF"
-    events = ["2:indexing running", "2:build-PDF running", "3:indexing completed", superseded, "3:build-PDF completed"]
+    events = [
+        "2:indexing completed",
+        "2:build-PDF running",
+        "3:indexing completed",
+        superseded,
+        "3:build-PDF completed",
+    ]
     if terminal:  # a table shows what happened between two looks in the order of its rows
         events.remove("3:indexing completed")
     places = [lines.index(event) for event in events]
     assert places == sorted(places)
-    assert {"3:indexing completed", "3:build-PDF running"} <= {*lines}
+    assert "3:indexing completed" in lines
 
     assert [line.split()[:2] for line in lines if line.startswith("My-Project@") and " completed " in line] == [
         ["My-Project@3", "completed"], ["My-Project@2", "completed"], ["My-Project@1", "completed"]
