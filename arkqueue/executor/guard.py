@@ -46,7 +46,7 @@ from typing import Any, NoReturn
 
 ABANDONED_GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL when the task manager has died: enough to remove a lock file, far below a lease."""
-LINGER = 0.25
+LINGER = 1.0
 """Seconds in which what the main process left behind may end by itself, as ``exec > >(tee log)`` needs to."""
 LEFT_GRACE = 0.75
 """Seconds between SIGTERM and SIGKILL for what has lingered longer."""
