@@ -269,7 +269,8 @@ class DockerRunning:
     def _judged(self, state: State) -> Ended:
         if not state.was_started:
             return self._lost("its container had not been started")
-        stopped = self._signaled is not None and state.finished >= self._signaled
+        signaled = self._signaled  # a signal that came too late takes it back, maybe at this moment
+        stopped = signaled is not None and state.finished >= signaled
         if stopped or state.exit_code == 0:
             return Ended(state.exit_code, stopped)
         if state.out_of_memory:
