@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import threading
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -41,7 +42,9 @@ class Registry:
         self._server.block_on_close = False
         self._thread = threading.Thread(target=self._server.serve_forever, args=[0.05], name="registry")
         self._thread.start()
-        self.address = f"127.0.0.1:{self._server.server_port}"
+        # Another one may have had this port in this run, and the engine still has its images.
+        self._folder = uuid.uuid4().hex
+        self.address = f"127.0.0.1:{self._server.server_port}/{self._folder}"
 
     def put(self, name: str, files: bytes, labels: dict[str, str]) -> str:
         """Let ``name`` (with a tag) be an image of these files, a tar; the digest by which it can be pulled too."""
@@ -83,7 +86,9 @@ class Registry:
         if path != "/v2/" and not self._let_go.is_set():
             self.has_held.set()
             self._let_go.wait()
-        name, _, what = path.removeprefix("/v2/").replace("/blobs/", "/manifests/").partition("/manifests/")
+        name, _, what = (
+            path.removeprefix(f"/v2/{self._folder}/").replace("/blobs/", "/manifests/").partition("/manifests/")
+        )
         found = b"{}" if path == "/v2/" else self._blobs.get(self._tags.get(f"{name}:{what}", what))
         status = self.refusal or (200 if found is not None else 404)
         body = found if status == 200 and found is not None else b'{"errors": [{"code": "UNKNOWN", "message": "no"}]}'

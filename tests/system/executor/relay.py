@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 
@@ -34,7 +35,7 @@ class Relay:
         self._held = lambda request: word in request
 
     def break_off(self, word: bytes, *, is_passed_on: bool) -> None:
-        """From now on, a request with this word is not answered; ``is_passed_on``: it reaches the engine nevertheless."""
+        """From now on, a request with this word is not answered; ``is_passed_on``: it reaches the engine nevertheless, and is done by then."""
         self._broken, self._is_passed_on = word, is_passed_on
 
     def release(self) -> None:
@@ -70,10 +71,13 @@ class Relay:
             request = bytearray()
             with self._lock:
                 self._pairs.append((request, ours, theirs))
-            self._run(lambda ours=ours, theirs=theirs, request=request: self._pass_requests(ours, theirs, request))
-            self._run(lambda ours=ours, theirs=theirs: _pass(theirs, ours))
+            is_unanswered = threading.Event()
+            self._run(partial(self._pass_requests, ours, theirs, request, is_unanswered))
+            self._run(partial(_pass, theirs, ours, is_unanswered))
 
-    def _pass_requests(self, ours: socket.socket, theirs: socket.socket, request: bytearray) -> None:
+    def _pass_requests(
+        self, ours: socket.socket, theirs: socket.socket, request: bytearray, is_unanswered: threading.Event
+    ) -> None:
         with suppress(OSError):
             while data := ours.recv(65536):
                 with self._lock:
@@ -82,12 +86,12 @@ class Relay:
                     self.has_held.set()
                     self._released.wait()
                 is_broken = bool(self._broken) and self._broken in data
-                if is_broken:
+                if is_broken and not self._is_passed_on:
                     _end(ours)
-                if self._is_passed_on or not is_broken:
-                    theirs.sendall(data)
-                if is_broken:
                     return
+                if is_broken:
+                    is_unanswered.set()
+                theirs.sendall(data)
         _end(theirs)
 
     def _run(self, target: Callable[[], None]) -> None:
@@ -95,9 +99,9 @@ class Relay:
         self._threads[-1].start()
 
 
-def _pass(source: socket.socket, target: socket.socket) -> None:
+def _pass(source: socket.socket, target: socket.socket, is_unanswered: threading.Event) -> None:
     with suppress(OSError):
-        while data := source.recv(65536):
+        while (data := source.recv(65536)) and not is_unanswered.is_set():
             target.sendall(data)
     _end(target)
 

@@ -16,6 +16,7 @@ from arkqueue.model import AttemptId
 from tests.engine import OwnEngine, busybox_files, client, import_image
 from tests.system.executor.docker_bench import Bench
 from tests.system.executor.recorder import ended
+from tests.waiting import eventually
 
 FOREVER = "echo begun; while :; do sleep 1; done"
 
@@ -100,6 +101,7 @@ def test_task_that_is_stopped_while_the_engine_is_away_is_gone_when_it_is_back(s
 
     engine.kill()
     running.stop(0.1)
+    eventually(lambda: running._signaled)  # the next engine may end the container by itself
     engine.start()
 
     end = ended(running)

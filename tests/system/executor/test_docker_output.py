@@ -7,7 +7,10 @@ import itertools
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import time as now
+from typing import Any
 
 import docker
 import pytest
@@ -214,9 +217,10 @@ class TestAdoption:
         task.has_written_half(recorder)
         first.leave()
         ended(first)
-        second = bench.another().adopt(AttemptId(1), recorder, recorder.counts)
-        # The live connection of the adopting executor is there as soon as another's would be.
-        _attached(bench, times=2)
+        with _attachments(bench) as attached:
+            second = bench.another().adopt(AttemptId(1), recorder, recorder.counts)
+            # The live connection of the adopting executor is there as soon as another's would be.
+            next(attached)
 
         task.go()
 
@@ -293,12 +297,12 @@ class TestFrames:
             assert b"".join(data for _, data in reader.feed(frames)) == b"".join(lines)[skip:]
 
 
-def _attached(bench: Bench, times: int) -> None:
-    """Wait until so many live connections have been made to the bench's container."""
+@contextmanager
+def _attachments(bench: Bench) -> Iterator[Iterator[Any]]:
+    """The live connections that are made to the bench's container from now on. An engine soon forgets earlier ones: other tests use it too."""
     seen = {"container": bench.inspect()["Id"], "event": "attach"}
-    events = bench.api.events(since=1, decode=True, filters=seen)
-    for _ in range(times):
-        next(events)
+    events = bench.api.events(since=f"{now():.9f}", decode=True, filters=seen)
+    yield events
     events.close()
 
 

@@ -240,7 +240,8 @@ class TestOutput:
         assert end == Ended(0, stopped=False, message="its output from here on is lost: the database is gone")
 
     def test_what_is_left_behind_does_not_hold_up_the_end(self, bench: Bench) -> None:
-        end, recorder = bench.run("sleep 1000 & setsid sleep 1000 & echo done")
+        both = "until [ $(cat /proc/$a/comm)-$(cat /proc/$b/comm) = sleep-sleep ]; do sleep 0.01; done"
+        end, recorder = bench.run(f"sleep 1000 & a=$!; setsid sleep 1000 & b=$!; {both}; echo done")
         assert (end.exit_code, end.stopped) == (0, False)
         assert end.message == "it left 2 processes behind, which had to be ended: sleep"
         assert recorder.out == b"done\n"
@@ -519,10 +520,12 @@ class TestMany:
         for _ in range(100):
             turn()
         bench.run("true")
-        assert held() == before
+        # Fewer, where something of an earlier test has ended meanwhile.
+        assert [now <= then for now, then in zip(held(), before, strict=True)] == [True, True]
         eventually(lambda: len(children(bench.server.pid)) == 1)
         (guard,) = children(bench.server.pid)
-        assert len(os.listdir(f"/proc/{bench.server.pid}/fd")) == 6
+        # It closes the guard's socket after it has reaped the guard.
+        eventually(lambda: len(os.listdir(f"/proc/{bench.server.pid}/fd")) == 6)
         assert len(os.listdir(f"/proc/{guard}/fd")) == 6
 
     def test_nothing_is_left_of_a_closed_executor(self, tmp_path: Path) -> None:
@@ -536,8 +539,8 @@ class TestMany:
         turn()
         before = len(os.listdir("/proc/self/fd"))
         turn()
-        assert len(os.listdir("/proc/self/fd")) == before
-        assert children(os.getpid()) == others
+        assert len(os.listdir("/proc/self/fd")) <= before
+        assert set(children(os.getpid())) <= set(others)
 
 
 def children(pid: int) -> list[int]:
