@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import uuid
@@ -48,9 +47,6 @@ class Installation:
         for made in (self.repositories, self.work):
             made.mkdir()
         self.project = f"arkqueue-{uuid.uuid4().hex[:8]}"
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("ARKQUEUE_", "COMPOSE_"))}
         self._environment = {
             **kept,
@@ -59,7 +55,7 @@ class Installation:
             "DOCKER_SOCKET": engine_url.removeprefix("unix://"),
             "ARKQUEUE_WORK": str(self.work),
             "ARKQUEUE_REPOSITORIES": str(self.repositories),
-            "ARKQUEUE_LISTEN": f"127.0.0.1:{port}",
+            "ARKQUEUE_LISTEN": "127.0.0.1:0",  # one that the engine finds free at that moment
         }
 
     def compose(self, *words: str, check: bool = True) -> str:
