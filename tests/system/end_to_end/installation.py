@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from psycopg.rows import dict_row
 import arkqueue
 from arkqueue.cli.client import Client, connect
 from arkqueue.states import SETTLED
+from tests.ports import a_port
 from tests.repositories import Content, GitRepository, SubversionRepository
 from tests.waiting import PATIENCE, eventually
 
@@ -108,14 +109,15 @@ class Installation:
         self.account: dict[str, Any] = {}
         """Whose they are, as ``Popen`` wants to be told it; without it, the tests' own user's."""
         self._settings = {"poll": "200ms", "sweep": "1h", "slots": 4, **settings}
-        self._listen = "127.0.0.1:0"
+        self._ports = ExitStack()
+        self._listen = f"127.0.0.1:{self._ports.enter_context(a_port())}"
         self._served: Path | None = None
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
     def start(self, role: str = "serve", *options: str, home: str = "home") -> Role:
-        """Start a role; one with the API is waited for. Started again, it has the address it had."""
+        """Start a role; one with the API is waited for, and has always the same address."""
         folder = self.home(home)
         words = [*options]
         if role in ("serve", "web"):
@@ -137,7 +139,6 @@ class Installation:
             eventually(lambda: (folder / "url").exists() or process.poll() is not None)
             assert process.poll() is None, started.said
             self._served = folder
-            self._listen = eventually(lambda: (folder / "url").read_text().strip()).removeprefix("http://")
         return started
 
     def configure(self, **settings: Any) -> None:
@@ -160,6 +161,7 @@ class Installation:
                 role.stop()
         if self._connection is not None:
             self._connection.close()
+        self._ports.close()
         eventually(lambda: not processes_of(str(self.folder)))
         for log in {role.log for role in self.roles}:
             said = log.read_text("utf-8", "replace")

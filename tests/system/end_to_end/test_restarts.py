@@ -177,13 +177,16 @@ def test_task_that_kills_its_task_manager_is_given_up_after_three_reruns(
     arkqueue.start("manager", home="manager")
     papers = archives(arkqueue)
     pid = arkqueue.folder / "pid"
-    papers.commit(tasks({"bomb": {"command": f"kill -9 $(cat {pid}); sleep 1000", "checkout": "none"}}))
+    command = f"until [ -e {pid} ]; do sleep 0.05; done; kill -9 $(cat {pid}); sleep 1000"
+    papers.commit(tasks({"bomb": {"command": command, "checkout": "none"}}))
     papers.wait("bomb@2", "ready")
     for _ in range(4):
-        # Nobody claims before its number stands there: it has to be read by the task, which comes later than the claim.
         worker = arkqueue.start("worker", home="worker")
-        pid.write_text(str(worker.pid))
+        draft = pid.with_name("pid.new")
+        draft.write_text(str(worker.pid))
+        draft.rename(pid)
         assert worker.process.wait() == -signal.SIGKILL
+        pid.unlink()
     arkqueue.start("worker", home="worker")
     papers.wait_for_run(2, "failed")
     assert [a["end"] for a in papers.attempts("bomb@2")] == ["lost"] * 4
