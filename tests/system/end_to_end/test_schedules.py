@@ -53,10 +53,10 @@ def scheduled_runs(papers: Archive) -> list[Any]:
 
 
 def waiting_for_the_lock(arkqueue: Installation) -> int:
-    """How many stand before an archive to change its graph; a reader that has found nothing new stands there too, but only to say so."""
+    """How many wait for an archive to change its graph. A sweep, and a reader that found nothing new, may wait beside them."""
     (row,) = arkqueue.sql(
         "select count(*)::int as n from pg_stat_activity"
-        " where datname = current_database() and wait_event_type = 'Lock' and query ~ 'from archive'"
+        " where datname = current_database() and wait_event_type = 'Lock' and query ~ 'server_since'"
     )
     return int(row["n"])
 
