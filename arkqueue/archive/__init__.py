@@ -119,8 +119,11 @@ class Archive(Protocol):
     def identity(self) -> Identity:
         """Which repository this is, and which folder of it."""
 
-    def main_branch(self) -> str:
-        """The branch that the repository's HEAD names; Subversion: the empty name."""
+    def main_branch(self, known: str | None = None) -> str:
+        """The branch that the repository's HEAD names; Subversion: the empty name.
+
+        Where a repository has a working tree, HEAD is what somebody works on just now: there it is the ``known`` one as long as that exists.
+        """
 
     def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:
         """The head of each branch that a glob matches (none given: of the main branch), asked of the repository now.

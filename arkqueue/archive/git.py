@@ -63,8 +63,10 @@ class GitArchive:
         with self._reading():
             return Identity(ArchiveKind.GIT, self._location.url if self._mirror else self._path)
 
-    def main_branch(self) -> str:
+    def main_branch(self, known: str | None = None) -> str:
         with self._reading() as repository:
+            if known and not repository.is_bare and dict(_branches(repository, known.__eq__)):
+                return known
             head = repository.lookup_reference("HEAD").target
             if not isinstance(head, str) or not head.startswith(_HEADS):
                 raise NotFound(self._location.shown, "its HEAD names no branch", "Name the branches to track.")

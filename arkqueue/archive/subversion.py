@@ -69,7 +69,7 @@ class SubversionArchive:
         with self._session(fresh=True):
             return self._identity
 
-    def main_branch(self) -> str:
+    def main_branch(self, known: str | None = None) -> str:  # noqa: ARG002  there is one
         return ""
 
     def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:  # noqa: ARG002  Subversion has one branch

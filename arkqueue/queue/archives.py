@@ -173,7 +173,7 @@ def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) ->
 
 
 def untrack(queue: Queue, archive: ArchiveId, branch: BranchId, *, head: int | None = None) -> None:
-    """A branch was deleted in its repository: what has not started is canceled (design 5.16).
+    """A branch was deleted in its repository, or others are tracked now: what has not started is canceled (design 5.16).
 
     ``head``: the head it was seen with. If it has another by now, it has come back meanwhile, and nothing happens.
     """
@@ -184,7 +184,9 @@ def untrack(queue: Queue, archive: ArchiveId, branch: BranchId, *, head: int | N
             return
         graph.do("delete_branch", branch=branch)
         graph.do("drop_schedules_of_branch", branch=branch)
-        cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), "the deletion of the branch")
+        cancel_unstarted(
+            graph, graph.ids("runs_of_branch", branch=branch), "the end of its branch (deleted, or tracked no more)"
+        )
 
     change(queue, [archive], work)
 

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from arkqueue.archive import Archive
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable
+from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives, planning
 from arkqueue.reading import EntryReader, last_known, named
@@ -260,18 +261,17 @@ class Reader(threading.Thread):
         archive = self._entries.archive
         # The ledger before the repository: what is known must be there, while what is there need not be known.
         known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
-        heads = archive.heads(settings.branches)
+        main = _main_branch(archive, next((name for name, branch in known.items() if branch.main), None))
+        heads = archive.heads(settings.branches or [main])
         for branch in known.values():
             # Of a deleted branch the repository need not keep anything.
             if branch.head_id is not None and branch.name in heads and not branch.deleted:
                 archive.check_known(last_known(branch))
-        # Where the main branch is gone from what is watched, the repository's HEAD names another.
-        has_main = any(branch.main and not branch.deleted and branch.name in heads for branch in known.values())
-        main = None if has_main or not heads else archive.main_branch()
-        # The main branch first: what is new elsewhere is told by what is not on it.
-        for name in sorted(heads, key=lambda name: not (name in known and known[name].main)):
-            # Only branches that are in the ledger: two new ones would hide their common commits from each other.
-            siblings = {other: head for other, head in heads.items() if other != name and other in known}
+        # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
+        # Only branches that are in the ledger: two new ones would hide their common commits from each other.
+        ledger = {name: heads.get(name, branch.revision) for name, branch in known.items()}
+        for name in sorted(heads, key=lambda name: name != main):
+            siblings = {other: head for other, head in ledger.items() if other != name and head is not None}
             if not self._follow(name, known.get(name), heads[name], siblings, settings, main):
                 return False
             if name not in known:
@@ -282,13 +282,14 @@ class Reader(threading.Thread):
         return True
 
     def _follow(
-        self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings, main: str | None
+        self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings, main: str
     ) -> bool:
         """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
         assert self._entries is not None
-        if known is not None and known.revision == head and not known.deleted:
+        becomes_main = name == main and not (known and known.main)
+        if known is not None and known.revision == head and not known.deleted and not becomes_main:
             return True
-        if known is None or known.deleted:
+        if known is None or known.deleted or becomes_main:
             branch = archives.track(self._queue, self._id, name, main=name == main)
             if branch.head != (known.head_id if known else None):
                 return False
@@ -323,3 +324,13 @@ class Reader(threading.Thread):
         if self._entries.archive.has(row.revision):
             return None
         return None if row.waited > LONGEST_EXPECTATION else min(max(row.waited, FIRST_PAUSE), LONGEST_PAUSE)
+
+
+def _main_branch(archive: Archive, known: str | None) -> str:
+    """The main branch now; a HEAD that names no branch changes nothing."""
+    try:
+        return archive.main_branch(known)
+    except NotFound:
+        if known is None:
+            raise
+        return known

@@ -68,7 +68,7 @@ returning t.id, t.cancels, j.enters and e.id is null as held_back, not e.gate as
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.
 update task t set state = {to cancel}, settled_at = clock_timestamp(), due_at = null,
     by = case when a.removed_at is not null then 'the removal of the archive'
-              when b.deleted_at is not null then 'the deletion of the branch'
+              when b.deleted_at is not null then 'the end of its branch (deleted, or tracked no more)'
               else 'a rewrite of the branch' end
 from run join revision r on r.id = run.revision_id join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
 where t.id = any(%(tasks)s) and {from cancel t} and run.id = t.run_id

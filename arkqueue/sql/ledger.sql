@@ -1,10 +1,15 @@
 -- Archives, notices and the ledger: how revisions come in and become runs.
 
 -- name: ask_to_look
--- Say that some archives' repositories are to be looked at.
+-- Say that some archives' repositories are to be looked at. A revision that is expected stays so, whatever older one a late notice names.
 insert into look (archive_id, revision)
 select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
-on conflict (archive_id) do update set asked = excluded.asked, asked_at = now(), revision = coalesce(excluded.revision, look.revision)
+on conflict (archive_id) do update set asked = excluded.asked,
+    asked_at = case when look.looked > 0 and look.revision is not null then look.asked_at else now() end,
+    revision = case when look.revision ~ '^[0-9]{1,18}$' and excluded.revision ~ '^[0-9]{1,18}$'
+                    then greatest(look.revision::bigint, excluded.revision::bigint)::text
+                    when look.looked > 0 then coalesce(look.revision, excluded.revision)
+                    else coalesce(excluded.revision, look.revision) end
 returning archive_id;
 
 -- name: sweep_all

@@ -81,12 +81,11 @@ class ScriptedArchive:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
 
-    def main_branch(self) -> str:
+    def main_branch(self, _known: str | None = None) -> str:
         return next(iter(self.repository.heads))
 
     def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:
-        assert not branches
-        return {name: head.id for name, head in self.repository.heads.items()}
+        return {name: head.id for name, head in self.repository.heads.items() if name in branches or "*" in branches}
 
     def has(self, revision: str) -> bool:
         return revision in self.repository.commits

@@ -239,7 +239,7 @@ def remove_archive(archive: AnArchive) -> None:
     ("go", "by"),
     [
         (drop_revision, "a rewrite of the branch"),
-        (delete_branch, "the deletion of the branch"),
+        (delete_branch, "the end of its branch (deleted, or tracked no more)"),
         (remove_archive, "the removal of the archive"),
     ],
 )

@@ -211,6 +211,36 @@ def test_a_revision_that_does_not_exist_yet_is_looked_for_again_and_shown(watch:
     papers.wait_for(lambda: not papers.sql("select archive_id from look"))
 
 
+def test_a_late_notice_makes_no_expected_revision_forgotten(watch: Watch, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    for expected, late in (("2", "1"), ("3", "0")):
+        papers.notify(expected)
+        papers.wait_for(lambda: papers.sql("select from look where looked = asked"))
+        papers.notify(late)
+        papers.wait_for(lambda: papers.sql("select from look where looked = asked"))
+        assert papers.sql("select revision from look") == [{"revision": expected}]
+    for number in range(3):
+        repository.commit({"readme": str(number)})
+    papers.wait_for_ledger(4)
+    papers.wait_for(lambda: not papers.sql("select archive_id from look"))
+
+
+def test_a_missing_commit_stays_expected_when_others_are_told_of(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    head = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    missing = "0" * 39 + "1"
+    papers.notify(missing)
+    papers.wait_for(lambda: papers.sql("select from look where looked = asked"))
+    (told,) = papers.sql("select asked_at from look")
+    papers.notify(head)
+    papers.wait_for(lambda: papers.sql("select from look where looked = asked"))
+    assert papers.sql("select revision, asked_at from look") == [{"revision": missing, **told}]
+
+
 def looked(papers: Watched) -> bool:
     return bool(papers.sql("select archive_id from look where looked = asked and revision = '1'"))
 
@@ -471,3 +501,79 @@ def test_the_main_branch_is_the_one_that_the_repositorys_head_names(watch: Watch
     papers.wait_for(
         lambda: papers.sql("select s.id from schedule s join branch b on b.id = s.branch_id where b.name = 'trunk'")
     )
+
+
+def test_a_new_default_branch_runs_its_head_and_none_of_the_history(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    for n in range(5):
+        head = repository.commit({"_workflows/w.yaml": WORKFLOW, "readme": str(n)})
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    repository.switch("trunk", "main")
+    repository.push("trunk")
+    run("git", "symbolic-ref", "HEAD", "refs/heads/trunk", cwd=repository.path)
+    repository.switch("main")
+    repository.delete_branch("main")
+    papers.notify()
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'main' and deleted_at is not null"))
+    assert papers.ledger("trunk") == [(5, head)]
+    assert papers.tasks("trunk") == {"index@5": "ready"}
+    repository.switch("trunk")
+    new = repository.commit({"readme": "new"})
+    papers.notify()
+    assert papers.wait_for_ledger(2, "trunk") == [(5, head), (6, new)]
+
+
+def test_what_somebody_checks_out_in_a_plain_repository_is_not_its_main_branch(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.work)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    repository.switch("side", "main")
+    repository.commit({"readme": "of the side"}, push=False)
+    papers.notify()
+    papers.wait_for(lambda: looked_or_gone(papers))
+    repository.git("checkout", "-q", "--detach")
+    papers.notify()
+    papers.wait_for(lambda: looked_or_gone(papers))
+    repository.git("checkout", "-q", "main")
+    second = repository.commit({"readme": "of main"}, push=False)
+    papers.notify()
+    assert papers.wait_for_ledger(2, "main") == [(1, first), (2, second)]
+    assert papers.sql("select name, main, deleted_at from branch") == [
+        {"name": "main", "main": True, "deleted_at": None}
+    ]
+    assert papers.row()["trouble"] is None
+
+
+def test_a_tracked_branch_becomes_the_main_one_when_the_main_one_is_deleted(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.switch("trunk", "main")
+    repository.push("trunk")
+    papers = watch(repository.path, branches=("*",))
+    assert papers.sql("select name from branch where main") == [{"name": "main"}]
+    run("git", "symbolic-ref", "HEAD", "refs/heads/trunk", cwd=repository.path)
+    repository.delete_branch("main")
+    papers.notify()
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'main' and deleted_at is not null"))
+    assert papers.sql("select name from branch where main") == [{"name": "trunk"}]
+
+
+def test_a_deleted_branch_that_comes_back_unchanged_runs_its_head(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+    repository.switch("draft", "main")
+    repository.commit({"readme": "1"})
+    head = repository.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for_ledger(3, "draft")
+    repository.delete_branch("draft")
+    papers.notify()
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'draft' and deleted_at is not null"))
+    repository.push("draft")
+    papers.notify()
+    papers.wait_for_ledger(4, "draft")
+    assert papers.ledger("draft")[-2:] == [(3, head), (4, head)]
+    assert papers.tasks("draft") == {"index@2": "canceled", "index@3": "canceled", "index@4": "ready"}
