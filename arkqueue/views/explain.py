@@ -227,14 +227,14 @@ class _Task:
 
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
         """One task at the end of a chain of unmet edges, and what is the matter with it."""
-        name = task_name(other)
-        via = ""
-        if way:
-            passed = [task_names(self.queue, way[:3])[id] for id in way[:3]]
-            via = f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
+        name, via = task_name(other), self._via(way)
         subject = f"It waits for {name}{via}, which"
         if edge.kind == "stopping" and other.state == State.RUNNING:
-            return stopping(self.queue, other, name)
+            canceler = "It"
+            if edge.target != self.row.id:
+                its = task_names(self.queue, [edge.target])[edge.target]
+                canceler = f"It waits for {its}{self._via([id for id in way if id != edge.target])}, which"
+            return stopping(self.queue, other, name, canceler)
         if edge.kind == "exclusive" and edge.crossing:
             text = f"The gate to the next revision{via} is closed by {name} (exclusive), which {doing(other)}."
             return Reason(kind=Why.GATE, text=text, tasks=[name], commands=[f"arkqueue explain {name}"])
@@ -257,6 +257,12 @@ class _Task:
             case State.HELD:
                 return held(other, subject)
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
+
+    def _via(self, way: Sequence[int]) -> str:
+        if not way:
+            return ""
+        passed = [task_names(self.queue, way[:3])[id] for id in way[:3]]
+        return f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
 
     def _starving(self) -> list[Reason]:
         row = self.row

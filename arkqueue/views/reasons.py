@@ -99,8 +99,8 @@ def running(queue: Queue, row: Any, subject: str) -> Reason:
     return Reason(kind=Why.RUNNING, text=text + ".", tasks=[name], commands=[f"arkqueue logs {name} -f"])
 
 
-def stopping(queue: Queue, other: Any, name: str) -> Reason:
-    text = f"It supersedes {name} and waits until that is gone: {name} {doing(other)}"
+def stopping(queue: Queue, other: Any, name: str, canceler: str) -> Reason:
+    text = f"{canceler} supersedes {name} and waits until that is gone: {name} {doing(other)}"
     if other.lapsed or not other.heard:
         return Reason(kind=Why.STOPPING, text=f"{text}; {_silence(other)}.", tasks=[name], commands=_gone(other))
     text += f", and is being stopped: {_choreography(queue, other)}."

@@ -94,7 +94,7 @@ def test_waits_for_its_victim_to_be_gone(queue: Queue) -> None:
     archive = an_archive(queue)
     a_task_manager(queue)
     archive.commit(FOLLOWING)
-    archive.commit(FOLLOWING)
+    archive.commit(FOLLOWING | {"end": "depends: [pdf]", "further": "depends: [end]"})
     archive.run("index@2")
     archive.claim("pdf@2")
     archive.run("index@3")
@@ -104,6 +104,13 @@ def test_waits_for_its_victim_to_be_gone(queue: Queue) -> None:
     assert "It supersedes papers@2/pdf and waits until that is gone: papers@2/pdf is running since" in told.text
     assert stopping in told.text
     assert told.commands == ["arkqueue logs papers@2/pdf -f"]
+    through = why(archive, "end@3")
+    assert (
+        "It waits for papers@3/pdf, which supersedes papers@2/pdf and waits until that is gone: papers@2/"
+        in through.text
+    )
+    further = why(archive, "further@3")
+    assert "It waits for papers@3/pdf (through papers@3/end), which supersedes papers@2/pdf" in further.text
     victim = why(archive, "pdf@2")
     assert kinds(victim) == [Why.STOPPING]
     assert stopping in victim.text
