@@ -78,6 +78,8 @@ class Wakeups:
         self._connections: dict[str, Connection] = {}
         self.listening = threading.Event()
         """Set while other processes' wake-ups arrive."""
+        self.losses = 0
+        """How often they ceased to; the database may have been away then."""
         self._threads = [
             threading.Thread(target=self._send, name="wakeups-sender", daemon=True),
             threading.Thread(target=self._listen, name="wakeups-listener", daemon=True),
@@ -175,7 +177,9 @@ class Wakeups:
                         pass
             except (DatabaseUnavailable, psycopg.Error, OSError):
                 pass
-            self.listening.clear()
+            if self.listening.is_set():
+                self.listening.clear()
+                self.losses += 1
             self._closed.wait(pause)
             pause = min(LONGEST_PAUSE, 2 * pause)
 

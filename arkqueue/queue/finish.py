@@ -145,6 +145,8 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
                 "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
             }
         )  # fmt: skip
+    if State.DEFERRED in states.values():
+        graph.to_wake.add("deferred")
     return {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
 
 

@@ -29,8 +29,8 @@ class Graph:
         """What is known to be stored; nothing where no archive is locked yet."""
         self.to_keep: list[Callable[[], None]] = []
         """What may be remembered once this is committed."""
-        self.made_ready = False
-        self.asked_to_stop = False
+        self.to_wake: set[str] = set()
+        """Whom what was done concerns, by topic; they are woken after the commit."""
         self.lock(archives, attempts)
 
     def lock(self, archives: Iterable[int], attempts: Sequence[int] = ()) -> None:
@@ -85,7 +85,8 @@ class Graph:
         # No tasks are told as null: that an id is one of none implies anything, and so any partial index would do.
         told = {"settled": settled, "entering": entering, "waived": waived}
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
-        self.made_ready |= any(row.is_ready for row in rows)
+        if any(row.is_ready for row in rows):
+            self.to_wake.add("ready")
         return rows
 
     def _fire(self, entering: Sequence[int]) -> list[int]:
@@ -106,7 +107,8 @@ class Graph:
             return []  # `advance` notes that they fired
         # What stops comes first: a canceler that another one cancels fires all the same, as they fire together.
         fired = self.rows("stop_victims", firing=firing, here=here)
-        self.asked_to_stop |= any(row.asked for row in fired)
+        if any(row.asked for row in fired):
+            self.to_wake.add("stop")
         return self.ids("cancel_victims", firing=firing, here=here)
 
 
@@ -124,8 +126,6 @@ def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *,
     result = queue.retrying(transaction)
     for keep in graph[0].to_keep:
         keep()
-    if graph[0].made_ready:
-        queue.wake("ready")
-    if graph[0].asked_to_stop:
-        queue.wake("stop")
+    if graph[0].to_wake:
+        queue.wake(*graph[0].to_wake)
     return result

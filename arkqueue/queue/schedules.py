@@ -49,6 +49,7 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
     for cron, zone, names in sorted(sets - present.keys()):
         if next_at := next_time(cron, zone, now):
             graph.do("add_schedule", branch=branch, cron=cron, zone=zone, tasks=list(names), next_at=next_at)
+            graph.to_wake.add("schedule")
 
 
 def fire(queue: Queue) -> float | None:

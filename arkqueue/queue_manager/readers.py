@@ -57,6 +57,7 @@ class Readers:
         self._lock = threading.Lock()
         self._closing = False
         self._has_swept = False
+        self._losses = 0
         self._are_waiting = False
 
     def turn(self) -> None:
@@ -68,7 +69,10 @@ class Readers:
             raise
 
     def _hand_out(self) -> None:
-        if not self._has_swept:
+        # An outage that was over before any turn met it is known to the listener.
+        losses = self._queue.wakeups.losses if self._queue.wakeups else 0
+        if not self._has_swept or losses != self._losses:
+            self._losses = losses
             archives.sweep_all(self._queue)
             self._has_swept = True
         for each in self._readers.values():

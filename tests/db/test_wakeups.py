@@ -12,6 +12,8 @@ import pytest
 from arkqueue.db import wakeups as module
 from arkqueue.db.connections import Connection, Database
 from arkqueue.db.wakeups import Wakeups
+from arkqueue.queue import Queue
+from tests.builders import an_archive
 from tests.waiting import eventually
 
 LONG = 60.0
@@ -49,6 +51,19 @@ def test_a_bell_rings_in_another_process(ours: Wakeups, theirs: Wakeups) -> None
     assert bell.wait(LONG)
     assert not other.wait(0)
     assert not bell.wait(0), "a wait clears the bell"
+
+
+def test_what_has_to_wait_for_its_time_is_told(database: Database, ours: Wakeups) -> None:
+    """Who takes it up waits no longer than until then, however seldom he looks by himself."""
+    archive = an_archive(Queue(database, ours))
+    deferred, schedule = ours.bell("deferred"), ours.bell("schedule")
+    archive.commit({"a": ""})
+    assert not deferred.wait(0)
+    archive.end("a@2", 75)
+    assert deferred.wait(LONG)
+    assert not schedule.wait(0)
+    archive.commit({"a": "schedule: '0 3 * * *'"})
+    assert schedule.wait(LONG)
 
 
 def test_a_bell_may_listen_to_several_topics(ours: Wakeups, theirs: Wakeups) -> None:
