@@ -24,10 +24,19 @@ from arkqueue.model import LEAST_MEMORY, MOST_PIDS, Pull
 FILE = "arkqueue.toml"
 PREFIX = "ARKQUEUE_"
 
+MOST_SLOTS = 10_000
+LONGEST_RENEWAL = 10.0
+"""Seconds. Who says nothing for three times as long may be taken for gone."""
 LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def is_address(value: str) -> bool:
+    """Whether it is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
+    return match is not None and int(match[2]) <= 65535
 
 
 def duration(value: Any) -> Any:
@@ -177,7 +186,7 @@ class Configuration(_Strict):
     """Where the command line finds the API; None: where the home folder says that its own server listens."""
     token: str | None = Field(default=None, repr=False)
     """The command line's token; None: the first token in the home folder."""
-    slots: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=10_000)
+    slots: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=MOST_SLOTS)
     """How many tasks a task manager runs at once."""
     labels: tuple[str, ...] = ()
     lease: Duration = 90.0
@@ -201,8 +210,7 @@ class Configuration(_Strict):
     @field_validator("listen")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
-        if not match or int(match[2]) > 65535:
+        if not is_address(value):
             raise PydanticCustomError("listen", "is no address; write it like 127.0.0.1:8417 or [::1]:8417")
         return value
 
@@ -220,6 +228,12 @@ class Configuration(_Strict):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
+        if self.renew > LONGEST_RENEWAL:
+            raise PydanticCustomError(
+                "renew",
+                "renew must be at most {most} s: a task manager that says nothing for three times as long counts as gone",
+                {"most": f"{LONGEST_RENEWAL:g}"},
+            )
         if self.renew * 3 > self.lease:
             raise PydanticCustomError(
                 "renew", "renew must be at most a third of lease, or one lost renewal ends healthy tasks"

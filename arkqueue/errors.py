@@ -23,6 +23,9 @@ from __future__ import annotations
 class ArkqueueError(Exception):
     """Something went wrong that a person can act on: ``thing`` is at fault, ``fault`` says how, ``remedy`` what helps."""
 
+    exit_code = 1
+    """The command line's, where nothing else was asked for."""
+
     def __init__(self, thing: str, fault: str, remedy: str = "") -> None:
         self.thing, self.fault, self.remedy = thing, fault, remedy
         super().__init__(f"{thing}: {fault}" + (f". {remedy}" if remedy else ""))
@@ -46,6 +49,8 @@ class HomeTaken(Conflict):
 
 class Invalid(ArkqueueError):
     """The request is malformed."""
+
+    exit_code = 2
 
 
 class Forbidden(ArkqueueError):

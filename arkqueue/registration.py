@@ -49,6 +49,7 @@ def add(
     check_name(name)
     check_image(settings.image)
     location = location_of(configuration, url, kind)
+    _check_branches(location.kind, settings)
     if settings.author is not None:
         check_author(location.kind, settings.author)
     if settings.task_url is not None:
@@ -85,6 +86,7 @@ def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings)
     """Look after an archive in another way from now on."""
     row = archives.one(queue, archive)
     check_image(settings.image)
+    _check_branches(ArchiveKind(row.kind), settings)
     if settings.author is not None and settings.author != row.settings.get("author"):
         check_author(ArchiveKind(row.kind), settings.author)
     if settings.task_url is not None and settings.task_url != row.settings.get("task_url"):
@@ -178,6 +180,12 @@ def check_image(image: str | None) -> None:
     if image is not None and (found := image_fault(image)):
         fault, near = found
         raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+
+
+def _check_branches(kind: ArchiveKind, settings: ArchiveSettings) -> None:
+    if settings.branches and kind is ArchiveKind.SUBVERSION:
+        fault = "are for Git archives: a Subversion archive is one folder of its repository"
+        raise Invalid(f"branches {', '.join(settings.branches)}", fault, "Leave them out, and give the folder's URL.")
 
 
 def _answer(location: Location, read: Callable[[], T]) -> T:

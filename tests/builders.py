@@ -184,7 +184,7 @@ def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = 
     ]
     id = archives.register(
         queue, name=name, kind="subversion" if branches == ("",) else "git", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
-        settings=ArchiveSettings(process=True, branches=("*",)), starts=starts,
+        settings=ArchiveSettings(process=True, branches=() if branches == ("",) else ("*",)), starts=starts,
     )  # fmt: skip
     archive = AnArchive(queue, id, name)
     for row in archives.branches(queue, id):

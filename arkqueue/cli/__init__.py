@@ -121,6 +121,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except ArkqueueError as error:
         click.echo(f"arkqueue: {error}", err=True)
-        sys.exit(getattr(error, "exit_code", 1))
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

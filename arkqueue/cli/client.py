@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from arkqueue.config import Configuration
-from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden, NotFound
+from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden, Invalid, NotFound
 
 URL_FILE = "url"
 """Where ``serve`` writes the address that it is bound to, in the home folder."""
@@ -35,11 +35,11 @@ class Unreachable(ArkqueueError):
 class Refused(ArkqueueError):
     """The server's answer is no; ``status`` is HTTP's."""
 
-    exit_code = 1
-
     def __init__(self, status: int, thing: str, fault: str, remedy: str) -> None:
         super().__init__(thing, fault, remedy)
         self.status = status
+        if status == 422:
+            self.exit_code = Invalid.exit_code
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import click
 
 from arkqueue import __version__
 from arkqueue.cli.client import URL_FILE
-from arkqueue.config import Configuration
+from arkqueue.config import MOST_SLOTS, Configuration, is_address
 from arkqueue.errors import DatabaseUnavailable, HomeTaken
 from arkqueue.queue import Queue, archives
 
@@ -237,9 +237,22 @@ def _tell_about_processes(queue: Queue) -> None:
 
 
 _slots = click.option(
-    "--slots", type=int, metavar="N", help="How many tasks run at once (default: the number of processors)."
+    "--slots",
+    type=click.IntRange(1, MOST_SLOTS),
+    metavar="N",
+    help="How many tasks run at once (default: the number of processors).",
 )
-_listen = click.option("--listen", metavar="HOST:PORT", help="Where the API listens (default: 127.0.0.1:8417).")
+
+
+def _address(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not is_address(value):
+        raise click.BadParameter(f"{value!r} is no address; write it like 127.0.0.1:8417 or [::1]:8417")
+    return value
+
+
+_listen = click.option(
+    "--listen", metavar="HOST:PORT", callback=_address, help="Where the API listens (default: 127.0.0.1:8417)."
+)
 _database = click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
 _drain = click.option(
     "--drain",

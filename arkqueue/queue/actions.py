@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from arkqueue.config import LONGEST_RENEWAL
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, REPORT, RunId, TaskId
 from arkqueue.names import name_of
@@ -19,8 +20,8 @@ from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
-SILENCE = 30.0
-"""Seconds after which a task manager that says nothing may be assumed to be gone; it says something each ten."""
+SILENCE = 3 * LONGEST_RENEWAL
+"""Seconds after which a task manager that says nothing may be assumed to be gone."""
 
 
 def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
@@ -200,7 +201,7 @@ def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[i
 
 def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
     if tasks and graph.rows("ask_to_stop", tasks=list(tasks), stop=stop, by=by):
-        graph.asked_to_stop = True
+        graph.to_wake.add("stop")
 
 
 def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:

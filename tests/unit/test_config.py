@@ -161,6 +161,7 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
+        ('lease = "10m"\nrenew = "30s"', "renew must be at most 10 s"),
         ('lease = "20s"', "renew must be at most a third of lease"),
         ('poll = "20s"', "poll must not be longer than renew"),
         ('database_direct = "x"', "database_direct is for database_pooler"),

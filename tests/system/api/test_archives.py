@@ -115,7 +115,7 @@ def test_registering_is_an_administrators_business(client: Client, tmp_path: Pat
 
 
 def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Client, queue: Queue) -> None:
-    an_archive(queue)
+    an_archive(queue, branches=("main",))
     problem(operator.patch("/archives/papers", json={"process": False}), 403)
     changed = admin.patch("/archives/papers", json={"author": "Bot <bot@example.org>"}).json()
     assert changed["settings"]["process"] is True
@@ -125,6 +125,13 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
     assert changed["settings"]["author"] == "Bot <bot@example.org>"
     problem(admin.patch("/archives/papers", json={"proces": True}), 422, "proces")
     problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
+
+
+def test_branches_of_a_subversion_archive_are_refused(admin: httpx.Client, tmp_path: Path) -> None:
+    new = {"name": "papers", "url": a_subversion_repository(tmp_path).url}
+    problem(admin.post("/archives", json={**new, "branches": ["x"]}), 422, "are for Git archives")
+    admin.post("/archives", json=new).raise_for_status()
+    problem(admin.patch("/archives/papers", json={"branches": ["x"]}), 422, "are for Git archives")
 
 
 def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path) -> None:

@@ -97,10 +97,10 @@ def test_what_containers_may_have_is_given_shown_and_unset(arkqueue: Cli, tmp_pa
     done = arkqueue("archive", "set", "papers", "--executor", "process")
     assert "where they name an image, else as processes of the task manager's own user" in done.out
     done = arkqueue("archive", "set", "papers", "--task-url", "svn://:13690/s")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert "svn://:13690/s: is not the address of a repository" in done.err
     done = arkqueue("archive", "set", "papers", "--image", "Debian")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert "Did you mean debian?" in done.err
 
 

@@ -315,9 +315,6 @@ def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, queu
         (["show", "papers@2.7"], "there is no run 7"),
         (["explain", "papers@2/indx"], "Did you mean index?"),
         (["runs", "papres"], "Did you mean papers?"),
-        (["trigger", "papers", "indx"], "indx"),
-        (["show", "papers"], "ARCHIVE@REVISION"),
-        (["logs", "papers@2"], "Its tasks: papers@2/COMMIT, papers@2/index."),
         (["delete", "papers@2/index"], "Its run is papers@2."),
         (["archive", "show", "../.."], "there is none of this name"),
     ],
@@ -330,6 +327,26 @@ def test_unknown_names_are_answered_with_the_nearest(
     assert (done.code, done.out) == (1, "")
     assert said in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trigger", "papers", "indx"], "indx"),
+        (["show", "papers"], "ARCHIVE@REVISION"),
+        (["show", "papers@"], "ARCHIVE@REVISION"),
+        (["logs", "papers@2"], "Its tasks: papers@2/COMMIT, papers@2/index."),
+        (["serve", "--slots", "0"], "0 is not in the range"),
+        (["serve", "--listen", "foo"], "write it like 127.0.0.1:8417"),
+    ],
+)
+def test_mistakes_in_a_command_are_told_apart_from_a_no(
+    arkqueue: Cli, queue: Queue, arguments: list[str], said: str
+) -> None:
+    an_archive(queue).commit({"index": ""})
+    done = arkqueue(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
 
 
 READING = {"archive list", "archive show", "check", "runs", "show", "watch", "logs", "graph", "explain", "token list"}
