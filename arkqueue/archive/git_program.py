@@ -22,12 +22,8 @@ _GIT = (
     *("env", "-u", "GIT_DIR", "-u", "GIT_WORK_TREE", "-u", "GIT_INDEX_FILE", "-u", "GIT_OBJECT_DIRECTORY"),
     *("-u", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "-u", "GIT_QUARANTINE_PATH", "-u", "GIT_CONFIG_PARAMETERS"),
     *("-u", "GIT_CONFIG_COUNT", "-u", "GIT_NAMESPACE", "-u", "GIT_ASKPASS", "-u", "SSH_ASKPASS", "LC_ALL=C"),
-    *(
-        "GIT_TERMINAL_PROMPT=0",
-        "GIT_NO_LAZY_FETCH=1",
-        "GIT_CONFIG_NOSYSTEM=1",
-        f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}",
-    ),
+    *("GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_CONFIG_NOSYSTEM=1"),
+    f"GIT_CONFIG_GLOBAL={Path(__file__).with_name('gitconfig')}",
     *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.sshCommand=ssh -o BatchMode=yes -o ConnectTimeout=30"),
     *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
     # What is fetched comes as one pack, which is there as a whole or not at all: others read the mirror meanwhile. The many small packs are packed together

@@ -165,6 +165,13 @@ def test_repository_that_lacks_a_file_is_an_error_that_says_so(repository: GitRe
     assert repository.id("HEAD:b") in str(caught.value)
 
 
+def test_what_was_committed_is_written_and_not_what_replaces_it(repository: GitRepository, tmp_path: Path) -> None:
+    id = repository.commit({"a": "as committed", "b": "another"})
+    run("git", "--git-dir", repository.path, "replace", repository.id("HEAD:a"), repository.id("HEAD:b"))
+    an_archive(repository).export(id, tmp_path / "out")
+    assert tree(tmp_path / "out") == {"a": "as committed", "b": "another"}
+
+
 @pytest.mark.parametrize("reader", ["git"], indirect=True)  # libgit2 up to 1.9.7 never ends (its issue 7342)
 @pytest.mark.parametrize("left", [0, 20, 1 << 18])
 def test_repository_with_half_a_file_is_an_error_that_says_so(
