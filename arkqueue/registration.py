@@ -82,8 +82,8 @@ def add(
     return added
 
 
-def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings) -> None:
-    """Look after an archive in another way from now on."""
+def change_settings(queue: Queue, configuration: Configuration, archive: ArchiveId, settings: ArchiveSettings) -> None:
+    """Look after an archive in another way from now on. Branches that are tracked only now begin at their heads, as when it was added."""
     row = archives.one(queue, archive)
     check_image(settings.image)
     _check_branches(ArchiveKind(row.kind), settings)
@@ -91,7 +91,18 @@ def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings)
         check_author(ArchiveKind(row.kind), settings.author)
     if settings.task_url is not None and settings.task_url != row.settings.get("task_url"):
         locate(settings.task_url, ArchiveKind(row.kind))
-    archives.change_settings(queue, archive, settings)
+    starts = []
+    if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
+        known = {branch.name: branch for branch in archives.branches(queue, archive)}
+        main = next((name for name, branch in known.items() if branch.main), None)
+
+        def read() -> list[archives.Start]:
+            opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+            heads = opened.heads(settings.branches, main)
+            return [archives.Start(b, False, _baseline(opened, b)) for b in sorted(heads) if b not in known]
+
+        starts = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+    archives.change_settings(queue, archive, settings, starts)
     archives.notify(queue, [archive])
 
 

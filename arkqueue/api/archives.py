@@ -143,7 +143,7 @@ def change_archive(request: Request, name: str, settings: Settings) -> ArchiveVi
     caller = admit(request, Scope.ADMIN)
     archive = _watched(caller, name)
     present = views.settings_of(archives.one(caller.queue, archive).settings)
-    registration.change_settings(caller.queue, archive, settings.applied_to(present))
+    registration.change_settings(caller.queue, caller.configuration, archive, settings.applied_to(present))
     return views.archive(caller.queue, archive)
 
 

@@ -122,11 +122,12 @@ class Archive(Protocol):
     def main_branch(self, known: str | None = None) -> str:
         """The branch that the repository's HEAD names; Subversion: the empty name.
 
-        Where a repository has a working tree, HEAD is what somebody works on just now: there it is the ``known`` one as long as that exists.
+        Where a repository has a working tree, HEAD is what somebody works on just now: there it is the ``known`` one as long as that exists. So it is where
+        HEAD names no branch. Of a remote it is as of the last look at its heads.
         """
 
-    def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:
-        """The head of each branch that a glob matches (none given: of the main branch), asked of the repository now.
+    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:
+        """The head of each branch that a glob matches (none given: of the main branch; ``main`` is the known one), asked of the repository now.
 
         Subversion: ``{"": youngest revision}``, which need not touch the archive's folder: `advance` may add nothing.
         """

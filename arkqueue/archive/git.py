@@ -68,13 +68,15 @@ class GitArchive:
             if known and not repository.is_bare and dict(_branches(repository, known.__eq__)):
                 return known
             head = repository.lookup_reference("HEAD").target
+            if known is not None and not isinstance(head, str):
+                return known
             if not isinstance(head, str) or not head.startswith(_HEADS):
                 raise NotFound(self._location.shown, "its HEAD names no branch", "Name the branches to track.")
             return head.removeprefix(_HEADS)
 
-    def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:
+    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:
         self._refresh()
-        main = None if branches else self.main_branch()
+        main = None if branches else self.main_branch(main)
         with self._reading() as repository:
 
             def is_tracked(name: str) -> bool:

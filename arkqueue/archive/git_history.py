@@ -51,6 +51,8 @@ def begun(
     """
     if known is not None:
         old = [pygit2.Oid(hex=known.id)] if known.id in repository else []
+        if new in old:
+            return Advance()
         dropped = tuple(id for head in old for id in _dropped(repository, head, new))
         added = _new_to(repository, new, [*others, *old]).new
         return _appended(repository, added or (new,), known.number, limit, dropped=dropped)

@@ -72,7 +72,7 @@ class SubversionArchive:
     def main_branch(self, known: str | None = None) -> str:  # noqa: ARG002  there is one
         return ""
 
-    def heads(self, branches: Sequence[str] = ()) -> dict[str, str]:  # noqa: ARG002  Subversion has one branch
+    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:  # noqa: ARG002  there is one
         with self._session(fresh=True) as session:
             return {"": str(session.get_latest_revnum())}
 

@@ -73,9 +73,17 @@ def _start(graph: Graph, archive: int, start: Start) -> None:
         append_in(graph, Branch(row.id, archive, start.branch, start.main, row.head_id), [], baseline=start.baseline)
 
 
-def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings) -> None:
-    """Change how an archive is looked after."""
-    queue.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings, starts: Sequence[Start] = ()) -> None:
+    """Change how an archive is looked after; ``starts``: the baselines of branches that are tracked from now on."""
+
+    def work(graph: Graph) -> None:
+        graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+        there = {row.name for row in graph.rows("branches", archive=archive)}
+        for start in starts:
+            if start.branch not in there:
+                _start(graph, archive, start)
+
+    change(queue, [archive], work)
 
 
 def remove(queue: Queue, archive: ArchiveId, by: str) -> None:
@@ -156,17 +164,22 @@ def branches(queue: Queue, archive: ArchiveId) -> list[Any]:
 
 
 def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) -> Branch:
-    """Begin to track a branch, or track it again after it was deleted, with the schedules of its head."""
+    """Begin to track a branch, or track it again after it was deleted, with the schedules of its head; ``main``: it is the main one from now on."""
+
+    def refresh(graph: Graph, branch: int, name: str, head: int | None, *, is_main: bool) -> None:
+        if head is not None:
+            (found,) = graph.rows("revision_at", revision=head)
+            if not found.faults:
+                defined = Workflow(tuple(from_json(task) for task in found.tasks))
+                schedules.refresh(graph, branch, name, is_main, defined)
 
     def work(graph: Graph) -> Branch:
-        if main:
-            graph.do("unset_main", archive=archive)
+        former = graph.rows("unset_main", archive=archive) if main else []
         (row,) = graph.rows("add_branch", archive=archive, name=name, main=main)
-        if row.head_id is not None:
-            (head,) = graph.rows("revision_at", revision=row.head_id)
-            if not head.faults:
-                defined = Workflow(tuple(from_json(task) for task in head.tasks))
-                schedules.refresh(graph, row.id, name, row.main, defined)
+        for one in former:
+            if one.id != row.id:
+                refresh(graph, one.id, one.name, one.head_id, is_main=False)
+        refresh(graph, row.id, name, row.head_id, is_main=row.main)
         return Branch(row.id, archive, name, row.main, row.head_id)
 
     return change(queue, [archive], work)

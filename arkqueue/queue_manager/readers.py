@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from arkqueue.archive import Archive
+from arkqueue.archive import Advance
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable, NotFound
+from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives, planning
 from arkqueue.reading import EntryReader, last_known, named
@@ -265,18 +265,24 @@ class Reader(threading.Thread):
         archive = self._entries.archive
         # The ledger before the repository: what is known must be there, while what is there need not be known.
         known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
-        main = _main_branch(archive, next((name for name, branch in known.items() if branch.main), None))
-        heads = archive.heads(settings.branches or [main])
-        for branch in known.values():
-            # Of a deleted branch the repository need not keep anything.
-            if branch.head_id is not None and branch.name in heads and not branch.deleted:
+        former = next((branch for branch in known.values() if branch.main), None)
+        heads = archive.heads(settings.branches, former and former.name)
+        main = archive.main_branch(former and former.name)
+        left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
+        if former and former.name not in heads and not former.deleted and not settings.branches:
+            left.append(former)  # another repository may be in the place of the right one
+        for branch in left:
+            # Of other branches that are gone the repository need not keep anything.
+            if branch.head_id is not None:
                 archive.check_known(last_known(branch))
         # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
         # Only branches that are in the ledger: two new ones would hide their common commits from each other.
         ledger = {name: heads.get(name, branch.revision) for name, branch in known.items()}
         for name in sorted(heads, key=lambda name: name != main):
             siblings = {other: head for other, head in ledger.items() if other != name and head is not None}
-            if not self._follow(name, known.get(name), heads[name], siblings, settings, main):
+            becomes_main = name == main and not (former and former.name == name)
+            leaves = former.revision if former and becomes_main and not settings.branches else None
+            if not self._follow(name, known.get(name), heads[name], siblings, settings, becomes_main, leaves):
                 return False
             if name not in known:
                 return False
@@ -286,15 +292,25 @@ class Reader(threading.Thread):
         return True
 
     def _follow(
-        self, name: str, known: Any, head: str, siblings: dict[str, str], settings: ArchiveSettings, main: str
+        self,
+        name: str,
+        known: Any,
+        head: str,
+        siblings: dict[str, str],
+        settings: ArchiveSettings,
+        becomes_main: bool,
+        leaves: str | None,
     ) -> bool:
-        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
+        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile.
+
+        ``leaves``: the last known revision of what was the main branch before, where only the main one is tracked: what a new one has beyond that is new, anything else
+        is older than its tracking, and its head stands for all of it.
+        """
         assert self._entries is not None
-        becomes_main = name == main and not (known and known.main)
         if known is not None and known.revision == head and not known.deleted and not becomes_main:
             return True
         if known is None or known.deleted or becomes_main:
-            branch = archives.track(self._queue, self._id, name, main=name == main)
+            branch = archives.track(self._queue, self._id, name, main=becomes_main)
             if branch.head != (known.head_id if known else None):
                 return False
         else:
@@ -304,6 +320,9 @@ class Reader(threading.Thread):
         others = siblings if known is None or known.deleted else None
         while not self._closing:
             advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
+            if known is None and others and leaves and (advance.baseline is None or advance.baseline.id != leaves):
+                revision = self._entries.archive.baseline(name, head)
+                advance = Advance(revisions=(revision,) if revision else ())
             if not advance.revisions and not advance.dropped and advance.baseline is None:
                 return True
             baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
@@ -328,13 +347,3 @@ class Reader(threading.Thread):
         if self._entries.archive.has(row.revision):
             return None
         return None if row.waited > LONGEST_EXPECTATION else min(max(row.waited, FIRST_PAUSE), LONGEST_PAUSE)
-
-
-def _main_branch(archive: Archive, known: str | None) -> str:
-    """The main branch now; a HEAD that names no branch changes nothing."""
-    try:
-        return archive.main_branch(known)
-    except NotFound:
-        if known is None:
-            raise
-        return known

@@ -1,15 +1,14 @@
 -- Archives, notices and the ledger: how revisions come in and become runs.
 
 -- name: ask_to_look
--- Say that some archives' repositories are to be looked at. A revision that is expected stays so, whatever older one a late notice names.
-insert into look (archive_id, revision)
+-- Say that some archives' repositories are to be looked at. Of two numbers the higher one is expected, whichever was told later.
+insert into look as l (archive_id, revision)
 select id, %(revision)s from archive where id = any(%(archives)s) and removed_at is null
-on conflict (archive_id) do update set asked = excluded.asked,
-    asked_at = case when look.looked > 0 and look.revision is not null then look.asked_at else now() end,
-    revision = case when look.revision ~ '^[0-9]{1,18}$' and excluded.revision ~ '^[0-9]{1,18}$'
-                    then greatest(look.revision::bigint, excluded.revision::bigint)::text
-                    when look.looked > 0 then coalesce(look.revision, excluded.revision)
-                    else coalesce(excluded.revision, look.revision) end
+on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revision) = (
+    select case when late then l.asked_at else now() end, case when late then l.revision else coalesce(excluded.revision, l.revision) end
+    from (select l.revision ~ '^[0-9]{1,18}$' and excluded.revision ~ '^[0-9]{1,18}$'
+                 and lpad(l.revision, 18, '0') > lpad(excluded.revision, 18, '0')) as told(late)
+)
 returning archive_id;
 
 -- name: sweep_all
@@ -66,7 +65,7 @@ returning id, head_id, main;
 
 -- name: unset_main
 -- No branch of an archive is its main one any more.
-update branch set main = false where archive_id = %(archive)s and main;
+update branch set main = false where archive_id = %(archive)s and main returning id, name, head_id;
 
 -- name: delete_branch
 -- Note that a branch is gone.

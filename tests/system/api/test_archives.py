@@ -114,8 +114,10 @@ def test_registering_is_an_administrators_business(client: Client, tmp_path: Pat
     assert confined.post("/archives", json={"name": "papers", "url": url}).status_code == 201
 
 
-def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Client, queue: Queue) -> None:
-    an_archive(queue, branches=("main",))
+def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Client, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"a": "1"})
+    admin.post("/archives", json={"name": "papers", "url": str(repository.path), "process": True}).raise_for_status()
     problem(operator.patch("/archives/papers", json={"process": False}), 403)
     changed = admin.patch("/archives/papers", json={"author": "Bot <bot@example.org>"}).json()
     assert changed["settings"]["process"] is True

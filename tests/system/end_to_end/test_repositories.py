@@ -169,18 +169,21 @@ def test_pushes_that_rewrite_history_go_on_in_number(shared: Installation, archi
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
-    [("/nowhere/at/all", ["/nowhere/at/all"]), ("svn://127.0.0.1:1/x", ["svn://127.0.0.1:1/x"]), ("{here}/no", ["no"])],
+    ("url", "word", "code"),
+    [
+        ("/nowhere/at/all", "/nowhere/at/all", 2),
+        ("svn://127.0.0.1:1/x", "svn://127.0.0.1:1/x", 1),
+        ("{here}/no", "no", 1),
+    ],
 )
 def test_repository_that_cannot_be_read_is_not_registered(
-    shared: Installation, archives: Archives, url: str, words: list[str]
+    shared: Installation, archives: Archives, url: str, word: str, code: int
 ) -> None:
     papers = archives(shared, hook=False)
     url = url.format(here=papers.repository.url)
-    said = shared("archive", "add", "cannot-be", url, code=1).err
+    said = shared("archive", "add", "cannot-be", url, code=code).err
     assert said.startswith("arkqueue: ")
-    for word in words:
-        assert word in said
+    assert word in said
     assert "cannot-be" not in shared("archive", "list").out
 
 

@@ -10,9 +10,9 @@ from tests.system.end_to_end.installation import Archive, Installation, Stage, i
 from tests.waiting import eventually
 
 
-def refused(papers: Archive, *words: str) -> str:
-    """What a person is told whose wish is refused."""
-    done = papers.installation(*words, code=1)
+def refused(papers: Archive, *words: str, code: int = 1) -> str:
+    """What a person is told whose wish is refused; ``code`` 2: it was a mistake."""
+    done = papers.installation(*words, code=code)
     assert done.out == ""
     assert done.err.startswith("arkqueue: ")
     return done.err
@@ -251,7 +251,7 @@ def test_trigger_runs_tasks_by_hand(shared: Installation, archives: Archives, tm
     papers.wait_for_run(2, "failed")
     said = refused(papers, "trigger", papers.name, "pdf")
     assert "not completed at this revision: index (needed by pdf)" in said
-    assert "did you mean" in refused(papers, "trigger", papers.name, "indx").lower()
+    assert "did you mean" in refused(papers, "trigger", papers.name, "indx", code=2).lower()
     assert "nightly" in refused(papers, "trigger", papers.name, "nightly")
     assert "7" in refused(papers, "trigger", papers.name, "--revision", "7")
     (tmp_path / "mended").touch()
@@ -266,7 +266,7 @@ def test_names_that_mean_nothing_are_told(shared: Installation, archives: Archiv
     papers = archives(shared)
     papers.commit(tasks({"index": {"command": "true"}}))
     papers.wait_for_run(2)
-    assert "is the name of a run, not of a task" in refused(papers, "logs", papers.run(2))
+    assert "is the name of a run, not of a task" in refused(papers, "logs", papers.run(2), code=2)
     assert "index" in refused(papers, "show", papers.task("indx@2"))
     assert "7" in refused(papers, "show", papers.run(7))
     assert "nobody" in refused(papers, "show", "nobody@2")

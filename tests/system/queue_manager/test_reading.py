@@ -12,6 +12,7 @@ import pytest
 from arkqueue import registration
 from arkqueue.config import Configuration
 from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveSettings
 from arkqueue.queue import Queue
 from arkqueue.queue_manager import QueueManager
 from tests.repositories import a_git_repository, a_subversion_repository, run
@@ -225,20 +226,6 @@ def test_a_late_notice_makes_no_expected_revision_forgotten(watch: Watch, tmp_pa
         repository.commit({"readme": str(number)})
     papers.wait_for_ledger(4)
     papers.wait_for(lambda: not papers.sql("select archive_id from look"))
-
-
-def test_a_missing_commit_stays_expected_when_others_are_told_of(watch: Watch, tmp_path: Path) -> None:
-    repository = a_git_repository(tmp_path)
-    head = repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path)
-    papers.wait_for(lambda: papers.row()["read_at"])
-    missing = "0" * 39 + "1"
-    papers.notify(missing)
-    papers.wait_for(lambda: papers.sql("select from look where looked = asked"))
-    (told,) = papers.sql("select asked_at from look")
-    papers.notify(head)
-    papers.wait_for(lambda: papers.sql("select from look where looked = asked"))
-    assert papers.sql("select revision, asked_at from look") == [{"revision": missing, **told}]
 
 
 def looked(papers: Watched) -> bool:
@@ -560,20 +547,117 @@ def test_a_tracked_branch_becomes_the_main_one_when_the_main_one_is_deleted(watc
     assert papers.sql("select name from branch where main") == [{"name": "trunk"}]
 
 
-def test_a_deleted_branch_that_comes_back_unchanged_runs_its_head(watch: Watch, tmp_path: Path) -> None:
+def test_a_deleted_branch_that_comes_back_unchanged_runs_nothing_again(watch: Watch, tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
     papers = watch(repository.path, branches=("*",))
     repository.switch("draft", "main")
     repository.commit({"readme": "1"})
-    head = repository.commit({"readme": "2"})
     papers.notify()
-    papers.wait_for_ledger(3, "draft")
+    papers.wait_for_ledger(2, "draft")
+    repository.switch("main")
     repository.delete_branch("draft")
     papers.notify()
     papers.wait_for(lambda: papers.sql("select id from branch where name = 'draft' and deleted_at is not null"))
     repository.push("draft")
     papers.notify()
-    papers.wait_for_ledger(4, "draft")
-    assert papers.ledger("draft")[-2:] == [(3, head), (4, head)]
-    assert papers.tasks("draft") == {"index@2": "canceled", "index@3": "canceled", "index@4": "ready"}
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'draft' and deleted_at is null"))
+    papers.wait_for(lambda: looked_or_gone(papers))
+    assert papers.tasks("draft") == {"index@2": "canceled"}
+
+
+@pytest.mark.parametrize("there", ["local", "remote"])
+def test_commits_on_a_renamed_default_branch_are_all_planned(watch: Watch, tmp_path: Path, there: str) -> None:
+    repository = a_git_repository(tmp_path)
+    for n in range(3):
+        repository.commit({"_workflows/w.yaml": WORKFLOW, "readme": str(n)})
+    with repository.served() as server:
+        papers = watch(repository.path if there == "local" else server.url)
+        repository.switch("trunk", "main")
+        ids = [repository.commit({"readme": f"of trunk {n}"}, push=False) for n in range(2)]
+        repository.push("trunk")
+        run("git", "symbolic-ref", "HEAD", "refs/heads/trunk", cwd=repository.path)
+        repository.delete_branch("main")
+        papers.notify()
+        papers.wait_for(lambda: papers.tasks("trunk") == {"index@4": "ready", "index@5": "waiting"})
+        assert papers.ledger("trunk")[1:] == [(4, ids[0]), (5, ids[1])]
+
+
+def test_an_older_branch_that_becomes_the_default_runs_its_head_alone(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.git("checkout", "-q", "--orphan", "pages")
+    for n in range(3):
+        head = repository.commit({"_workflows/w.yaml": WORKFLOW, "page": str(n)}, push=False)
+    repository.push("pages")
+    papers = watch(repository.path)
+    run("git", "symbolic-ref", "HEAD", "refs/heads/pages", cwd=repository.path)
+    papers.notify()
+    papers.wait_for(lambda: papers.sql("select id from branch where name = 'pages' and main"))
+    assert papers.wait_for_ledger(1, "pages") == [(3, head)]
+    papers.wait_for(lambda: papers.tasks("pages") == {"index@3": "ready"})
+
+
+def test_a_mirror_that_was_removed_is_fetched_again_before_anything_is_concluded(
+    watch: Watch, configuration: Configuration, tmp_path: Path
+) -> None:
+    """A new one's HEAD is whatever `git init` says, until its remote was asked."""
+    repository = a_git_repository(tmp_path, main="trunk")
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.switch("master", "trunk")
+    repository.commit({"readme": "of an old branch"})
+    repository.switch("trunk")
+    with repository.served() as server:
+        papers = watch(server.url)
+        papers.wait_for(lambda: papers.row()["read_at"] and not papers.sql("select archive_id from look"))
+        shutil.rmtree(configuration.home / "mirrors")
+        second = repository.commit({"readme": "2"})
+        papers.notify()
+        assert papers.wait_for_ledger(2, "trunk") == [(1, first), (2, second)]
+        assert papers.sql("select name, main, deleted_at from branch") == [
+            {"name": "trunk", "main": True, "deleted_at": None}
+        ]
+
+
+def test_another_repository_with_another_default_branch_stops_the_archive(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"])
+    other = a_git_repository(tmp_path, "other", main="trunk")
+    other.commit({"_workflows/w.yaml": WORKFLOW, "readme": "another one"})
+    shutil.rmtree(repository.path)
+    other.path.rename(repository.path)
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["stopped"])
+    assert papers.sql("select name from branch") == [{"name": "main"}]
+    assert papers.ledger("main") == [(1, first)]
+
+
+def test_branches_that_are_tracked_later_begin_at_their_heads(
+    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.switch("feature", "main")
+    heads = [repository.commit({"readme": str(n)}) for n in range(3)]
+    papers = watch(repository.path)
+    registration.change_settings(queue, configuration, papers.id, ArchiveSettings(branches=("*",)))
+    assert papers.ledger("feature") == [(4, heads[-1])]
+    new = repository.commit({"readme": "new"})
+    papers.notify()
+    assert papers.wait_for_ledger(2, "feature") == [(4, heads[-1]), (5, new)]
+    assert papers.tasks("feature") == {"index@5": "ready"}
+
+
+def test_only_the_new_main_branch_has_the_schedules(watch: Watch, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": "- {name: nightly, command: x, schedule: '0 3 * * *'}\n"})
+    repository.switch("trunk", "main")
+    repository.push("trunk")
+    papers = watch(repository.path, branches=("*",))
+    scheduled = "select b.name from schedule s join branch b on b.id = s.branch_id order by b.name"
+    assert papers.sql(scheduled) == [{"name": "main"}]
+    run("git", "symbolic-ref", "HEAD", "refs/heads/trunk", cwd=repository.path)
+    papers.notify()
+    papers.wait_for(lambda: papers.sql(scheduled) == [{"name": "trunk"}])
