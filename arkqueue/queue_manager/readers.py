@@ -266,8 +266,9 @@ class Reader(threading.Thread):
         # The ledger before the repository: what is known must be there, while what is there need not be known.
         known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
         former = next((branch for branch in known.values() if branch.main), None)
-        heads = archive.heads(settings.branches, former and former.name)
-        main = archive.main_branch(former and former.name)
+        former_name = former and former.name
+        heads = archive.heads(settings.branches, former_name)
+        main = archive.main_branch(former_name)
         left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
         if former and former.name not in heads and not former.deleted and not settings.branches:
             left.append(former)  # another repository may be in the place of the right one
@@ -277,12 +278,12 @@ class Reader(threading.Thread):
                 archive.check_known(last_known(branch))
         # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
         # Only branches that are in the ledger: two new ones would hide their common commits from each other.
-        ledger = {name: heads.get(name, branch.revision) for name, branch in known.items()}
+        # What a rewind retired (``rewound~1``) is another history.
+        ledger = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
         for name in sorted(heads, key=lambda name: name != main):
             siblings = {other: head for other, head in ledger.items() if other != name and head is not None}
-            becomes_main = name == main and not (former and former.name == name)
-            leaves = former.revision if former and becomes_main and not settings.branches else None
-            if not self._follow(name, known.get(name), heads[name], siblings, settings, becomes_main, leaves):
+            becomes_main = name == main != former_name
+            if not self._follow(name, known.get(name), heads[name], siblings, settings, becomes_main):
                 return False
             if name not in known:
                 return False
@@ -299,13 +300,8 @@ class Reader(threading.Thread):
         siblings: dict[str, str],
         settings: ArchiveSettings,
         becomes_main: bool,
-        leaves: str | None,
     ) -> bool:
-        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile.
-
-        ``leaves``: the last known revision of what was the main branch before, where only the main one is tracked: what a new one has beyond that is new, anything else
-        is older than its tracking, and its head stands for all of it.
-        """
+        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
         assert self._entries is not None
         if known is not None and known.revision == head and not known.deleted and not becomes_main:
             return True
@@ -316,11 +312,13 @@ class Reader(threading.Thread):
         else:
             branch = planning.Branch(known.id, self._id, name, known.main, known.head_id)
         before = last_known(known) if known is not None and known.head_id is not None else None
-        # A tracked branch without a revision is an archive that began empty: all of its commits are new.
-        others = siblings if known is None or known.deleted else None
+        # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
+        others = siblings if known is None or known.deleted or known.head_id is None else None
         while not self._closing:
             advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
-            if known is None and others and leaves and (advance.baseline is None or advance.baseline.id != leaves):
+            begins = advance.baseline and advance.baseline.id
+            if before is None and others and not settings.branches and begins not in others.values():
+                # Another main branch, which does not go on where the ledger ends, is older than its tracking: its head stands for all of it.
                 revision = self._entries.archive.baseline(name, head)
                 advance = Advance(revisions=(revision,) if revision else ())
             if not advance.revisions and not advance.dropped and advance.baseline is None:

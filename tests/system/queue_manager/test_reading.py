@@ -13,7 +13,7 @@ from arkqueue import registration
 from arkqueue.config import Configuration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveSettings
-from arkqueue.queue import Queue
+from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
@@ -326,6 +326,22 @@ def test_a_new_branch_starts_at_its_merge_base(watch: Watch, tmp_path: Path) -> 
     assert papers.ledger("other") == []
 
 
+def test_a_new_branch_whose_first_look_was_killed_starts_at_its_merge_base(
+    watch: Watch, queue: Queue, tmp_path: Path
+) -> None:
+    """It is tracked in one transaction and has its first revisions in the next."""
+    repository = a_git_repository(tmp_path)
+    for n in range(3):
+        head = repository.commit({"_workflows/w.yaml": WORKFLOW, "readme": str(n)})
+    papers = watch(repository.path, branches=("*",))
+    papers.wait_for(lambda: papers.row()["read_at"] and not papers.sql("select archive_id from look"))
+    archives.track(queue, papers.id, "draft")
+    repository.switch("draft", "main")
+    own = repository.commit({"readme": "own"})
+    papers.notify()
+    assert papers.wait_for_ledger(2, "draft") == [(3, head), (4, own)]
+
+
 def test_two_new_branches_in_one_push_do_not_hide_each_others_commits(watch: Watch, tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
@@ -583,7 +599,10 @@ def test_commits_on_a_renamed_default_branch_are_all_planned(watch: Watch, tmp_p
         assert papers.ledger("trunk")[1:] == [(4, ids[0]), (5, ids[1])]
 
 
-def test_an_older_branch_that_becomes_the_default_runs_its_head_alone(watch: Watch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["", "after a look that was killed"])
+def test_an_older_branch_that_becomes_the_default_runs_its_head_alone(
+    watch: Watch, queue: Queue, tmp_path: Path, killed: bool
+) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
     repository.git("checkout", "-q", "--orphan", "pages")
@@ -591,7 +610,10 @@ def test_an_older_branch_that_becomes_the_default_runs_its_head_alone(watch: Wat
         head = repository.commit({"_workflows/w.yaml": WORKFLOW, "page": str(n)}, push=False)
     repository.push("pages")
     papers = watch(repository.path)
+    papers.wait_for(lambda: papers.row()["read_at"] and not papers.sql("select archive_id from look"))
     run("git", "symbolic-ref", "HEAD", "refs/heads/pages", cwd=repository.path)
+    if killed:
+        archives.track(queue, papers.id, "pages", main=True)
     papers.notify()
     papers.wait_for(lambda: papers.sql("select id from branch where name = 'pages' and main"))
     assert papers.wait_for_ledger(1, "pages") == [(3, head)]
