@@ -329,9 +329,9 @@ class Model:
         return run
 
     def _pass_at_once(self, run: Run) -> None:
-        """A COMMIT whose sources have all completed has passed when the step begins."""
+        """A COMMIT whose edges are all met has passed when the step begins."""
         commit = run.tasks[COMMIT]
-        if all(edge.source.state is State.COMPLETED for edge in self.into(commit)):
+        if all(satisfied(edge) for edge in self.into(commit)):
             commit.state = move(commit.state, Event.PASS)
 
     def trigger(
