@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -268,6 +269,14 @@ def test_database_that_is_away_is_told_and_waited_for(
 def test_taken_port_is_told_at_once(server: ApiServer, queue: Queue, configuration: Configuration) -> None:
     with pytest.raises(ArkqueueError, match="cannot be listened at"):
         run_api(create_app(queue, configuration), "127.0.0.1", server.port)
+
+
+def test_answer_on_a_connection_that_stays_is_sent_at_once(server: ApiServer, client: Client) -> None:
+    """Nagle's algorithm would hold the body back until the client has acknowledged the head, which it puts off for 40 ms."""
+    assert client().get("/healthz").status_code == 200
+    (connection,) = server._server.server_state.connections
+    accepted = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_closed_server_lets_followers_go_and_its_port_free(queue: Queue, configuration: Configuration) -> None:
