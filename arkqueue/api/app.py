@@ -31,7 +31,7 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     )
     app.state.queue, app.state.configuration = queue, configuration
     app.state.callers = Callers(queue, configuration)
-    app.state.watched = notices.Watched(queue)
+    app.state.watched, app.state.intake = notices.Watched(queue), notices.Intake(queue)
     api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
     for part in (later, notices, archives, runs, attempts, administration):
         api.include_router(part.router)

@@ -1,11 +1,12 @@
 """Notices: a hook says "look at this repository", and every archive of that repository is looked at (design 2, 7).
 
 This is on a commit's way, so it costs one statement: the token and the watched repositories are remembered for a moment. Notices are an upsert of one row for
-each archive, so that a burst of them is one look.
+each archive, so that a burst of them is one look; those that come while others are being stored are stored together. Whoever posts is answered when his is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -79,11 +80,11 @@ class Watched:
         self._until = 0.0
         self._lock = threading.Lock()
 
-    def archives(self, repository: str) -> list[tuple[ArchiveId, str]]:
+    async def archives(self, repository: str) -> list[tuple[ArchiveId, str]]:
         """Ids and names of the archives of a repository."""
         key = notice_key(repository)
         if time.monotonic() > self._until or key not in self._by_key:
-            self._load()
+            await run_in_threadpool(self._load)
         return self._by_key.get(key, [])
 
     def forget(self) -> None:
@@ -99,10 +100,41 @@ class Watched:
             self._until = time.monotonic() + KEPT
 
 
+class Intake:
+    """Stores notices, one batch after the other. All its callers share an event loop."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._waiting: list[tuple[ArchiveId, str | None]] = []
+        self._stored: asyncio.Future[None] | None = None
+        """Of what waits."""
+        self._storing: asyncio.Task[None] | None = None
+
+    async def store(self, notices: list[tuple[ArchiveId, str | None]]) -> None:
+        """Returns when they are stored."""
+        self._waiting += notices
+        if self._stored is None:
+            self._stored = asyncio.get_running_loop().create_future()
+        stored = self._stored
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store())
+        await asyncio.shield(stored)
+
+    async def _store(self) -> None:
+        while (stored := self._stored) is not None:
+            notices, self._waiting, self._stored = self._waiting, [], None
+            try:
+                await run_in_threadpool(archives.notify_all, self._queue, notices)
+                stored.set_result(None)
+            except Exception as error:
+                stored.set_exception(error)
+        self._storing = None
+
+
 @router.post("/notices", status_code=202, response_class=JSONResponse)
-def notice(request: Request, notice: RepositoryNotice) -> Any:
+async def notice(request: Request, notice: RepositoryNotice) -> Any:
     """Look at a repository: every archive of it."""
-    return _look(request, notice)
+    return await _look(request, notice)
 
 
 async def notice_directly(request: Request) -> Response:
@@ -118,17 +150,18 @@ async def notice_directly(request: Request) -> Response:
         notice = RepositoryNotice.model_validate(body)
     except ValidationError as error:
         raise RequestValidationError([{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]) from error
-    return await run_in_threadpool(_look, request, notice)
+    return await _look(request, notice)
 
 
-def _look(request: Request, notice: RepositoryNotice) -> JSONResponse:
+async def _look(request: Request, notice: RepositoryNotice) -> JSONResponse:
     caller = _admit(request)
     watched: Watched = request.app.state.watched
-    found = [(id, name) for id, name in watched.archives(notice.repository) if caller.token.covers(name)]
+    found = [(id, name) for id, name in await watched.archives(notice.repository) if caller.token.covers(name)]
     if not found:
         fault = "no archive of this repository is watched" + (" for this token" if caller.token.archives else "")
         raise NotFound(f"repository {notice.repository}", fault, "Add one: arkqueue archive add NAME URL")
-    return _accept(caller, found, notice)
+    await request.app.state.intake.store([(id, notice.named) for id, _ in found])
+    return _accepted(notice, [name for _, name in found])
 
 
 @router.post("/archives/{name}/notices", status_code=202, response_class=JSONResponse)
@@ -138,7 +171,8 @@ def notice_of_archive(request: Request, name: str, notice: Notice) -> Any:
     archive = caller.archive(name)
     if archives.one(caller.queue, archive).removed_at is not None:
         raise NotFound(f"archive {name}", "was removed")
-    return _accept(caller, [(archive, name)], notice)
+    archives.notify(caller.queue, [archive], notice.named)
+    return _accepted(notice, [name])
 
 
 def _admit(request: Request) -> Caller:
@@ -147,6 +181,5 @@ def _admit(request: Request) -> Caller:
     return caller
 
 
-def _accept(caller: Caller, found: list[tuple[ArchiveId, str]], notice: Notice) -> JSONResponse:
-    archives.notify(caller.queue, [id for id, _ in found], notice.named)
-    return JSONResponse({"archives": [name for _, name in found], "revision": notice.named}, 202)
+def _accepted(notice: Notice, names: list[str]) -> JSONResponse:
+    return JSONResponse({"archives": names, "revision": notice.named}, 202)

@@ -106,6 +106,22 @@ def notify(queue: Queue, archives: Iterable[ArchiveId], revision: str | None = N
     queue.wake("look")
 
 
+def notify_all(queue: Queue, notices: Iterable[tuple[ArchiveId, str | None]]) -> None:
+    """Many notices, in the order in which they came: a burst of one archive's is one row."""
+    expected: dict[ArchiveId, str | None] = {}
+    for archive, revision in notices:
+        expected[archive] = _expected(expected.get(archive), revision)
+    for revision in dict.fromkeys(expected.values()):
+        notify(queue, [archive for archive in expected if expected[archive] == revision], revision)
+
+
+def _expected(known: str | None, told: str | None) -> str | None:
+    """Which revision is expected after one more notice, as the statement of ``notify`` has it."""
+    if known is None or told is None:
+        return told or known
+    return max(known, told, key=int) if known.isdecimal() and told.isdecimal() else told
+
+
 def one(queue: Queue, archive: ArchiveId) -> Any:
     """An archive's row."""
     found = queue.rows("archive", archive=archive)

@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.db import Connection, Database
 from arkqueue.errors import Conflict
-from arkqueue.model import BranchId, Origin, Revision
+from arkqueue.model import ArchiveId, BranchId, Origin, Revision
 from arkqueue.queue import Queue, archives, planning
 from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_races import InThread, wait_until_blocked
@@ -53,6 +53,27 @@ def test_a_notice_is_not_taken_for_an_earlier_one_that_is_still_being_read(archi
     archives.notify(archive.queue, [archive.id])
     read(archive, first)
     assert list(asked(archive.queue)) == ["papers"]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (["7", "11", "9", None], "11"),
+        ([None, "7"], "7"),
+        ([None], None),
+        (["a" * 40, "b" * 40], "b" * 40),
+        (["7", "a" * 40], "a" * 40),
+    ],
+)
+def test_notices_that_are_told_together_are_as_those_told_one_by_one(
+    queue: Queue, told: list[str | None], expected: str | None
+) -> None:
+    together, one_by_one, other = an_archive(queue, "a"), an_archive(queue, "b"), an_archive(queue, "c")
+    archives.notify_all(queue, [(ArchiveId(other.id), "3"), *((ArchiveId(together.id), each) for each in told)])
+    for each in told:
+        archives.notify(queue, [ArchiveId(one_by_one.id)], each)
+    found = {row.name: row.revision for row in archives.to_read(queue) if row.asked is not None}
+    assert found == {"a": expected, "b": expected, "c": "3"}
 
 
 def test_a_notice_goes_before_the_sweep_of_others(queue: Queue) -> None:
