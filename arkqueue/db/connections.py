@@ -23,6 +23,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -49,6 +50,8 @@ IDLE_TIMEOUT = 30.0
 """How long a transaction of ours may stand idle before the server ends it."""
 CALL_TIMEOUT = 30.0
 """How long a whole transaction may take before the watchdog cuts its connection."""
+FRESH = 0.1
+"""For how long a connection that was handed back is taken for good without a look at it."""
 MOST_RETRIES = 10
 
 P = ParamSpec("P")
@@ -71,6 +74,8 @@ class Database:
         self._settings = _complete(conninfo, application_name, pooler=pooler)
         self.name = _describe(self._settings)
         self.watchdog = Watchdog()
+        self._used: weakref.WeakKeyDictionary[psycopg.Connection[Any], float] = weakref.WeakKeyDictionary()
+        """When connections were handed back."""
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             "",
             kwargs={**self._settings, **self._session(pooler)},
@@ -179,6 +184,7 @@ class Database:
                         raise
                     raise self._lost(_first_line(error)) from error
         finally:
+            self._used[connection] = time.monotonic()
             self._pool.putconn(connection)
 
     def _take(self) -> Connection:
@@ -196,7 +202,7 @@ class Database:
                     raise self._unavailable(f"all {self._pool.max_size} connections are busy") from error
                 continue
             # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
-            if _is_quiet(connection):
+            if time.monotonic() - self._used.get(connection, 0.0) < FRESH or _is_quiet(connection):
                 return connection
             connection.close()
             self._pool.putconn(connection)
@@ -219,6 +225,7 @@ class Database:
         return DatabaseUnavailable(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
 
     def _lost(self, fault: str) -> DatabaseUnavailable:
+        self._used.clear()  # a server that cut one connection off has seldom kept the others
         return Lost(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
 
 
@@ -240,10 +247,15 @@ class Guard:
 
 
 class Watchdog:
-    """Cuts the connections of overdue calls: a silent server gives a client nothing else to wake up by."""
+    """Cuts the connections of overdue calls: a silent server gives a client nothing else to wake up by.
+
+    Of each connection it has a descriptor of its own, as long as the connection is in use: libpq may close its one at any moment, and the number could be
+    another file's by then. It is made once: a call of the system in each call of the database would be one more point at which threads change.
+    """
 
     def __init__(self) -> None:
         self._guards: set[Guard] = set()
+        self._descriptors: weakref.WeakKeyDictionary[psycopg.Connection[Any], int] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="database-watchdog", daemon=True)
@@ -251,16 +263,21 @@ class Watchdog:
 
     @contextmanager
     def guard(self, connection: psycopg.Connection[Any], seconds: float) -> Iterator[Guard]:
-        # A descriptor of our own: libpq may close its one at any moment, and the number could be another file's by then.
-        guard = Guard(os.dup(connection.fileno()), time.monotonic() + seconds)
         with self._lock:
+            guard = Guard(self._descriptor(connection), time.monotonic() + seconds)
             self._guards.add(guard)
         try:
             yield guard
         finally:
             with self._lock:
                 self._guards.discard(guard)
-                os.close(guard.descriptor)
+
+    def _descriptor(self, connection: psycopg.Connection[Any]) -> int:
+        descriptor = self._descriptors.get(connection)
+        if descriptor is None:
+            descriptor = self._descriptors[connection] = os.dup(connection.fileno())
+            weakref.finalize(connection, os.close, descriptor)
+        return descriptor
 
     def close(self) -> None:
         self._closed.set()
