@@ -5,7 +5,7 @@ time. So nothing here ever raises to a caller, and no wake-up is part of a trans
 lets transactions that carry a NOTIFY commit one at a time only.
 
     wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
-                           ─→ sender ─NOTIFY, at most one each 5 ms─→ PostgreSQL ─→ listener of every process ─→ its bells
+                           ─→ sender ─NOTIFY, at most one each 30 ms→ PostgreSQL ─→ listener of every process ─→ its bells
 
 The listener never trusts silence: when nothing came for ``PING`` seconds it has the sender ring for it, and if it does not hear that either, or
 its connection breaks, it connects anew and then rings every bell, since anything may have been missed.
@@ -14,7 +14,6 @@ its connection breaks, it connects anew and then rings every bell, since anythin
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from contextlib import suppress
 
@@ -24,10 +23,8 @@ from arkqueue.db.connections import Connection, Database, cut
 from arkqueue.errors import DatabaseUnavailable
 
 CHANNEL = "arkqueue"
-INTERVAL = 0.005
-"""Seconds between two NOTIFYs of a process."""
-REPEAT = 0.03
-"""Seconds until it sends the same topic again."""
+INTERVAL = 0.03
+"""Seconds between two NOTIFYs of a process: each is a commit of its own. The first after a silence goes at once."""
 PING = 5.0
 """Seconds of silence after which the listener tests its connection."""
 ANSWER = 5.0
@@ -72,8 +69,6 @@ class Wakeups:
         self._lock = threading.Lock()
         self._to_send = threading.Event()
         self._closed = threading.Event()
-        self._sent: dict[str, float] = {}
-        """When topics were sent, as far as that was lately."""
         self._sender_pid = 0
         self._connections: dict[str, Connection] = {}
         self.listening = threading.Event()
@@ -144,14 +139,8 @@ class Wakeups:
         """Send what is pending once there is something; False when the process is leaving."""
         self._to_send.wait()
         self._to_send.clear()
-        now = time.monotonic()
         with self._lock:
-            self._sent = {topic: at for topic, at in self._sent.items() if now - at < REPEAT}
-            topics = self._pending - self._sent.keys()
-            self._pending -= topics
-            self._sent |= dict.fromkeys(topics, now)
-            if self._pending:
-                self._to_send.set()
+            topics, self._pending = self._pending, set()
         try:
             if topics:
                 with self._database.watchdog.guard(connection, CALL_TIMEOUT):
