@@ -277,10 +277,14 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one attempt. ``exit_code`` is 128 + n for a signal n, None where no program ran."""
+    """The end of one attempt. ``exit_code`` is 128 + n for a signal n, None where no program ran.
+
+    ``ran``: seconds since the program began, where that was not told before.
+    """
 
     attempt: AttemptId
     end: End
     exit_code: int | None = None
     message: str = ""
     outputs: dict[str, Any] | None = None
+    ran: float | None = None

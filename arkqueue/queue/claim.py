@@ -134,9 +134,9 @@ def reserve(queue: Queue, process: str, attempt: AttemptId, image: str, adopt_wi
     return bool(queue.rows("reserve", process=process, attempt=attempt, image=image, adopt_within=adopt_within))
 
 
-def started(queue: Queue, attempts: Sequence[AttemptId]) -> None:
-    """Note that the programs of attempts have begun."""
-    queue.do("started", attempts=list(attempts))
+def started(queue: Queue, attempts: Mapping[AttemptId, float]) -> None:
+    """Note that the programs of attempts have begun, so many seconds ago."""
+    queue.do("started", attempts=list(attempts), ages=list(attempts.values()))
 
 
 def renew(

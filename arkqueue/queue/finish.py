@@ -140,7 +140,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
         is_failure = _is_failure(o, judged)
         ends.append(
             {
-                "attempt": o.attempt, "end": o.end, "exit_code": o.exit_code, "message": o.message, "outputs": o.outputs,
+                "attempt": o.attempt, "end": o.end, "exit_code": o.exit_code, "message": o.message, "outputs": o.outputs, "ran": o.ran,
                 "task": row.task, "state": states[row.task], "delay": judged.delay, "failed": int(is_failure),
                 "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
             }

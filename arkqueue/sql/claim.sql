@@ -60,8 +60,10 @@ where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and needed.previous 
 select id, body from definition where id = any(%(ids)s);
 
 -- name: started
--- Note that the program of an attempt has begun.
-update attempt set started_at = clock_timestamp() where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null;
+-- Note that the programs of attempts have begun, so many seconds ago.
+update attempt a set started_at = clock_timestamp() - make_interval(secs =>
+    (select age from unnest(%(attempts)s::bigint[], %(ages)s::float8[]) s(id, age) where s.id = a.id))
+where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null;
 
 -- name: installation
 -- The id of this installation, made when it is first asked for.
@@ -171,10 +173,11 @@ order by a.id for no key update of a;
 -- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so.
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
-        attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb,
+        attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
         state task_state, delay float8, failed int, deferred int, lost int)
 ), ended as (
-    update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs
+    update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs,
+        started_at = coalesce(a.started_at, clock_timestamp() - make_interval(secs => e.ran))
     from e where a.id = e.attempt and a."end" is null
 )
 update task t set

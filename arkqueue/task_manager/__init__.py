@@ -251,7 +251,7 @@ class TaskManager:
     def _equip(self, attempts: Sequence[Attempt]) -> None:
         """Ask once for what all of them need."""
         self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
-        inputs = self._sources.inputs([attempt.claim.task for attempt in attempts])
+        inputs = self._sources.inputs([attempt.claim for attempt in attempts])
         for attempt in attempts:
             attempt.inputs = inputs.get(attempt.claim.task, {})
 

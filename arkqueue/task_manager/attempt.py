@@ -180,9 +180,10 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
 
 
 def _prepared(attempt: Attempt, definition: TaskDefinition, preparation: Preparation) -> Prepared:
-    task = attempt.claim.task
-    inputs = preparation.sources.inputs([task]).get(task, {}) if attempt.inputs is None else attempt.inputs
-    return preparation.prepare(attempt.claim, definition, inputs, attempt.log, lambda: attempt.why is None)
+    claim, inputs = attempt.claim, attempt.inputs
+    if inputs is None:
+        inputs = preparation.sources.inputs([claim]).get(claim.task, {})
+    return preparation.prepare(claim, definition, inputs, attempt.log, lambda: attempt.why is None)
 
 
 def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means: Means) -> Ended | None:

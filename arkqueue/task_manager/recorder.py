@@ -1,7 +1,7 @@
 """The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
 
 It has a thread of its own, so that a slot is free before the end is recorded. What ends while it writes is written together by the next
-transaction. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
+transaction. A program that ends within ``SHORT`` is told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
 memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
 stored is simply repeated: the fence answers "already recorded" (design 6).
 """
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.logs import Logs
@@ -24,6 +26,11 @@ log = logging.getLogger("arkqueue")
 PAUSES = (0.05, 0.2, 0.5, 1.0)
 """Seconds between two tries while the database is away; the last one is repeated."""
 
+PACE = 0.01
+"""Seconds from the beginning of a transaction to that of the next one: what ends meanwhile is written together."""
+SHORT = 0.05
+"""Seconds for which a beginning is kept, as the end may come too."""
+
 Ending = tuple[Attempt, Outcome]
 
 
@@ -33,7 +40,10 @@ class Recorder:
     def __init__(self, queue: Queue, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
         self._queue, self._process, self._logs, self._settled = queue, process, logs, settled
         self._changed = threading.Condition()
-        self._started: list[AttemptId] = []
+        self._started: dict[AttemptId, float] = {}
+        """When programs began that run, oldest first, until that is recorded."""
+        self._unsaid: dict[AttemptId, float] = {}
+        """The same of programs that have ended: their beginning is recorded with their end."""
         self._ended: list[Ending] = []
         self._closing = False
         self._given_up = threading.Event()
@@ -44,11 +54,14 @@ class Recorder:
 
     def started(self, attempt: Attempt) -> None:
         with self._changed:
-            self._started.append(attempt.id)
-            self._changed.notify()
+            self._started[attempt.id] = time.monotonic()
+            if len(self._started) == 1:
+                self._changed.notify()
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
         with self._changed:
+            if attempt.id in self._started:
+                self._unsaid[attempt.id] = self._started.pop(attempt.id)
             self._ended.append((attempt, outcome))
             self._changed.notify()
 
@@ -65,20 +78,25 @@ class Recorder:
         tries = 0
         while True:
             with self._changed:
-                while not (self._started or self._ended or self._closing):
-                    self._changed.wait()
+                while not (self._ended or self._closing or (rest := self._rest()) == 0):
+                    self._changed.wait(rest)
                 if self._closing and not self._ended:
                     return
-                started, self._started = self._started, []
+                old = time.monotonic() - SHORT
+                started = {id: at for id, at in self._started.items() if at <= old}
+                for id in started:
+                    del self._started[id]
                 ended, self._ended = self._ended, []
+            began = time.monotonic()
             started = self._noted(started)
             # Once more together, then archive by archive, so that none waits for another's locks.
             ended = [left for group in ([ended] if tries < 2 else _by_archive(ended)) for left in self._tried(group)]
             if not (started or ended):
                 tries = 0
+                self._given_up.wait(began + PACE - time.monotonic())
                 continue
             with self._changed:
-                self._started, self._ended = started + self._started, ended + self._ended
+                self._started, self._ended = started | self._started, ended + self._ended
             if tries == len(PAUSES):
                 log.warning("the ends of %d attempts are kept until the database takes them", len(ended))
             if self._given_up.wait(PAUSES[min(tries, len(PAUSES) - 1)]):
@@ -86,22 +104,28 @@ class Recorder:
                 return
             tries += 1
 
-    def _noted(self, started: list[AttemptId]) -> list[AttemptId]:
+    def _rest(self) -> float | None:
+        """Seconds until the oldest beginning is to be recorded; None where there is none."""
+        oldest = next(iter(self._started.values()), None)
+        return None if oldest is None else max(0.0, oldest + SHORT - time.monotonic())
+
+    def _noted(self, started: dict[AttemptId, float]) -> dict[AttemptId, float]:
         """Record that programs have begun; returns what is to be tried again."""
         try:
             if started:
-                claim.started(self._queue, started)
+                now = time.monotonic()
+                claim.started(self._queue, {id: now - at for id, at in started.items()})
         except DatabaseUnavailable:
             return started
         except Exception:
             log.exception("the start of attempts could not be recorded")
-        return []
+        return {}
 
     def _tried(self, ended: list[Ending]) -> list[Ending]:
         """Record some ends in one transaction; returns what is to be tried again. What is not ours any more, the fence refuses."""
         try:
             self._logs.flush([attempt.log for attempt, _ in ended])
-            receipts = finish.finish(self._queue, self._process, [outcome for _, outcome in ended])
+            receipts = finish.finish(self._queue, self._process, [self._said(outcome) for _, outcome in ended])
         except DatabaseUnavailable:
             return ended
         except Exception:
@@ -115,7 +139,13 @@ class Recorder:
             self._settle(attempt)
         return []
 
+    def _said(self, outcome: Outcome) -> Outcome:
+        """An outcome with the beginning that was not recorded."""
+        began = self._unsaid.get(outcome.attempt)
+        return outcome if began is None else replace(outcome, ran=time.monotonic() - began)
+
     def _settle(self, attempt: Attempt) -> None:
+        self._unsaid.pop(attempt.id, None)
         self._logs.forget(attempt.log)
         self._settled(attempt)
 

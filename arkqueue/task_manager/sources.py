@@ -19,6 +19,7 @@ from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, TaskDefinition, TaskId
 from arkqueue.queue import Queue, archives, claim
+from arkqueue.queue.claim import Claim
 
 MOST_DEFINITIONS = 2000
 MOST_OPEN = 4
@@ -74,9 +75,12 @@ class Sources:
                 self._definitions[id] = definition
         return definition
 
-    def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
-        """The outputs of what each task depends on, where there are any."""
-        return claim.inputs(self._queue, tasks)
+    def inputs(self, claims: Sequence[Claim]) -> dict[TaskId, dict[str, Any]]:
+        """The outputs of what each task depends on, where there are any; asked for where it depends on something."""
+        self.fetch_definitions([claimed.definition for claimed in claims])
+        with self._lock:
+            tasks = [claimed.task for claimed in claims if self._bodies[claimed.definition].get("depends")]
+        return claim.inputs(self._queue, tasks) if tasks else {}
 
     def registration(self, archive: int, *, afresh: bool = False) -> Registration:
         """How an archive is registered, as of a moment ago; ``afresh``: as of now."""

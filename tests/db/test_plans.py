@@ -122,7 +122,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
     plans.uses("task_ready", "for no key update skip locked")
     plans.uses("task_key", "for no key update skip locked")  # BASE
     plans.of(lambda: claim.inputs(queue, [one.task for one in claims]), is_hot=True)
-    plans.of(lambda: claim.started(queue, [one.attempt for one in claims]), is_hot=True)
+    plans.of(lambda: claim.started(queue, {one.attempt: 0.1 for one in claims}), is_hot=True)
     plans.of(lambda: claim.renew(queue, ME, [one.attempt for one in claims]), is_hot=True)
     plans.of(lambda: claim.stops(queue, ME))
     plans.uses("attempt_live(_by_process)?", "t.stop is not null")
@@ -147,7 +147,7 @@ def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> No
     def one_task() -> None:
         (one,) = claim.claim(queue, ME, "host-1", 1)
         claim.inputs(queue, [one.task])
-        claim.started(queue, [one.attempt])
+        claim.started(queue, {one.attempt: 0.1})
         finish.finish(queue, ME, [Outcome(one.attempt, End.EXITED, 0)])
 
     def plannings() -> dict[str, int]:

@@ -316,7 +316,7 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     say: dict[str, Callable[[], Any]] = {
         "renewal": lambda: claim.renew(queue, PROCESS, [attempt]),
         "log": lambda: flusher.flush([writer]),
-        "start": lambda: claim.started(queue, [attempt]),
+        "start": lambda: claim.started(queue, {attempt: 0.0}),
     }
     ender, watcher = second_connection(), second_connection()
     with ender.transaction():

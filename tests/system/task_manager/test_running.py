@@ -13,6 +13,7 @@ import pytest
 from arkqueue import logs
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue, finish
+from arkqueue.task_manager import recorder
 from tests.builders import AnArchive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
 from tests.waiting import eventually
@@ -88,6 +89,32 @@ def test_exit_code_decides_the_state(archive: AnArchive, managers: Managers, cod
     (attempt,) = attempts(archive, "task@2")
     assert (attempt["end"], attempt["exit_code"]) == ("exited", code)
     assert attempt["claimed_at"] < attempt["started_at"] < attempt["ended_at"]
+
+
+def test_beginning_is_recorded_while_the_program_runs(archive: AnArchive, managers: Managers, bells: MakeBells) -> None:
+    bell = bells("bell")
+    managers()
+    archive.commit({"wait": command(f"read line < {bell.path}")})
+    eventually(lambda: (found := attempts(archive, "wait@2")) and found[0]["started_at"])
+    assert attempts(archive, "wait@2")[0]["ended_at"] is None
+    bell.ring()
+    settled(archive, "wait@2", "completed")
+
+
+def test_beginning_of_a_short_program_is_recorded_with_its_end(
+    archive: AnArchive, managers: Managers, bells: MakeBells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "SHORT", 1000.0)
+    begun, end = bells("begun"), bells("end")
+    managers()
+    archive.commit({"short": command(f"echo > {begun.path}; read line < {end.path}; sleep 0.3")})
+    begun.hear()
+    assert attempts(archive, "short@2")[0]["started_at"] is None
+    end.ring()
+    settled(archive, "short@2", "completed")
+    (attempt,) = attempts(archive, "short@2")
+    assert attempt["claimed_at"] < attempt["started_at"]
+    assert (attempt["ended_at"] - attempt["started_at"]).total_seconds() >= 0.3
 
 
 def test_death_by_a_signal_is_a_failure_with_its_number(archive: AnArchive, managers: Managers) -> None:
