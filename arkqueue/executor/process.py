@@ -242,7 +242,8 @@ class _Guard:
         with self._limited():
             try:
                 sent = socket.send_fds(self._control, [request], descriptors)
-                self._control.sendall(request[sent:])
+                if rest := request[sent:]:
+                    self._control.sendall(rest)
             except OSError:
                 answer = None
             else:

@@ -303,8 +303,14 @@ def _check_way(folder: Path, owner: Owner) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    with open(path, "x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        file.write(text)
+    # Not by a file object, whose looks at what it was given are as many calls of the system again, for each attempt.
+    data = text.encode("utf-8", "surrogateescape")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
 
 
 def _give(folder: Path, owner: Owner | None) -> None:

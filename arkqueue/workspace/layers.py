@@ -95,14 +95,25 @@ def _unmount(place: bytes, flags: int) -> None:
 
 def mounts_below(folder: Path) -> list[bytes]:
     """Where something is mounted at or below a folder, what was mounted last first."""
-    top = os.path.realpath(os.fsencode(folder.parent)) + b"/" + os.fsencode(folder.name)
+    parent = os.open(folder.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        top = os.readlink(b"/proc/self/fd/%d" % parent) + b"/" + os.fsencode(folder.name)
+    finally:
+        os.close(parent)
     found = []
-    with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            place = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ", 5)[4])
-            if place == top or place.startswith(top + b"/"):
-                found.append(place)
+    for line in _mountinfo().splitlines():
+        place = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ", 5)[4])
+        if place == top or place.startswith(top + b"/"):
+            found.append(place)
     return found[::-1]
+
+
+def _mountinfo() -> bytes:
+    file = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
+    finally:
+        os.close(file)
 
 
 def unmount_below(folder: Path) -> str:

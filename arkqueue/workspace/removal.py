@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from arkqueue.model import AttemptId
@@ -30,9 +30,11 @@ def attempt_of(name: str) -> AttemptId | None:
     return AttemptId(int(match[1])) if match else None
 
 
-def remove_folder(parent: Path, name: str) -> list[tuple[str, OSError]]:
-    """Remove a folder; the answer is what could not be removed, and why."""
-    if mounted := mounts_below(parent / name):
+def remove_folder(parent: Path, name: str, mounted: Sequence[bytes] | None = None) -> list[tuple[str, OSError]]:
+    """Remove a folder; the answer is what could not be removed, and why. ``mounted``: what is mounted there, where that is known."""
+    if mounted is None:
+        mounted = mounts_below(parent / name)
+    if mounted:
         return [(os.fsdecode(mounted[0]), OSError(errno.EBUSY, "something is mounted there"))]
     descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -44,7 +46,7 @@ def remove_folder(parent: Path, name: str) -> list[tuple[str, OSError]]:
 class Removal:
     """Removes one folder of the work folder, however deep, following no symlink. Nobody else may be at work in it.
 
-    The folders in it are moved up to the work folder, and when the turn of each comes, those in it likewise. So no path is
+    The folders in it that are not empty are moved up to the work folder, and when the turn of each comes, those in it likewise. So no path is
     ever long, no recursion deep, and one folder is open at a time.
     """
 
@@ -73,7 +75,7 @@ class Removal:
                 for name, is_folder in found:
                     with self._tolerant(name):
                         if is_folder:
-                            self._move_up(name, descriptor)
+                            self._remove_or_move_up(name, descriptor)
                         else:
                             os.unlink(name, dir_fd=descriptor)
             finally:
@@ -89,6 +91,14 @@ class Removal:
         with contextlib.suppress(PermissionError):  # another user's; then what is in it stays, or we are root
             os.fchmod(descriptor, 0o700)
         return descriptor
+
+    def _remove_or_move_up(self, name: str, parent: int) -> None:
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM):
+                raise
+            self._move_up(name, parent)
 
     def _move_up(self, name: str, parent: int) -> None:
         self._moved += 1
