@@ -124,8 +124,7 @@ def of_burst(archive: Archive, commits: int) -> float:
     load(archive.repository, commits)
     time.sleep(REST)
     began = time.perf_counter()
-    for revision in range(head + 1, head + commits + 1):
-        archive.notify(revision)
+    archive.notify_all(range(head + 1, head + commits + 1))
 
     def is_done() -> bool:
         (row,) = archive.server.sql(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.bench import Bench
 from tests.repositories import Content, SubversionRepository, a_subversion_repository, run
@@ -105,6 +110,29 @@ class Archive:
     def notify(self, revision: int) -> None:
         """What the hook says, without the hook."""
         self.server.api.post("/notices", {"repository": str(self.repository.path), "revision": revision})
+
+    def notify_all(self, revisions: Sequence[int], posters: int = 4) -> None:
+        """The same for many revisions, as fast as possible: several posters, each with a connection that stays."""
+        left = iter(revisions)
+        lock = threading.Lock()
+        address = urlsplit(self.server.api.url).netloc
+        headers = {"Authorization": f"Bearer {self.server.api.token}", "Content-Type": "application/json"}
+
+        def post() -> None:
+            with closing(HTTPConnection(address)) as connection:
+                while True:
+                    with lock:
+                        if (revision := next(left, None)) is None:
+                            return
+                    body = {"repository": str(self.repository.path), "revision": revision}
+                    connection.request("POST", "/api/v1/notices", json.dumps(body), headers)
+                    answer = connection.getresponse()
+                    assert answer.status == 202, answer.read()
+                    answer.read()
+
+        with ThreadPoolExecutor(posters) as pool:
+            for done in [pool.submit(post) for _ in range(posters)]:
+                done.result()
 
     def wait(self) -> None:
         """Until nothing of it is to be done any more."""

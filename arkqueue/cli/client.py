@@ -73,7 +73,7 @@ class Client:
     """Asks the server. Every call raises `Refused` for a no, and `Unreachable` where nobody is there to say it."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self.url, self._token = url, token
+        self.url, self.token = url, token
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -120,8 +120,8 @@ class Client:
         self, method: str, path: str, body: Any, query: dict[str, Any], accept: str
     ) -> Iterator[http.client.HTTPResponse]:
         headers = {"Accept": accept, "Connection": "close"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         if user := _user():
             headers["Arkqueue-User"] = user
         data = None
@@ -155,7 +155,7 @@ class Client:
             return self._unreachable(f"something answers there (HTTP {answer.status}), but it is not arkqueue")
         thing, fault, remedy = (str(problem.get(key, "")) for key in ("thing", "fault", "remedy"))
         if status == 401:
-            fault = "needs a token" if self._token is None else "does not know this token, or it is revoked"
+            fault = "needs a token" if self.token is None else "does not know this token, or it is revoked"
             return Forbidden(self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`.")
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
