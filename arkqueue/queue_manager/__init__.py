@@ -13,7 +13,7 @@ from arkqueue.queue_manager.readers import Readers
 
 __all__ = ["QueueManager"]
 
-PACE = 0.01
+PACE = 0.02
 """Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
 
 
