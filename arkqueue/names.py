@@ -31,9 +31,13 @@ class Name:
     def __str__(self) -> str:
         branch = f":{_quoted(self.branch)}" if self.branch else ""
         run = f".{self.run}" if self.run is not None else ""
-        task = f"/{_quoted(self.task)}" if self.task is not None else ""
-        item = f"/{_quoted(self.item)}" if self.item else ""
-        return f"{_quoted(self.archive)}{branch}@{self.revision}{run}{task}{item}"
+        task = task_in_run(self.task, self.item) if self.task is not None else ""
+        return f"{_quoted(self.archive)}{branch}@{self.revision}{run}{task}"
+
+
+def task_in_run(task: str, item: str = "") -> str:
+    """What follows the name of a run in that of its task."""
+    return f"/{_quoted(task)}/{_quoted(item)}" if item else f"/{_quoted(task)}"
 
 
 def name_of(

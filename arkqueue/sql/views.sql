@@ -131,7 +131,7 @@ join run on run.id = t.run_id
 join revision r on r.id = run.revision_id
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
-where t.run_id = any(%(runs)s) or t.id = any(%(tasks)s)
+where t.run_id = any(%(runs)s::bigint[]) or t.id = any(%(tasks)s::bigint[])
 order by t.number, t.run, t.position, t.id;
 
 -- name: awaited
@@ -155,13 +155,13 @@ select body from definition where id = %(definition)s;
 select at.id, at.task_id, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
        at."end", at.message, at.outputs, at.base, at.log_bytes, at.image
 from attempt at left join task_manager tm on tm.process = at.process
-where at.task_id = any(%(tasks)s) or at.id = any(%(attempts)s)
+where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[])
 order by at.task_id, at.number;
 
 -- name: show_deeds
 -- What people did to a task, or to a run and its tasks, oldest first.
 select d.at, d.by, d.verb, t.name as task, d.note from deed d left join task t on t.id = d.task_id
-where d.task_id = any(%(tasks)s) or d.run_id = any(%(runs)s) order by d.id;
+where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
 -- name: show_edges
 -- Every edge into the tasks of some runs.

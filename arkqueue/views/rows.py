@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -14,9 +16,14 @@ V = TypeVar("V", bound="DataclassInstance")
 
 def view_of(row: Any, view: type[V], **given: Any) -> V:
     """A view of a row, field by field; ``given``: what a column of the same name does not say, or says otherwise."""
-    return view(**{name: given[name] if name in given else getattr(row, name) for name in _names(view)})
+    names, values = _taken(view, tuple(given))
+    return view(**dict(zip(names, values(row), strict=True)), **given)
 
 
 @cache
-def _names(view: type[V]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(view))
+def _taken(view: type[V], given: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The fields that a view takes from its row, and what gets them all at once: long lists are mostly this."""
+    names = tuple(field.name for field in fields(view) if field.name not in given)
+    if len(names) > 1:
+        return names, attrgetter(*names)
+    return names, lambda row: tuple(getattr(row, name) for name in names)

@@ -14,7 +14,7 @@ from arkqueue.plan import EVERYTHING
 from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import MOST_LOSSES, State
-from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.naming import names_of, task_names
 from arkqueue.views.rows import view_of
 
 
@@ -139,12 +139,12 @@ def task(queue: Queue, task: TaskId) -> TaskDetail:
 
 def attempts(queue: Queue, task: TaskId) -> list[AttemptView]:
     """The attempts of a task, the first first."""
-    return [_attempt(row) for row in queue.rows("show_attempts", tasks=[task], attempts=[])]
+    return [_attempt(row) for row in queue.rows("show_attempts", tasks=[task], attempts=None)]
 
 
 def attempt(queue: Queue, attempt: AttemptId) -> AttemptView:
     """One attempt."""
-    found = queue.rows("show_attempts", tasks=[], attempts=[attempt])
+    found = queue.rows("show_attempts", tasks=None, attempts=[attempt])
     if not found:
         raise NotFound(f"attempt {attempt}", "there is none")
     return _attempt(found[0])
@@ -152,7 +152,7 @@ def attempt(queue: Queue, attempt: AttemptId) -> AttemptView:
 
 def deeds(queue: Queue, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
     """What people did to tasks, or to runs and their tasks."""
-    rows = queue.rows("show_deeds", tasks=list(tasks), runs=list(runs))
+    rows = queue.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
     return [view_of(row, DeedView) for row in rows]
 
 
@@ -162,13 +162,14 @@ def is_implicit(row: Any) -> bool:
 
 
 def _rows(queue: Queue, runs: Sequence[RunId], tasks: Sequence[TaskId]) -> list[Any]:
-    return queue.rows("show_tasks", runs=list(runs), tasks=list(tasks), silence=SILENCE)
+    # None are told as null: that an id is one of none implies anything, and so the index of all open tasks would be walked for it.
+    return queue.rows("show_tasks", runs=list(runs) or None, tasks=list(tasks) or None, silence=SILENCE)
 
 
 def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
     awaited = {row.target: row for row in queue.rows("awaited", tasks=waiting)} if waiting else {}
-    names = {row.id: task_name(row) for row in rows}
+    names = names_of(rows)
     ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {row.source for row in awaited.values()}
     names |= task_names(queue, ids - names.keys())
     return [_view(row, names, awaited.get(row.id)) for row in rows]

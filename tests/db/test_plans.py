@@ -184,8 +184,8 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     id = rows[0]["run_id"]
     for name in ("index", "pdf", "publish"):
         plans.of(lambda name=name: explain(queue, tasks[name]))  # type: ignore[misc]
-    plans.of(lambda: run(queue, id))
-    plans.of(lambda: runs(queue, archives=[line.branch.archive]))
+    plans.of(lambda: run(queue, id), is_hot=True)
+    plans.of(lambda: runs(queue, archives=[line.branch.archive], tasks=True), is_hot=True)
     plans.of(lambda: actions.cancel(queue, tasks["pdf"], "ann"))
     plans.of(lambda: actions.retry(queue, tasks["pdf"], "ann"))
     plans.of(lambda: actions.skip(queue, tasks["index"], "ann"))
