@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.responses import HTMLResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,12 +32,11 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     app.state.queue, app.state.configuration = queue, configuration
     app.state.callers = Callers(queue, configuration)
     app.state.watched, app.state.intake = notices.Watched(queue), notices.Intake(queue)
-    api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
-    for part in (later, notices, archives, runs, attempts, administration):
-        api.include_router(part.router)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
-    app.include_router(api)
+    # Without a router around them: each inclusion in another one builds all their routes anew.
+    for part in (later, notices, archives, runs, attempts, administration):
+        app.include_router(part.router, prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
