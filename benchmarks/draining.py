@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.bench import Bench, Figure, at_least, at_most, interleaved, ratio_at_least, ratio_at_most, seconds
-from benchmarks.lines import CHAIN, PAPER, SLOTS, Line, a_queue, a_workflow, drain, processes
+from benchmarks.lines import CHAIN, PAPER, SLOTS, Line, a_queue, a_workflow, drain, plan, processes
 from benchmarks.peers import answer, environment
 
 RATE = "tasks/s"
@@ -32,7 +32,7 @@ def queue_alone(bench: Bench) -> Iterator[Figure]:
     def ours() -> float:
         with bench.database() as uri, a_queue(uri) as queue:
             made = [Line.register(queue, f"archive-{n}") for n in range(lines)]
-            planning = seconds(lambda: [line.append(queue, PAPER, revisions) for line in made])
+            planning = seconds(lambda: plan(queue, made, PAPER, revisions))
             done = drain(queue, "bench")
         parts["ours"].append((done.tasks / (planning + done.seconds), done.tasks / done.seconds))
         return parts["ours"][-1][0]

@@ -4,7 +4,7 @@
 
     claiming     one thread: as many tasks as there are free slots, at a bell or once a second       (here)
     working      one thread for each slot: prepare, run, clean up                                    (``attempt``)
-    recording    one thread: all ends at hand in one transaction, their logs before                  (``recorder``, ``logs``)
+    recording    two threads, archives shared out: all ends at hand in one transaction, logs before  (``recorder``, ``logs``)
     keeping      three threads: renew leases, hear requests to stop, watch the clock                 (``leases``)
                  one thread: containers that are in nobody's hands                                   (``adoption``)
 

@@ -1,7 +1,7 @@
 """The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
 
-It has a thread of its own, so that a slot is free before the end is recorded. What ends while it writes is written together by the next
-transaction. A program that ends within ``SHORT`` is told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
+It has threads of its own, so that a slot is free before the end is recorded, each for its share of the archives: two transactions that
+end tasks of one archive would wait for each other. What ends while a thread writes is written together by its next transaction. A program that ends within ``SHORT`` is told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
 memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
 stored is simply repeated: the fence answers "already recorded" (design 6).
 """
@@ -23,6 +23,8 @@ from arkqueue.task_manager.attempt import Attempt
 
 log = logging.getLogger("arkqueue")
 
+LANES = 2
+"""Threads that record."""
 PAUSES = (0.05, 0.2, 0.5, 1.0)
 """Seconds between two tries while the database is away; the last one is repeated."""
 
@@ -36,6 +38,35 @@ Ending = tuple[Attempt, Outcome]
 
 class Recorder:
     """``settled`` is told of each attempt whose end is known to the database, or not ours to tell."""
+
+    def __init__(self, queue: Queue, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+        self._lanes = [_Lane(queue, process, logs, settled) for _ in range(LANES)]
+
+    def start(self) -> None:
+        for lane in self._lanes:
+            lane.start()
+
+    def started(self, attempt: Attempt) -> None:
+        """Its program has begun."""
+        self.lane(attempt.claim.archive).started(attempt)
+
+    def ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        self.lane(attempt.claim.archive).ended(attempt, outcome)
+
+    def close(self, patience: float) -> None:
+        """Record what is left; give up after ``patience`` seconds, when leases are over and others will run it again."""
+        until = time.monotonic() + patience
+        for lane in self._lanes:
+            lane.ask_to_close()
+        for lane in self._lanes:
+            lane.close(max(0.0, until - time.monotonic()))
+
+    def lane(self, archive: int) -> _Lane:
+        return self._lanes[archive % LANES]
+
+
+class _Lane:
+    """The thread that records what concerns some archives."""
 
     def __init__(self, queue: Queue, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
         self._queue, self._process, self._logs, self._settled = queue, process, logs, settled
@@ -65,11 +96,12 @@ class Recorder:
             self._ended.append((attempt, outcome))
             self._changed.notify()
 
-    def close(self, patience: float) -> None:
-        """Record what is left; give up after ``patience`` seconds, when leases are over and others will run it again."""
+    def ask_to_close(self) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify()
+
+    def close(self, patience: float) -> None:
         self._thread.join(patience)
         self._given_up.set()
         self._thread.join()

@@ -171,10 +171,11 @@ def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(
     other.execute("begin")
     other.execute("select from archive for update")
     first.ring()
-    eventually(lambda: manager._busy == 4 and not manager._recorder._ended)
+    lane = manager._recorder.lane(archive.id)
+    eventually(lambda: manager._busy == 4 and not lane._ended)
     for _ in range(4):
         go.ring()
-    eventually(lambda: len(manager._recorder._ended) == 4)
+    eventually(lambda: len(lane._ended) == 4)
     other.execute("rollback")
     for name in [*names, "poison"]:
         settled(archive, f"{name}@2", "completed")
