@@ -37,11 +37,11 @@ log = logging.getLogger("arkqueue")
 HEAD = 1 << 20
 TAIL = 15 << 20
 """Bytes that are kept of a log's beginning and of its end."""
-CHUNK = 64 << 10
-"""Bytes of the longest chunk."""
-TURN = 1 << 20
+CHUNK = (64 << 10) - 64
+"""Bytes of the longest chunk: with what Python and the C library put before it, 16 pages."""
+TURN = 15 * CHUNK
 ROWS = 1000
-"""What one turn writes of one attempt, in bytes and in chunks."""
+"""What one turn writes of one attempt, in bytes and in chunks. A connection that has sent a turn keeps a buffer for it: less than 1 MiB, or it were 2."""
 STATEMENT = 4 << 20
 """Bytes that one statement carries."""
 CUT = 1 << 20
@@ -64,10 +64,19 @@ class _Pending:
 
     __slots__ = ("at", "before", "data", "position", "stream")
 
-    def __init__(self, position: int, before: dict[Stream, int], stream: Stream, data: bytes) -> None:
+    def __init__(self, position: int, before: dict[Stream, int], stream: Stream) -> None:
         self.position, self.before, self.stream, self.at = position, before, stream, time.time()
         # One buffer, not the pieces as they were read: many small ones would cost memory for each.
-        self.data = bytearray(data)
+        self.data: bytearray | bytes = bytearray()
+
+    def grow(self, data: bytes) -> None:
+        assert isinstance(self.data, bytearray)
+        self.data += data
+
+    def close(self) -> None:
+        """It grows no more. A long one moves to a block of its own, which goes back to the system when it is freed; what grew lies between others."""
+        if self.size > CHUNK // 2:
+            self.data = bytes(self.data)
 
     @property
     def size(self) -> int:
@@ -103,9 +112,8 @@ class LogWriter:
             while data:
                 # No chunk lies across the border: the head is kept to the byte.
                 rest = self._logs.head - self._size
-                length = min(len(data), CHUNK, rest) if rest > 0 else min(len(data), CHUNK)
-                self._append(self._head if rest > 0 else self._tail, stream, data[:length])
-                data = data[length:]
+                pending, part = (self._head, data[:rest]) if rest > 0 else (self._tail, data)
+                data = data[self._append(pending, stream, part) :]
             self._drop()
         self._logs.wake()
 
@@ -121,16 +129,21 @@ class LogWriter:
             self._tail.clear()
             self._sending.clear()
 
-    def _append(self, pending: deque[_Pending], stream: Stream, data: bytes) -> None:
-        last = pending[-1] if pending else None
-        if last and last.stream is stream and last.size + len(data) <= CHUNK:
-            last.data += data
-        else:
-            pending.append(_Pending(self._size, dict(self._counted), stream, data))
+    def _append(self, pending: deque[_Pending], stream: Stream, data: bytes) -> int:
+        """Put as much of some bytes into the newest chunk, or into another one, as that takes; how much it was."""
+        newest = pending[-1] if pending else None
+        if newest is None or newest.stream is not stream or newest.size >= CHUNK:
+            if newest is not None:
+                newest.close()
+            newest = _Pending(self._size, dict(self._counted), stream)
+            pending.append(newest)
             self._cost += OVERHEAD if pending is self._tail else 0
+        data = data[: CHUNK - newest.size]
+        newest.grow(data)
         self._cost += len(data) if pending is self._tail else 0
         self._size += len(data)
         self._counted[stream] += len(data)
+        return len(data)
 
     def _drop(self) -> None:
         """Drop what would be cut anyway once it is stored; of a flood of tiny chunks, also what would cost too much memory."""

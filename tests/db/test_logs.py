@@ -52,6 +52,18 @@ def test_bytes_of_both_streams_are_read_as_they_came(queue: Queue, attempt: Atte
     assert all(c.at.tzinfo for c in chunks)
 
 
+@pytest.mark.parametrize("piece", [100, 60_000, 65_536, 200_000])
+def test_chunks_are_filled_whatever_the_pieces_are(queue: Queue, attempt: AttemptId, piece: int) -> None:
+    writer = Logs(queue, PROCESS).open(attempt)
+    text = b"".join(b"%07d\n" % n for n in range(100_000))
+    for start in range(0, len(text), piece):
+        writer.write(OUT, text[start : start + piece])
+    writer._logs.flush([writer])
+    sizes = [len(c.data) for c in everything(queue, attempt)]
+    assert sizes[:-1] == [logs.CHUNK] * (len(text) // logs.CHUNK)
+    assert b"".join(c.data for c in everything(queue, attempt)) == text
+
+
 def test_log_can_be_read_from_any_position(queue: Queue, attempt: AttemptId) -> None:
     writer = Logs(queue, PROCESS).open(attempt)
     writer.write(OUT, b"abc")
