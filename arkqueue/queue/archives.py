@@ -5,6 +5,7 @@ A notice only says "look"; it is kept until the repository has been read after i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.planning import Branch, Entry, append_in, cancel_unstarted
 from arkqueue.workflow import from_json
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def _expected(known: str | None, told: str | None) -> str | None:
     """Which revision is expected after one more notice, as the statement of ``notify`` has it."""
     if known is None or told is None:
         return told or known
-    return max(known, told, key=int) if known.isdecimal() and told.isdecimal() else told
+    return max(known, told, key=int) if _NUMBER.fullmatch(known) and _NUMBER.fullmatch(told) else told
 
 
 def one(queue: Queue, archive: ArchiveId) -> Any:

@@ -1,7 +1,8 @@
 """The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
 
-It has threads of its own, so that a slot is free before the end is recorded, each for its share of the archives: two transactions that
-end tasks of one archive would wait for each other. What ends while a thread writes is written together by its next transaction. A program that ends within ``SHORT`` is told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
+It has threads of its own, so that a slot is free before the end is recorded, each for its share of the archives: two transactions that end tasks of one
+archive would wait for each other. What ends while a thread writes is written together by its next transaction; a program that ends within ``SHORT`` is
+told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
 memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
 stored is simply repeated: the fence answers "already recorded" (design 6).
 """
