@@ -48,6 +48,10 @@ class Boxes:
         """The containers of attempts."""
         return [one for one in self.containers() if "arkqueue.attempt" in one["Labels"]]
 
+    def running(self) -> list[dict[str, Any]]:
+        """Those that run. One that is being made is listed before the engine can be asked for it."""
+        return [one for one in self.all() if one["State"] == "running"]
+
     def containers(self) -> list[dict[str, Any]]:
         """All of the installation's, those included that only look at something."""
         return list(self.engine.containers(all=True, filters=self._ours))

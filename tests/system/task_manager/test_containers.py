@@ -76,7 +76,7 @@ def test_script_and_inputs_are_there(archive: AnArchive, boxes: Boxes) -> None:
 @pytest.mark.usefixtures("manager")
 def test_container_says_whose_it_is(archive: AnArchive, boxes: Boxes, home_folder: Path) -> None:
     archive.commit({"task": boxes.task(FOREVER)})
-    (container,) = eventually(boxes.all)
+    (container,) = eventually(boxes.running)
     (attempt,) = attempts(archive, "task@2")
     assert container["Names"] == [f"/arkqueue-{boxes.installation[:8]}-{attempt['id']}"]
     assert {k: v for k, v in container["Labels"].items() if k.startswith("arkqueue.") and k != "arkqueue.test"} == {

@@ -127,7 +127,7 @@ def test_engine_keeps_at_least_as_much_of_a_log_as_arkqueue(
     home_folder.mkdir()
     managers(log_head="1GiB", log_tail="512MiB", **boxes.settings)
     archive.commit({"task": boxes.task(FOREVER)})
-    (container,) = eventually(boxes.all)
+    (container,) = eventually(boxes.running)
     log = boxes.engine.inspect_container(container["Id"])["HostConfig"]["LogConfig"]
     archive.cancel("task@2")
     settled(archive, "task@2", "canceled")
