@@ -21,13 +21,14 @@ import tarfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 import requests
+from docker.transport.unixconn import UnixHTTPConnection
 
 from tests.requirements import missing
 
@@ -38,6 +39,19 @@ SMALL = ("--bridge=none", "--iptables=false", "--ip-masq=false", "--ip-forward=f
 """Options of an engine beside another, in a network namespace of its own: one without a bridge removes the bridge that it finds."""
 
 _FOLDER = pytest.StashKey[Path]()
+
+
+def _connect(connection: UnixHTTPConnection) -> None:
+    """The SDK leaves the socket open with which it found nobody; some later test would be told so. An engine may die right after arkqueue's own knock."""
+    with ExitStack() as failed:
+        opened = failed.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        opened.settimeout(connection.timeout)
+        opened.connect(connection.unix_socket)
+        failed.pop_all()
+    connection.sock = opened
+
+
+UnixHTTPConnection.connect = _connect
 
 
 def pytest_configure(config: pytest.Config) -> None:
