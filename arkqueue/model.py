@@ -279,7 +279,7 @@ class End(StrEnum):
 class Outcome:
     """The end of one attempt. ``exit_code`` is 128 + n for a signal n, None where no program ran.
 
-    ``ran``: seconds since the program began, where that was not told before.
+    ``ran``: seconds since the program began; it counts where its beginning was not recorded.
     """
 
     attempt: AttemptId

@@ -116,7 +116,7 @@ class Intake:
         if self._stored is None:
             self._stored = asyncio.get_running_loop().create_future()
         stored = self._stored
-        if self._storing is None:
+        if self._storing is None or self._storing.done():
             self._storing = asyncio.create_task(self._store())
         await asyncio.shield(stored)
 
@@ -128,7 +128,6 @@ class Intake:
                 stored.set_result(None)
             except Exception as error:
                 stored.set_exception(error)
-        self._storing = None
 
 
 @router.post("/notices", status_code=202, response_class=JSONResponse)

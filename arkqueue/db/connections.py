@@ -4,7 +4,8 @@ Who writes (``queue``) or reads (``views``) does it inside ``Database.transactio
 
 What can go wrong on the way, and what becomes of it:
 
-- A connection broke while it lay in the pool: seen before it is handed out, replaced, not noticed by the caller.
+- A connection broke while it lay in the pool: seen before it is handed out, replaced, not noticed by the caller. Where it was used less than ``FRESH``
+  before, it is not looked at, and it is as if it had broken during the call.
 - It broke during a transaction: nothing of that is stored. ``retrying`` runs it once more; then, and in ``transaction``, DatabaseUnavailable.
 - It broke during the commit: the transaction may or may not be stored, so nothing is repeated here. DatabaseUnavailable; the caller looks again.
 - The server is silent, without an error (stopped, overloaded, a network that swallows): ``statement_timeout`` ends what the server still runs, and
@@ -75,7 +76,7 @@ class Database:
         self.name = _describe(self._settings)
         self.watchdog = Watchdog()
         self._used: weakref.WeakKeyDictionary[psycopg.Connection[Any], float] = weakref.WeakKeyDictionary()
-        """When connections were handed back."""
+        """When connections were handed back after a call that ended well."""
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             "",
             kwargs={**self._settings, **self._session(pooler)},
@@ -183,8 +184,9 @@ class Database:
                     if isinstance(error, _COLLISIONS) or not (connection.closed or _is_outage(error)):
                         raise
                     raise self._lost(_first_line(error)) from error
+            if not guard.cut:
+                self._used[connection] = time.monotonic()
         finally:
-            self._used[connection] = time.monotonic()
             self._pool.putconn(connection)
 
     def _take(self) -> Connection:
@@ -202,7 +204,7 @@ class Database:
                     raise self._unavailable(f"all {self._pool.max_size} connections are busy") from error
                 continue
             # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
-            if time.monotonic() - self._used.get(connection, 0.0) < FRESH or _is_quiet(connection):
+            if time.monotonic() - self._used.pop(connection, 0.0) < FRESH or _is_quiet(connection):
                 return connection
             connection.close()
             self._pool.putconn(connection)
@@ -249,7 +251,7 @@ class Guard:
 class Watchdog:
     """Cuts the connections of overdue calls: a silent server gives a client nothing else to wake up by.
 
-    Of each connection it has a descriptor of its own, as long as the connection is in use: libpq may close its one at any moment, and the number could be
+    Of each connection it has a descriptor of its own, as long as the object lives: libpq may close its one at any moment, and the number could be
     another file's by then. It is made once: a call of the system in each call of the database would be one more point at which threads change.
     """
 

@@ -61,7 +61,7 @@ select id, body from definition where id = any(%(ids)s);
 
 -- name: started
 -- Note that the programs of attempts have begun, so many seconds ago.
-update attempt a set started_at = clock_timestamp() - make_interval(secs =>
+update attempt a set started_at = now() - make_interval(secs =>
     (select age from unnest(%(attempts)s::bigint[], %(ages)s::float8[]) s(id, age) where s.id = a.id))
 where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null;
 
@@ -171,13 +171,14 @@ order by a.id for no key update of a;
 
 -- name: end
 -- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so.
+-- `ran` was measured when the transaction began, which may have waited for its locks since.
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
         state task_state, delay float8, failed int, deferred int, lost int)
 ), ended as (
     update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs,
-        started_at = coalesce(a.started_at, clock_timestamp() - make_interval(secs => e.ran))
+        started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran))
     from e where a.id = e.attempt and a."end" is null
 )
 update task t set

@@ -74,8 +74,8 @@ class _Lane:
         self._changed = threading.Condition()
         self._started: dict[AttemptId, float] = {}
         """When programs began that run, oldest first, until that is recorded."""
-        self._unsaid: dict[AttemptId, float] = {}
-        """The same of programs that have ended: their beginning is recorded with their end."""
+        self._began: dict[AttemptId, float] = {}
+        """The same until their end is recorded, which tells it once more."""
         self._ended: list[Ending] = []
         self._closing = False
         self._given_up = threading.Event()
@@ -86,14 +86,13 @@ class _Lane:
 
     def started(self, attempt: Attempt) -> None:
         with self._changed:
-            self._started[attempt.id] = time.monotonic()
+            self._started[attempt.id] = self._began[attempt.id] = time.monotonic()
             if len(self._started) == 1:
                 self._changed.notify()
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
         with self._changed:
-            if attempt.id in self._started:
-                self._unsaid[attempt.id] = self._started.pop(attempt.id)
+            self._started.pop(attempt.id, None)
             self._ended.append((attempt, outcome))
             self._changed.notify()
 
@@ -114,6 +113,7 @@ class _Lane:
                 while not (self._ended or self._closing or (rest := self._rest()) == 0):
                     self._changed.wait(rest)
                 if self._closing and not self._ended:
+                    self._noted(self._started)  # what goes on without us
                     return
                 old = time.monotonic() - SHORT
                 started = {id: at for id, at in self._started.items() if at <= old}
@@ -173,12 +173,12 @@ class _Lane:
         return []
 
     def _said(self, outcome: Outcome) -> Outcome:
-        """An outcome with the beginning that was not recorded."""
-        began = self._unsaid.get(outcome.attempt)
+        """An outcome with the beginning, should that not be recorded yet."""
+        began = self._began.get(outcome.attempt)
         return outcome if began is None else replace(outcome, ran=time.monotonic() - began)
 
     def _settle(self, attempt: Attempt) -> None:
-        self._unsaid.pop(attempt.id, None)
+        self._began.pop(attempt.id, None)
         self._logs.forget(attempt.log)
         self._settled(attempt)
 

@@ -79,7 +79,9 @@ class Sources:
         """The outputs of what each task depends on, where there are any; asked for where it depends on something."""
         self.fetch_definitions([claimed.definition for claimed in claims])
         with self._lock:
-            tasks = [claimed.task for claimed in claims if self._bodies[claimed.definition].get("depends")]
+            # One that is not kept any more, as there are too many, is asked about.
+            bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
+        tasks = [task for task, body in bodies.items() if body is None or body.get("depends")]
         return claim.inputs(self._queue, tasks) if tasks else {}
 
     def registration(self, archive: int, *, afresh: bool = False) -> Registration:

@@ -384,7 +384,7 @@ def _wait(edge: Any, source: Any) -> Wait:
 
 def _tasks(queue: Queue, tasks: Iterable[int]) -> dict[int, Any]:
     wanted = sorted(tasks)
-    return {row.id: row for row in queue.rows("show_tasks", runs=[], tasks=wanted, silence=SILENCE)} if wanted else {}
+    return {row.id: row for row in queue.rows("show_tasks", runs=None, tasks=wanted, silence=SILENCE)} if wanted else {}
 
 
 def _is_superseded(row: Any) -> bool:
