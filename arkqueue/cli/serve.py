@@ -182,9 +182,8 @@ def _give_memory_back() -> None:
     Left to itself, the GNU C library keeps them for that thread's next use after the first few, and the server grows with each long log.
     """
     with suppress(OSError, AttributeError):  # another C library needs no such word
-        ctypes.CDLL(None).mallopt(
-            -3, 60 << 10
-        )  # M_MMAP_THRESHOLD: not for a folder's 32 KiB, which come and go at each look
+        # M_MMAP_THRESHOLD: below a full chunk of a log, above the 32 KiB that each look into a folder takes and gives back.
+        ctypes.CDLL(None).mallopt(-3, 60 << 10)
 
 
 def _count_signals(stop: threading.Event) -> Callable[[], int]:

@@ -61,9 +61,13 @@ select id, body from definition where id = any(%(ids)s);
 
 -- name: started
 -- Note that the programs of attempts have begun, so many seconds ago.
+with mine as (
+    select id from attempt where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null
+    order by id for no key update
+)
 update attempt a set started_at = now() - make_interval(secs =>
     (select age from unnest(%(attempts)s::bigint[], %(ages)s::float8[]) s(id, age) where s.id = a.id))
-where id = any(array(select unnest(%(attempts)s::bigint[]))) and "end" is null;
+from mine where a.id = mine.id;
 
 -- name: installation
 -- The id of this installation, made when it is first asked for.

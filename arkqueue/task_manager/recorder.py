@@ -112,16 +112,17 @@ class _Lane:
             with self._changed:
                 while not (self._ended or self._closing or (rest := self._rest()) == 0):
                     self._changed.wait(rest)
-                if self._closing and not self._ended:
-                    self._noted(self._started)  # what goes on without us
-                    return
-                old = time.monotonic() - SHORT
+                is_last = self._closing and not self._ended
+                # At the end also what is young: it goes on in its container without us.
+                old = time.monotonic() - (0.0 if is_last else SHORT)
                 started = {id: at for id, at in self._started.items() if at <= old}
                 for id in started:
                     del self._started[id]
                 ended, self._ended = self._ended, []
             began = time.monotonic()
             started = self._noted(started)
+            if is_last:
+                return
             # Once more together, then archive by archive, so that none waits for another's locks.
             ended = [left for group in ([ended] if tries < 2 else _by_archive(ended)) for left in self._tried(group)]
             if not (started or ended):

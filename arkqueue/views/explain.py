@@ -17,7 +17,6 @@ from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.plan import EVERYTHING, matches_branch
-from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
@@ -49,7 +48,7 @@ from arkqueue.views.reasons import (
     since,
     stopping,
 )
-from arkqueue.views.tasks import how_it_ended
+from arkqueue.views.tasks import how_it_ended, rows_of
 from arkqueue.workflow import from_json
 
 MOST_EDGES = 20_000
@@ -384,7 +383,7 @@ def _wait(edge: Any, source: Any) -> Wait:
 
 def _tasks(queue: Queue, tasks: Iterable[int]) -> dict[int, Any]:
     wanted = sorted(tasks)
-    return {row.id: row for row in queue.rows("show_tasks", runs=None, tasks=wanted, silence=SILENCE)} if wanted else {}
+    return {row.id: row for row in rows_of(queue, tasks=wanted)} if wanted else {}
 
 
 def _is_superseded(row: Any) -> bool:

@@ -111,9 +111,10 @@ def tasks_of(queue: Queue, runs: Sequence[RunId]) -> dict[RunId, list[TaskView]]
     return found
 
 
-def rows_of(queue: Queue, runs: Sequence[RunId]) -> list[Any]:
-    """The rows of ``show_tasks`` of runs, in the order of the files, with all that arkqueue made itself."""
-    return _rows(queue, runs, [])
+def rows_of(queue: Queue, runs: Sequence[RunId] = (), tasks: Sequence[int] = ()) -> list[Any]:
+    """The rows of ``show_tasks``, of runs or of tasks, in the order of the files, with all that arkqueue made itself."""
+    # None are told as null: that an id is one of none implies anything, and so the index of all open tasks would be walked for it.
+    return queue.rows("show_tasks", runs=list(runs) or None, tasks=list(tasks) or None, silence=SILENCE)
 
 
 def views_of(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
@@ -123,7 +124,7 @@ def views_of(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
 
 def task(queue: Queue, task: TaskId) -> TaskDetail:
     """One task with all that is known of it."""
-    rows = _rows(queue, [], [task])
+    rows = rows_of(queue, tasks=[task])
     if not rows:
         raise NotFound(f"task {task}", "there is none")
     (view,) = _views(queue, rows)
@@ -159,11 +160,6 @@ def deeds(queue: Queue, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] =
 def is_implicit(row: Any) -> bool:
     """Whether a task is shown only where it does something: a REPORT without a command, a gate of ``PREV:*``."""
     return bool(row.name.startswith(EVERYTHING) or (row.name == "REPORT" and row.definition_id is None))
-
-
-def _rows(queue: Queue, runs: Sequence[RunId], tasks: Sequence[TaskId]) -> list[Any]:
-    # None are told as null: that an id is one of none implies anything, and so the index of all open tasks would be walked for it.
-    return queue.rows("show_tasks", runs=list(runs) or None, tasks=list(tasks) or None, silence=SILENCE)
 
 
 def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:

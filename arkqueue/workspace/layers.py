@@ -101,9 +101,8 @@ def mounts_below(folder: Path) -> list[bytes]:
     finally:
         os.close(parent)
     found = []
-    for line in _mountinfo().split(b"\n")[
-        :-1
-    ]:  # of a place's name, the kernel escapes newlines, but no other end of a line
+    # Not splitlines: of a place's name the kernel escapes newlines, but no carriage return.
+    for line in _mountinfo().split(b"\n")[:-1]:
         place = _ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ", 5)[4])
         if place == top or place.startswith(top + b"/"):
             found.append(place)

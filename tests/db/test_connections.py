@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -12,6 +14,7 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
+from arkqueue.db import connections as module
 from arkqueue.db.connections import Connection, Database, Refused
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 
@@ -81,13 +84,52 @@ def test_transactions_are_read_committed_and_limited_whatever_the_server_says(da
 
 @pytest.mark.usefixtures("table")
 def test_connections_that_broke_in_the_pool_are_not_noticed(
-    database: Database, second_connection: Callable[[], Connection]
+    database: Database, second_connection: Callable[[], Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "FRESH", 0.0)
     with database.statement(), database.statement(), database.statement():
         pass
     assert end_other_sessions(second_connection) >= 3
     for _ in range(4):
         assert count(database) == 0
+
+
+@pytest.mark.usefixtures("table")
+def test_connections_that_broke_right_after_their_use_cost_one_call(
+    database: Database, second_connection: Callable[[], Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FRESH", 1000.0)
+    with database.statement(), database.statement(), database.statement():
+        pass
+    end_other_sessions(second_connection)
+    with pytest.raises(DatabaseUnavailable):
+        count(database)
+    for _ in range(4):
+        assert count(database) == 0
+
+
+def test_the_watchdog_keeps_one_descriptor_for_each_connection_that_lives(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, closed = [], []
+
+    def close(descriptor: int) -> None:
+        closed.append(descriptor)
+        os.close(descriptor)
+
+    watchdog = module.Watchdog()
+    monkeypatch.setattr(module, "os", SimpleNamespace(dup=os.dup, close=close))
+    try:
+        with database.connect() as connection:
+            for _ in range(3):
+                with watchdog.guard(connection, 60) as guard:
+                    made.append(guard.descriptor)
+            assert closed == []
+        del connection
+        assert len(made) == 3
+        assert [*set(made)] == closed
+    finally:
+        watchdog.close()
 
 
 @pytest.mark.usefixtures("table")

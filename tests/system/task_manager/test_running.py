@@ -106,9 +106,10 @@ def test_beginning_of_a_short_program_is_recorded_with_its_end(
 ) -> None:
     monkeypatch.setattr(recorder, "SHORT", 1000.0)
     begun, end = bells("begun"), bells("end")
-    managers()
+    manager = managers()
     archive.commit({"short": command(f"echo > {begun.path}; read line < {end.path}; sleep 0.3")})
     begun.hear()
+    eventually(lambda: manager._recorder.lane(archive.id)._started)
     assert attempts(archive, "short@2")[0]["started_at"] is None
     end.ring()
     settled(archive, "short@2", "completed")
