@@ -48,7 +48,7 @@ def test_slow_pdf_is_superseded_although_the_hooks_come_in_the_order_3_2(
     hook.fire(2)
 
     stage.begun("indexing@2")
-    assert papers.state("indexing@3") == "waiting"
+    papers.wait("indexing@3", "waiting")
     stage.go("indexing@2")
     stage.begun("build-PDF@2")
     stage.begun("indexing@3")

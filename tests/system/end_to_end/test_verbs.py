@@ -55,8 +55,8 @@ def test_failure_holds_up_later_revisions_until_it_is_retried_or_waived(
     papers.commit({"paper.tex": "third\n"})
     papers.commit({"paper.tex": "fourth\n"})
     papers.wait("index@2", "failed")
-    assert papers.state("index@3") == "waiting"
     for key in ("index@3", "index@4", "pdf@4"):
+        papers.wait(key, "waiting")
         explained = papers.explained(key)
         assert papers.task("index@2") in explained, key
     explained = papers.explained("index@3")
