@@ -14,6 +14,9 @@ WORKERS ?= 4
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+# Modules are compiled once, as where arkqueue is installed, and not at each start of a command.
+unexport PYTHONDONTWRITEBYTECODE
+
 RUN = $(VENV)/bin/python -m
 PIP = $(RUN) pip --disable-pip-version-check --quiet install
 

@@ -8,8 +8,8 @@ get it as ``Chunk.cut``. Bytes are stored as they came; to make control characte
 
 The flusher writes one turn each ``INTERVAL``, and the first bytes after a silence at once. An attempt that is faster gets turn after turn as long as
 all of it will be kept. Of one that is too long for that it writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is
-dropped without ever being written. So memory is bounded by head and tail for each attempt, even while the database is away, and neither a slow
-database nor a chatty task stops the other.
+dropped without ever being written. So what waits is bounded by head and tail for each attempt, even while the database is away, and neither a slow
+database nor a chatty task stops the other. What waits behind the next turn does so in a file (``spill``), and in memory only where there is no room for one.
 
 With the bytes of a log it is stored how many of them came from each stream of the task. So a task manager that adopts a container knows how much of its
 output is in the log already, and goes on at the next byte (``Logs.adopt``).
@@ -27,10 +27,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 from arkqueue.errors import DatabaseUnavailable, NotFound
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue
+from arkqueue.spill import Piece, Spill
 
 log = logging.getLogger("arkqueue")
 
@@ -67,16 +69,22 @@ class _Pending:
     def __init__(self, position: int, before: dict[Stream, int], stream: Stream) -> None:
         self.position, self.before, self.stream, self.at = position, before, stream, time.time()
         # One buffer, not the pieces as they were read: many small ones would cost memory for each.
-        self.data: bytearray | bytes = bytearray()
+        self.data: bytearray | bytes | Piece = bytearray()
 
     def grow(self, data: bytes) -> None:
         assert isinstance(self.data, bytearray)
         self.data += data
 
-    def close(self) -> None:
-        """It grows no more. A long one moves to a block of its own, which goes back to the system when it is freed; what grew lies between others."""
+    def close(self, spill: Spill | None) -> None:
+        """It grows no more. A long one goes into a file; without one, into a block of its own, which the system gets back: what grew lies between others."""
+        assert isinstance(self.data, bytearray)
         if self.size > CHUNK // 2:
-            self.data = bytes(self.data)
+            self.data = (spill and spill.put(self.data)) or bytes(self.data)
+
+    def fetch(self) -> None:
+        """Have it in memory; raises OSError where the file does not give it back."""
+        if isinstance(self.data, Piece):
+            self.data = self.data.read()
 
     @property
     def size(self) -> int:
@@ -102,6 +110,7 @@ class LogWriter:
         self._tail: deque[_Pending] = deque()
         self._cost = 0  # of the tail
         self._sending: list[_Pending] = []
+        self._spill = Spill(logs.folder, CHUNK)
         self._stored, self._cut = size, 0
         self._is_discarded = False
 
@@ -134,7 +143,7 @@ class LogWriter:
         newest = pending[-1] if pending else None
         if newest is None or newest.stream is not stream or newest.size >= CHUNK:
             if newest is not None:
-                newest.close()
+                newest.close(self._spill if len(pending) * CHUNK > TURN else None)
             newest = _Pending(self._size, dict(self._counted), stream)
             pending.append(newest)
             self._cost += OVERHEAD if pending is self._tail else 0
@@ -171,6 +180,11 @@ class LogWriter:
                     self._cost -= chunk.size + OVERHEAD
                 else:
                     break
+                try:
+                    chunk.fetch()
+                except OSError as error:  # a gap in the log; to try again would hold up everybody's
+                    log.warning("%d bytes of the log of attempt %d are lost: %s", chunk.size, self.attempt, error)
+                    continue
                 self._sending.append(chunk)
                 size += chunk.size
             return tuple(self._sending)
@@ -202,10 +216,15 @@ class LogWriter:
 
 
 class Logs:
-    """The flusher of one task manager's logs, with a thread of its own between ``start`` and ``close``."""
+    """The flusher of one task manager's logs, with a thread of its own between ``start`` and ``close``.
 
-    def __init__(self, queue: Queue, process: str, head: int = HEAD, tail: int = TAIL) -> None:
-        self.head, self.tail = head, tail
+    ``folder``: where what waits is put into files; None: where temporary files are.
+    """
+
+    def __init__(
+        self, queue: Queue, process: str, head: int = HEAD, tail: int = TAIL, folder: Path | None = None
+    ) -> None:
+        self.head, self.tail, self.folder = head, tail, folder
         self._queue, self._process = queue, process
         self._writers: dict[AttemptId, LogWriter] = {}
         self._lock = threading.Lock()

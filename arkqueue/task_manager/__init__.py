@@ -85,7 +85,7 @@ class TaskManager:
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = HomeLock(configuration.home)
         self.host = host_id(configuration.home)
-        self._logs = Logs(self._queue, self.process, configuration.log_head, configuration.log_tail)
+        self._logs = Logs(self._queue, self.process, configuration.log_head, configuration.log_tail, configuration.home)
         self._leases = Leases(self._queue, configuration, self.process)
         self._recorder = Recorder(self._queue, self.process, self._logs, self._leases.let_go)
         try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,7 @@ from arkqueue.errors import DatabaseUnavailable, NotFound
 from arkqueue.logs import Chunk, Logs
 from arkqueue.model import AttemptId, End, Outcome, Stream
 from arkqueue.queue import Queue, finish
+from arkqueue.spill import Piece
 from tests.builders import PROCESS, an_archive
 from tests.conftest import OwnPostgres
 
@@ -118,6 +122,50 @@ def test_memory_of_a_log_that_is_not_stored_is_bounded(queue: Queue, attempt: At
     for _ in range(1000):
         writer.write(OUT, b"y" * 60_000)
         assert sum(c.size for c in writer._tail) <= tail + 2 * logs.CHUNK
+
+
+@pytest.mark.parametrize("tail", [4 << 20, 1 << 30])
+def test_what_waits_behind_the_next_turn_is_not_in_memory(
+    queue: Queue, attempt: AttemptId, tmp_path: Path, tail: int
+) -> None:
+    flusher = Logs(queue, PROCESS, 1 << 20, tail, tmp_path)
+    writer = flusher.open(attempt)
+    text = random.Random(7).randbytes(12 << 20)
+    for start in range(0, len(text), 10_000):
+        writer.write(OUT, text[start : start + 10_000])
+    waiting = [chunk for pending in (writer._head, writer._tail) for chunk in pending]
+    assert sum(len(chunk.data) for chunk in waiting if not isinstance(chunk.data, Piece)) <= 3 * logs.TURN
+    flusher.flush([writer])
+    chunks = everything(queue, attempt)
+    assert all(text[c.position : c.end] == c.data for c in chunks)
+    assert sum(len(c.data) for c in chunks) >= min(len(text), (1 << 20) + tail)
+
+
+def test_where_there_is_no_room_for_a_file_it_waits_in_memory(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
+    flusher = Logs(queue, PROCESS, folder=tmp_path / "nowhere")
+    writer = flusher.open(attempt)
+    text = random.Random(7).randbytes(8 << 20)
+    writer.write(OUT, text)
+    flusher.flush([writer])
+    assert b"".join(c.data for c in everything(queue, attempt)) == text
+
+
+def test_what_the_disk_loses_is_a_gap_and_holds_up_nobody(
+    queue: Queue, attempt: AttemptId, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flusher = Logs(queue, PROCESS, folder=tmp_path)
+    writer = flusher.open(attempt)
+    text = random.Random(7).randbytes(4 << 20)
+    writer.write(OUT, text)
+    piece = next(chunk.data for chunk in writer._tail if isinstance(chunk.data, Piece))
+    os.truncate(piece._file.descriptor, piece.position)
+    writer.write(OUT, b"the end")
+    flusher.flush([writer])
+    chunks = everything(queue, attempt)
+    assert all((text + b"the end")[c.position : c.end] == c.data for c in chunks)
+    assert chunks[-1].cut > 0
+    assert chunks[-1].data.endswith(b"the end")
+    assert f"of the log of attempt {attempt} are lost" in caplog.text
 
 
 def test_log_of_an_attempt_that_has_ended_takes_nothing_more(queue: Queue, attempt: AttemptId) -> None:

@@ -1,0 +1,74 @@
+"""A file beside the memory: what waits to be sent elsewhere and is too much to be held waits here. Called by ``logs``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+
+class Spill:
+    """Pieces of at most ``longest`` bytes in a file without a name, which is made when it is first needed and gone with this object.
+
+    One caller at a time; but a piece may be let go of by anybody at any time, and another one takes its place.
+    """
+
+    def __init__(self, folder: Path | None, longest: int) -> None:
+        self._folder, self._longest = folder, longest
+        self._file: _File | None = None
+        self._places = 0
+        self._free: deque[int] = deque()
+
+    def put(self, data: bytes | bytearray) -> Piece | None:
+        """Put a piece into the file; None where that cannot be (no room, no file), and it has to stay in memory."""
+        with suppress(OSError):
+            self._file = self._file or _File(self._folder)
+            piece = Piece(self._file, self._place(), self._longest, len(data), self._free)
+            if os.pwrite(self._file.descriptor, data, piece.position) == len(data):
+                return piece
+        return None
+
+    def _place(self) -> int:
+        if self._free:
+            return self._free.popleft()
+        self._places += 1
+        return self._places - 1
+
+
+class Piece:
+    """Some bytes in a file; its place is free again when nobody has it any more."""
+
+    __slots__ = ("_file", "_free", "_place", "_size", "position")
+
+    def __init__(self, file: _File, place: int, longest: int, size: int, free: deque[int]) -> None:
+        self._file, self._place, self._size, self._free = file, place, size, free
+        self.position = place * longest
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __del__(self) -> None:
+        self._free.append(self._place)
+
+    def read(self) -> bytes:
+        """Its bytes; raises OSError where the disk does not give them back."""
+        data = os.pread(self._file.descriptor, self._size, self.position)
+        if len(data) < self._size:
+            raise OSError(f"only {len(data)} of {self._size} bytes can be read again")
+        return data
+
+
+class _File:
+    """A file without a name, closed when nobody has it any more."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, folder: Path | None) -> None:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            self.descriptor = os.dup(file.fileno())
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be made
+            os.close(self.descriptor)
