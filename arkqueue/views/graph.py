@@ -19,7 +19,7 @@ from arkqueue.model import COMMIT, BranchId, RunId
 from arkqueue.plan import EVERYTHING
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
-from arkqueue.views.naming import task_name
+from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import is_implicit
 
@@ -43,7 +43,7 @@ class NodeView:
     outside: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class EdgeView:
     """``target`` waits for ``source``, or cancels it.
 
@@ -94,7 +94,7 @@ def _read(queue: Queue, runs: Sequence[RunId], inside: Sequence[Any]) -> tuple[d
     order = {id: place for place, id in enumerate(rows)}
     shown = sorted(_shown(edges, rows), key=lambda e: (order[e.target], order[e.source]))
     ends = {id for e in shown for id in (e.target, e.source)}
-    names = {id: task_name(rows[id]) for id in ends}
+    names = names_of(rows[id] for id in ends)
     stopping = {(e.target, e.source) for e in edges if e.kind == "stopping" and not e.met}
     return rows, [_edge(e, names, stopping) for e in shown]
 

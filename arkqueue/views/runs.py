@@ -6,7 +6,7 @@ works on pages too: runs are computed newest first until the page is full, or un
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -88,14 +88,17 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunWithTasks(RunView):
-    tasks: list[TaskView]
+class ListedRun(RunView):
+    """A run of a list. ``tasks`` None: nobody asked for them."""
+
+    tasks: list[TaskView] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunDetail(RunWithTasks):
+class RunDetail(RunView):
     """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, and the newest other runs of its revision."""
 
+    tasks: list[TaskView]
     edges: list[EdgeView]
     deeds: list[DeedView]
     others: list[RunView]
@@ -105,7 +108,7 @@ class RunDetail(RunWithTasks):
 class RunPage:
     """A page of runs, newest first. ``next``: the cursor of the following page, None at the end; a page may be short and yet have a next one."""
 
-    runs: list[RunWithTasks | RunView]
+    runs: list[ListedRun]
     next: int | None
 
 
@@ -148,13 +151,11 @@ def runs(
 
 
 def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
-    return RunPage(runs=list(_with_tasks(queue, found) if tasks else found), next=following)
-
-
-def _with_tasks(queue: Queue, found: Sequence[RunView]) -> Iterator[RunWithTasks]:
-    tasks = tasks_of(queue, [RunId(view.id) for view in found])
-    for view in found:
-        yield view_of(view, RunWithTasks, tasks=tasks.get(RunId(view.id), []))
+    of = tasks_of(queue, [RunId(view.id) for view in found]) if tasks else {}
+    return RunPage(
+        runs=[view_of(view, ListedRun, tasks=of.get(RunId(view.id), []) if tasks else None) for view in found],
+        next=following,
+    )
 
 
 def run(queue: Queue, run: RunId) -> RunDetail:

@@ -44,7 +44,7 @@ class AttemptView:
     image: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that would be a third of what a long list takes to be made
 class TaskView:
     """One task. ``why``: a few words on how it came to its state, where the state does not say it all.
 
@@ -94,7 +94,7 @@ class DeedView:
     note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TaskDetail(TaskView):
     """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it."""
 
@@ -112,7 +112,7 @@ def tasks_of(queue: Queue, runs: Sequence[RunId]) -> dict[RunId, list[TaskView]]
 
 
 def rows_of(queue: Queue, runs: Sequence[RunId] = (), tasks: Sequence[int] = ()) -> list[Any]:
-    """The rows of ``show_tasks``, of runs or of tasks, in the order of the files, with all that arkqueue made itself."""
+    """The rows of ``show_tasks``, of runs or of tasks, each run's in the order of its files, with all that arkqueue made itself."""
     # None are told as null: that an id is one of none implies anything, and so the index of all open tasks would be walked for it.
     return queue.rows("show_tasks", runs=list(runs) or None, tasks=list(tasks) or None, silence=SILENCE)
 

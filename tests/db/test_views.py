@@ -258,7 +258,7 @@ def test_page_with_tasks_has_them_in_the_order_of_the_files(queue: Queue) -> Non
     archive = an_archive(queue)
     archive.commit(CHAIN)
     (view, _) = run_views.runs(queue, tasks=True).runs
-    assert isinstance(view, run_views.RunWithTasks)
+    assert view.tasks is not None
     assert [(t.name, t.state) for t in view.tasks] == [
         ("COMMIT", State.COMPLETED), ("a", State.READY), ("b", State.WAITING), ("c", State.WAITING)
     ]  # fmt: skip
@@ -429,7 +429,7 @@ def test_every_name_that_is_shown_leads_back(queue: Queue) -> None:
         archive.commit(CHAIN, branch=branch)
         archive.trigger(2, "a", branch=branch)
     for view in run_views.runs(queue, tasks=True).runs:
-        assert isinstance(view, run_views.RunWithTasks)
+        assert view.tasks is not None
         assert find.find_run(queue, view.full_name) == view.id
         for task in view.tasks:
             assert find.find_task(queue, task.full_name) == task.id
