@@ -19,7 +19,8 @@ order by id for no key update;
 -- name: advance
 -- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before; count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (gates) or becomes ready, with a ticket that makes
--- archives take turns. But where one of them cancels others, all of its archive are held back until that has `fired`. Nothing follows from a REPORT.
+-- archives take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
+-- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
 with source as (
     select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
     from task t left join task r on r.id = t.root_id
@@ -41,12 +42,23 @@ with source as (
         select unnest(%(entering)s::bigint[]), 0) c
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.gate, t.cancels, t.number, t.run, t.position, c.n, {from enable t} and t.unmet = c.n as enters
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.gate, t.cancels, t.number, t.run, t.position, c.n,
+           {from enable t} and t.unmet = c.n as enters
     from counted c join task t on t.id = c.id
+), firing as (
+    select f.archive_id
+    from judged f join definition d on d.id = f.definition_id
+    cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean)
+    cross join lateral (
+        select from task u
+        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null
+          and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+        limit 1) u
+    where f.enters and f.cancels
 ), entering as (
     select id, archive_id, gate, row_number() over (partition by archive_id, gate order by number, run, position, id) as rank
     from judged
-    where enters and (%(fired)s or archive_id <> all(array(select archive_id from judged where enters and cancels)))
+    where enters and (%(fired)s or archive_id <> all(array(select archive_id from firing)))
 ), turns as (
     update archive a set last_ticket = greatest(a.last_ticket, (select last_value from turn)) + n.n
     from (select archive_id, count(*) as n from entering where not gate group by archive_id) n

@@ -126,17 +126,30 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
     plans.of(lambda: claim.renew(queue, ME, [one.attempt for one in claims]), is_hot=True)
     plans.of(lambda: claim.stops(queue, ME))
     plans.uses("attempt_live(_by_process)?", "t.stop is not null")
+    stops = False
     for turn in range(TURNS):
-        # `pdf` fails once, so that something is skipped; later ones cancel what is left of earlier ones.
-        ends = [Outcome(one.attempt, End.EXITED, int(one.name == "pdf" and one.number % 2)) for one in claims]
+        # `pdf` fails once, so that something is skipped; each looks for what it cancels, and later ones find those that are left running in the first turns.
+        left = {one.attempt for one in claims if one.name == "pdf" and turn < 2}
+        ends = [
+            Outcome(one.attempt, End.EXITED, int(one.name == "pdf" and one.number % 2))
+            for one in claims
+            if one.attempt not in left
+        ]
         plans.of(lambda ends=ends: finish.finish(queue, ME, ends), is_hot=True)  # type: ignore[misc]
         plans.uses("edge_source", "update edge e set met = true")
         plans.uses("task_pkey", "update task t set\n    state = e.state")
         plans.uses("task_pkey", "as held_back")
-        if not turn:  # each `pdf` looks for what it cancels
+        looks = [
+            plan for query, told in plans.told.items() if "as held_back" in query for plan in told if "jsonb" in plan
+        ]
+        assert looks
+        assert all(re.search(r"Index Scan using task_open\b", plan) for plan in looks)
+        if any("select v.id from task v" in query for query in plans.told):
             plans.uses("task_open", "select v.id from task v")
+            stops = True
         plans.uses("attempt_(pkey|live|live_by_process)", "update attempt a set ended_at")
         claims = plans.of(lambda: claim.claim(queue, ME, "host-1", 8), is_hot=True)
+    assert stops, "nothing was left to be canceled"
 
 
 def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> None:
