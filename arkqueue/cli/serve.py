@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from arkqueue import __version__
+from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import MOST_SLOTS, Configuration, is_address
 from arkqueue.errors import DatabaseUnavailable, HomeTaken
@@ -116,7 +117,8 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     stop = threading.Event()
     signals = _count_signals(stop)
     _give_memory_back()
-    with opened(configuration, role, stop) as queue, ExitStack() as stack:
+    with opened(configuration, role, stop) as queue, ExitStack() as start, ExitStack() as stack:
+        start.enter_context(beginning())
         does = role
         if web:
             url, announce = stack.enter_context(_served(queue, configuration))
@@ -133,6 +135,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             task_manager = TaskManager(queue, configuration)
             engine = task_manager.start(engine=_containers_are_meant(queue, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
+        start.close()
         # Said only now: a home folder has one task manager, and a second one ends with an error.
         if web:
             announce()

@@ -112,6 +112,35 @@ def test_help_and_simple_commands_load_only_what_they_need(started: Start, queue
     assert not loaded("runs") & (heavy | {"yaml"})
 
 
+def test_garbage_is_looked_for_as_soon_as_the_server_is_there(tmp_path: Path, pg_uri: str) -> None:
+    code = (
+        "import gc, os, signal, sys, threading, time\n"
+        "from pathlib import Path\n"
+        "from arkqueue.cli import main\n"
+        "def tell():\n"
+        " while not Path(sys.argv[2], 'url').exists():\n"
+        "  time.sleep(0.01)\n"
+        " print('looked for:', gc.isenabled(), flush=True)\n"
+        " os.kill(os.getpid(), signal.SIGTERM)\n"
+        "threading.Thread(target=tell, daemon=True).start()\n"
+        "main()"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "--home",
+        str(tmp_path),
+        "web",
+        "--database",
+        pg_uri,
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=True)
+    assert "looked for: True" in done.stdout
+
+
 # The server
 
 
