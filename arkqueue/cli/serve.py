@@ -33,10 +33,12 @@ RETRY = 1.0
 
 
 @contextmanager
-def opened(configuration: Configuration, role: str, stop: threading.Event) -> Iterator[Queue]:
+def opened(
+    configuration: Configuration, role: str, stop: threading.Event, waits: Callable[[], None] = lambda: None
+) -> Iterator[Queue]:
     """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups.
 
-    ``stop``: set when a database that is away is no longer to be waited for; then the program ends.
+    ``waits``: called where the database is away and is waited for; ``stop``: set when it is to be waited for no longer; then the program ends.
     """
     from arkqueue.db import Database, Wakeups
 
@@ -59,7 +61,7 @@ def opened(configuration: Configuration, role: str, stop: threading.Event) -> It
                 size=configuration.slots + 12,
             )
         )
-        _migrate(database, stop)
+        _migrate(database, stop, waits)
         wakeups = Wakeups(database)
         stack.callback(wakeups.close)
         yield Queue(database, wakeups)
@@ -82,7 +84,7 @@ def _keep_alive(server: Any) -> threading.Event:
     return done
 
 
-def _migrate(database: Any, stop: threading.Event) -> None:
+def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) -> None:
     """Bring the database to this version; one that is away is waited for, one that lets nobody in is an error."""
     from arkqueue.db.connections import Refused
     from arkqueue.db.migrations import migrate
@@ -98,6 +100,7 @@ def _migrate(database: Any, stop: threading.Event) -> None:
         except DatabaseUnavailable as error:
             if not told:
                 log.warning("%s", error)
+                waits()
             told = True
             if stop.wait(RETRY):
                 sys.exit()
@@ -117,8 +120,9 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     stop = threading.Event()
     signals = _count_signals(stop)
     _give_memory_back()
-    with opened(configuration, role, stop) as queue, ExitStack() as start, ExitStack() as stack:
-        start.enter_context(beginning())
+    start = ExitStack()
+    start.enter_context(beginning())
+    with start, opened(configuration, role, stop, waits=start.close) as queue, ExitStack() as stack:
         does = role
         if web:
             url, announce = stack.enter_context(_served(queue, configuration))
