@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from arkqueue.model import COMMIT, REPORT, Cancels, Depends, TaskDefinition, TaskId, Trigger, When, Workflow
 
@@ -21,8 +22,7 @@ EVERYTHING = "PREV:*"
 """What the gates of ``PREV:*`` are called; no task can have this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A task to be. ``definition`` is None for COMMIT, REPORT and the gates of ``PREV:*``; ``position`` orders the tasks of a run."""
 
     name: str
@@ -35,8 +35,7 @@ class Node:
         return self.definition is not None and self.definition.exclusive
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """``target`` waits for ``source`` (or cancels it): a name of the same run, or the id of a task of an earlier run."""
 
     target: str
@@ -129,7 +128,7 @@ class _Edges:
         self._edges: dict[tuple[str, str | TaskId, str, bool], Edge] = {}
 
     def add(self, edge: Edge) -> None:
-        key = (edge.target, edge.source, edge.kind, edge.settled)
+        key = edge[:4]
         if key not in self._edges or edge.declared:
             self._edges[key] = edge
 

@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from psycopg.types.json import Jsonb
-
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, Trigger, Workflow
 from arkqueue.plan import EVERYTHING, Node, Plan, names_needed, plan
 from arkqueue.queue.graph import Graph
@@ -71,8 +69,8 @@ class Storage:
         id = self._new_id("revisions")
         self._revisions.append(
             (
-                id, revision.number, revision.id, _text(revision.author), revision.date, _text(revision.message),
-                revision.origin and revision.origin.task, generation, self._workflow(workflow), is_baseline, previous,
+                id, revision.number, generation, self._workflow(workflow), is_baseline, revision.id, _text(revision.author),
+                revision.date, _text(revision.message), revision.origin and revision.origin.task, previous,
             )
         )  # fmt: skip
         return id
@@ -144,21 +142,22 @@ class Storage:
         id = self._new_id("runs")
         ids = {node.name: TaskId(self._new_id("tasks")) for node in planned.nodes}
         self._runs.append(
-            (id, revision, number, run, str(cause), _text(by), Jsonb([asdict(f) for f in faults]), ids.get(REPORT))
+            (id, revision, number, run, ids.get(REPORT), str(cause), _text(by), json.dumps([asdict(f) for f in faults]))
         )
         edges: list[tuple[Any, ...]] = [
-            (
-                ids[edge.target], ids[edge.source] if isinstance(edge.source, str) else edge.source,
-                edge.kind, edge.settled, not isinstance(edge.source, str), edge.declared,
-            )
-            for edge in planned.edges
-        ]  # fmt: skip
+            (ids[target], ids[source], kind, settled, False, declared)
+            if isinstance(source, str)
+            else (ids[target], source, kind, settled, True, declared)
+            for target, source, kind, settled, declared in planned.edges
+        ]
         edges += [(ids[COMMIT], source, "exclusive", True, True, False) for source in closing]
         if all(self._is_met(edge) for edge in edges if edge[0] == ids[COMMIT]):
             self._settled[ids[COMMIT]] = True
-        met = [self._is_met(edge) for edge in edges]
-        self._edges += [(*edge, is_met) for edge, is_met in zip(edges, met, strict=True)]
-        unmet = Counter(edge[0] for edge, is_met in zip(edges, met, strict=True) if not is_met)
+        unmet: Counter[TaskId] = Counter()
+        for edge in edges:
+            is_met = self._is_met(edge)
+            self._edges.append((*edge, is_met))
+            unmet[edge[0]] += not is_met
         if REPORT in ids:
             # It waits for every other task that is not settled yet; it has no edges (design 5.4).
             unmet[ids[REPORT]] = sum(
@@ -190,21 +189,12 @@ class Storage:
         """Store what was collected; returns the tasks that have no unmet edge: gates of a run, which enter at once, and those behind them."""
         graph, branch = self.graph, self.branch
         if self._revisions:
-            ids, numbers, names, authors, dates, messages, origins, generations, workflows, baselines, previous = (
-                _columns(self._revisions)
-            )
-            graph.do(
-                "add_revisions", branch=branch.id, ids=ids, numbers=numbers, names=names, authors=authors, dates=dates,
-                messages=messages, origins=origins, generations=generations, workflows=workflows, baselines=baselines,
-                previous=previous,
-            )  # fmt: skip
+            columns = "ids numbers generations workflows baselines names authors dates messages origins previous"
+            graph.do("add_revisions", branch=branch.id, **_arrays(columns, self._revisions, texts=6))
         if not self._runs:
             return [], []
-        ids, revisions, numbers, runs, triggers, by, faults, reports = _columns(self._runs)
-        graph.do(
-            "add_runs", archive=branch.archive, branch=branch.id, ids=ids, revisions=revisions, numbers=numbers, runs=runs,
-            triggers=triggers, by=by, faults=faults, reports=reports,
-        )  # fmt: skip
+        columns = "ids revisions numbers runs reports triggers by faults"
+        graph.do("add_runs", archive=branch.archive, branch=branch.id, **_arrays(columns, self._runs, texts=3))
         if new := [name for name in sorted(self._names) if (branch.id, name) not in graph.kept.names]:
             graph.do("keep_names", branch=branch.id, names=new)
         if self._edges:
@@ -276,15 +266,17 @@ class Storage:
         return self._frozen[id(definition)][1]
 
 
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Rows turned into columns, as ``unnest`` takes them."""
-    return [list(column) for column in zip(*rows, strict=True)]
+def _arrays(names: str, rows: Sequence[tuple[Any, ...]], texts: int = 0) -> dict[str, Any]:
+    """Rows turned into columns, as ``unnest`` takes them; the last ``texts`` of them may be anything.
 
-
-def _arrays(names: str, rows: Sequence[tuple[int | bool | str | None, ...]]) -> dict[str, str]:
-    """Rows of numbers, truths and names turned into columns, each the text of an array. There are thousands: as lists, psycopg would go through them one by one."""
-    columns = zip(names.split(), zip(*rows, strict=True), strict=True)
-    return {name: "{" + json.dumps(column)[1:-1] + "}" for name, column in columns}
+    The others are of numbers, truths and plain names, each the text of an array. There are thousands: as lists, psycopg would go through them one by one.
+    """
+    columns = dict(zip(names.split(), zip(*rows, strict=True), strict=True))
+    plain = len(columns) - texts
+    return {
+        name: "{" + json.dumps(column)[1:-1] + "}" if place < plain else list(column)
+        for place, (name, column) in enumerate(columns.items())
+    }
 
 
 def _victim(name: str, cancels: Cancels) -> dict[str, Any]:
