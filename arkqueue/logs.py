@@ -9,7 +9,8 @@ get it as ``Chunk.cut``. Bytes are stored as they came; to make control characte
 The flusher writes one turn each ``INTERVAL``, and the first bytes after a silence at once. An attempt that is faster gets turn after turn as long as
 all of it will be kept. Of one that is too long for that it writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is
 dropped without ever being written. So what waits is bounded by head and tail for each attempt, even while the database is away, and neither a slow
-database nor a chatty task stops the other. What waits behind the next turn does so in a file (``spill``), and in memory only where there is no room for one.
+database nor a chatty task stops the other. What waits behind the next turn does so in a file (``spill``), and in memory where there is no room for one, or
+where chunks are short, as those of two streams that take turns.
 
 With the bytes of a log it is stored how many of them came from each stream of the task. So a task manager that adopts a container knows how much of its
 output is in the log already, and goes on at the next byte (``Logs.adopt``).
@@ -75,20 +76,22 @@ class _Pending:
         assert isinstance(self.data, bytearray)
         self.data += data
 
-    def close(self, spill: Spill | None) -> None:
-        """It grows no more. A long one goes into a file; without one, into a block of its own, which the system gets back: what grew lies between others."""
-        assert isinstance(self.data, bytearray)
-        if self.size > CHUNK // 2:
-            self.data = (spill and spill.put(self.data)) or bytes(self.data)
+    def close(self) -> None:
+        """It grows no more. A long one moves to a block of its own, which goes back to the system when it is freed; what grew lies between others."""
+        if self.is_long:
+            self.data = bytes(self.data)
 
     def fetch(self) -> None:
-        """Have it in memory; raises OSError where the file does not give it back."""
-        if isinstance(self.data, Piece):
-            self.data = self.data.read()
+        """Have it in memory, as it is sent; raises OSError where the file does not give it back."""
+        self.data = bytes(self.data)
 
     @property
     def size(self) -> int:
         return len(self.data)
+
+    @property
+    def is_long(self) -> bool:
+        return self.size > CHUNK // 2
 
     def counted(self, stream: Stream) -> int:
         """Bytes of a stream up to the end of this chunk, what was dropped included."""
@@ -96,7 +99,7 @@ class _Pending:
 
 
 class LogWriter:
-    """The log of one attempt; a sink for its executor. ``write`` never waits."""
+    """The log of one attempt; a sink for its executor. ``write`` waits for nothing but the disk, where more waits than one turn."""
 
     def __init__(
         self, logs: Logs, attempt: AttemptId, size: int = 0, counted: Mapping[Stream, int] | None = None
@@ -111,10 +114,12 @@ class LogWriter:
         self._cost = 0  # of the tail
         self._sending: list[_Pending] = []
         self._spill = Spill(logs.folder, CHUNK)
+        self._putting = threading.Lock()
         self._stored, self._cut = size, 0
         self._is_discarded = False
 
     def write(self, stream: Stream, data: bytes) -> None:
+        full: list[_Pending] = []
         with self._lock:
             if self._is_discarded:
                 return
@@ -122,9 +127,11 @@ class LogWriter:
                 # No chunk lies across the border: the head is kept to the byte.
                 rest = self._logs.head - self._size
                 pending, part = (self._head, data[:rest]) if rest > 0 else (self._tail, data)
-                data = data[self._append(pending, stream, part) :]
+                data = data[self._append(pending, stream, part, full) :]
             self._drop()
         self._logs.wake()
+        for chunk in full:
+            self._put_away(chunk)
 
     def note(self, text: str) -> None:
         """Say something in arkqueue's name, on a line of its own."""
@@ -137,13 +144,16 @@ class LogWriter:
             self._head.clear()
             self._tail.clear()
             self._sending.clear()
+            self._spill = Spill(self._logs.folder, CHUNK)
 
-    def _append(self, pending: deque[_Pending], stream: Stream, data: bytes) -> int:
-        """Put as much of some bytes into the newest chunk, or into another one, as that takes; how much it was."""
+    def _append(self, pending: deque[_Pending], stream: Stream, data: bytes, full: list[_Pending]) -> int:
+        """Put as much of some bytes into the newest chunk, or into another one, as that takes; how much it was. ``full``: gets what is to be put away."""
         newest = pending[-1] if pending else None
         if newest is None or newest.stream is not stream or newest.size >= CHUNK:
-            if newest is not None:
-                newest.close(self._spill if len(pending) * CHUNK > TURN else None)
+            if newest is not None and newest.is_long and len(pending) * CHUNK > TURN:
+                full.append(newest)
+            elif newest is not None:
+                newest.close()
             newest = _Pending(self._size, dict(self._counted), stream)
             pending.append(newest)
             self._cost += OVERHEAD if pending is self._tail else 0
@@ -153,6 +163,16 @@ class LogWriter:
         self._size += len(data)
         self._counted[stream] += len(data)
         return len(data)
+
+    def _put_away(self, chunk: _Pending) -> None:
+        """Into the file. Not under the log's lock: where the disk is slow, this attempt alone waits for it, and not the flusher with everybody's logs."""
+        if not isinstance(data := chunk.data, bytearray):
+            return  # it was taken already
+        with self._putting:
+            piece = None if self._is_discarded else self._spill.put(data)
+        with self._lock:
+            if chunk.data is data:
+                chunk.data = piece or bytes(data)
 
     def _drop(self) -> None:
         """Drop what would be cut anyway once it is stored; of a flood of tiny chunks, also what would cost too much memory."""
@@ -171,22 +191,20 @@ class LogWriter:
         with self._lock:
             if self._sending:
                 return tuple(self._sending)
-            size = 0
-            while size < TURN and len(self._sending) < ROWS:
-                if self._head:
-                    chunk = self._head.popleft()
-                elif self._tail:
-                    chunk = self._tail.popleft()
-                    self._cost -= chunk.size + OVERHEAD
-                else:
-                    break
+            size = lost = 0
+            fault = ""
+            while size < TURN and len(self._sending) < ROWS and (pending := self._head or self._tail):
+                chunk = pending[0]
                 try:
                     chunk.fetch()
+                    self._sending.append(chunk)
                 except OSError as error:  # a gap in the log; to try again would hold up everybody's
-                    log.warning("%d bytes of the log of attempt %d are lost: %s", chunk.size, self.attempt, error)
-                    continue
-                self._sending.append(chunk)
+                    lost, fault = lost + chunk.size, str(error)
+                pending.popleft()
+                self._cost -= chunk.size + OVERHEAD if pending is self._tail else 0
                 size += chunk.size
+            if lost:
+                log.warning("%d bytes of the log of attempt %d are lost: %s", lost, self.attempt, fault)
             return tuple(self._sending)
 
     def stored(self) -> None:
@@ -194,6 +212,8 @@ class LogWriter:
             if self._sending:
                 self._stored = self._sending[-1].position + self._sending[-1].size
             self._sending.clear()
+            if not self._head and not self._tail:
+                self._spill = Spill(self._logs.folder, CHUNK)  # the disk gets its room back
 
     def has_more(self) -> bool:
         with self._lock:

@@ -8,6 +8,9 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+RESERVE = 1 << 30
+"""Bytes that others find free on the disk: it may be that of the database."""
+
 
 class Spill:
     """Pieces of at most ``longest`` bytes in a file without a name, which is made when it is first needed and gone with this object.
@@ -25,14 +28,18 @@ class Spill:
         """Put a piece into the file; None where that cannot be (no room, no file), and it has to stay in memory."""
         with suppress(OSError):
             self._file = self._file or _File(self._folder)
-            piece = Piece(self._file, self._place(), self._longest, len(data), self._free)
-            if os.pwrite(self._file.descriptor, data, piece.position) == len(data):
-                return piece
+            if (place := self._place(self._file)) is not None:
+                piece = Piece(self._file, place, self._longest, len(data), self._free)
+                if os.pwrite(self._file.descriptor, data, piece.position) == len(data):
+                    return piece
         return None
 
-    def _place(self) -> int:
+    def _place(self, file: _File) -> int | None:
         if self._free:
             return self._free.popleft()
+        disk = os.fstatvfs(file.descriptor)
+        if disk.f_bavail * disk.f_frsize < RESERVE:
+            return None
         self._places += 1
         return self._places - 1
 
@@ -52,7 +59,7 @@ class Piece:
     def __del__(self) -> None:
         self._free.append(self._place)
 
-    def read(self) -> bytes:
+    def __bytes__(self) -> bytes:
         """Its bytes; raises OSError where the disk does not give them back."""
         data = os.pread(self._file.descriptor, self._size, self.position)
         if len(data) < self._size:

@@ -147,7 +147,7 @@ class _TaskManager:
                     with self._changed:
                         self._unrecorded += len(found)
                         for one in found:
-                            self._ended[one.archive % LANES].append(Outcome(one.attempt, End.EXITED, 0))
+                            self._ended[one.archive.id % LANES].append(Outcome(one.attempt, End.EXITED, 0))
                         self._changed.notify_all()
                 if len(found) < self._slots and not self._is_more_recorded(recordings):
                     if not self._is_any_left():

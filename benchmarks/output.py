@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
+
+import pybase64
 
 from benchmarks.bench import Bench, Figure, at_least, at_most, interleaved, never_above, seconds
 from benchmarks.servers import Archive, a_server, until
@@ -55,7 +56,7 @@ def output(bench: Bench) -> Iterator[Figure]:
             began, seen, cut = time.perf_counter(), 0, 0
             for event in server.api.events(f"/attempts/{attempt}/log"):
                 if event.kind == "log":
-                    seen, cut = seen + len(base64.b64decode(event.data["data"])), cut + event.data["cut"]
+                    seen, cut = seen + len(pybase64.b64decode(event.data["data"])), cut + event.data["cut"]
             took = time.perf_counter() - began
             archive.wait()
             assert seen + cut == size * 10**6
@@ -107,7 +108,7 @@ def _delays(bench: Bench, server: Installation, pause: float, lines: int) -> lis
     for event in server.api.events(f"/attempts/{attempt}/log"):
         now = time.time_ns()
         if event.kind == "log" and event.data["stream"] == "stdout":
-            written = base64.b64decode(event.data["data"]).split()[0]
+            written = pybase64.b64decode(event.data["data"]).split()[0]
             found.append((now - int(written)) / 1e6)
     archive.wait()
     return found

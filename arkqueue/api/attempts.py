@@ -6,11 +6,11 @@ A follower holds no thread while nothing comes: the log is read by short calls, 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import pybase64
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
@@ -87,7 +87,7 @@ def _page(page: logs.Page, offset: int) -> Response:
     return Response(b"".join(chunks), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: int) -> AsyncIterator[str]:
+async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: int) -> AsyncIterator[bytes]:
     """Server-sent events: `log` with a chunk (its data in base64), `end` when the attempt has ended and all was sent."""
     leaving: asyncio.Event | None = getattr(request.app.state, "leaving", None)
     silence = 0.0
@@ -95,7 +95,7 @@ async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: in
         try:
             page = await run_in_threadpool(logs.read, queue, attempt, offset)
         except DatabaseUnavailable:
-            yield ": the database does not answer\n\n"
+            yield b": the database does not answer\n\n"
             await asyncio.sleep(AWAY)
             continue
         for chunk in page.chunks:
@@ -112,12 +112,12 @@ async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: in
             silence += POLL
             if silence >= HEARTBEAT:
                 silence = 0.0
-                yield ": still here\n\n"
+                yield b": still here\n\n"
 
 
-def _event(kind: str, offset: int, said: dict[str, Any], data: bytes | None = None) -> str:
-    text = json.dumps(said)
+def _event(kind: str, offset: int, said: dict[str, Any], data: bytes | None = None) -> bytes:
+    text = json.dumps(said).encode()
     if data is not None:
         # Base64 has nothing that JSON would have to escape, and to look for it takes longer than all the rest.
-        text = f'{text[:-1]}, "data": "{base64.b64encode(data).decode("ascii")}"}}'
-    return f"id: {offset}\nevent: {kind}\ndata: {text}\n\n"
+        text = b'%b, "data": "%b"}' % (text[:-1], pybase64.b64encode(data))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (offset, kind.encode(), text)

@@ -72,10 +72,15 @@ class RepositoryNotice(Notice):
 
 
 class Watched:
-    """Which archives a repository has; remembered for a moment, and asked for anew when it knows none."""
+    """Which archives a repository has; remembered for a moment, and asked for anew when it knows none.
+
+    By which keys a repository is known is remembered as long as one that is asked for is known: it takes looks at the disk, where links may lead elsewhere.
+    """
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
+        self._keys: dict[tuple[str, ...], frozenset[str]] = {}
+        """By what is registered of a repository."""
         self._by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
         self._until = 0.0
         self._lock = threading.Lock()
@@ -83,20 +88,25 @@ class Watched:
     async def archives(self, repository: str) -> list[tuple[ArchiveId, str]]:
         """Ids and names of the archives of a repository."""
         key = notice_key(repository)
-        if time.monotonic() > self._until or key not in self._by_key:
-            await run_in_threadpool(self._load)
+        if time.monotonic() > self._until:
+            await run_in_threadpool(self._load, self._keys)
+        if key not in self._by_key:
+            await run_in_threadpool(self._load, {})
         return self._by_key.get(key, [])
 
     def forget(self) -> None:
         self._until = 0.0
 
-    def _load(self) -> None:
+    def _load(self, known: dict[tuple[str, ...], frozenset[str]]) -> None:
         with self._lock:
+            keys: dict[tuple[str, ...], frozenset[str]] = {}
             by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
-            for row in self._queue.rows("archives_watched"):
-                for key in notice_keys(Identity(ArchiveKind(row.kind), row.repository, row.uuid, row.folder)):
-                    by_key.setdefault(key, []).append((ArchiveId(row.id), row.name))
-            self._by_key = by_key
+            for id, name, kind, *place in self._queue.rows("repositories_watched"):
+                registered = (kind, *place)
+                keys[registered] = known.get(registered) or notice_keys(Identity(ArchiveKind(kind), *place))
+                for key in keys[registered]:
+                    by_key.setdefault(key, []).append((ArchiveId(id), name))
+            self._keys, self._by_key = keys, by_key
             self._until = time.monotonic() + KEPT
 
 

@@ -99,20 +99,21 @@ class Client:
     def events(self, path: str, **query: Any) -> Iterator[Event]:
         """Server-sent events until the server ends them."""
         with self._answer("GET", path, None, query, "text/event-stream") as answer:
-            kind, id, data = "message", "", list[str]()
+            kind, id, data = "message", "", list[bytes]()
             while line := answer.readline():
-                field, _, value = line.decode().rstrip("\r\n").partition(":")
-                value = value.removeprefix(" ")
+                # As bytes: a part of a log is one long line, which each step on the way to a text would copy.
+                field, _, value = line.rstrip(b"\r\n").partition(b":")
+                value = value.removeprefix(b" ")
                 match field:
-                    case "event":
-                        kind = value
-                    case "id":
-                        id = value
-                    case "data":
+                    case b"event":
+                        kind = value.decode()
+                    case b"id":
+                        id = value.decode()
+                    case b"data":
                         data.append(value)
                 if not line.strip():
                     if data:
-                        yield Event(kind, id, json.loads("\n".join(data)))
+                        yield Event(kind, id, json.loads(b"\n".join(data)))
                     kind, data = "message", []
 
     @contextmanager

@@ -6,7 +6,6 @@ A log is bytes of three streams: the task's output, its errors, and arkqueue's o
 
 from __future__ import annotations
 
-import base64
 import codecs
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+import pybase64
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import has_colours, print_json, say, state, visible
@@ -160,7 +160,7 @@ class _Printer:
             self._text("note", f"{chunk['cut']} bytes are missing here: the log was too long\n")
         stream = chunk["stream"]
         decoder = self._decoders.setdefault(stream, codecs.getincrementaldecoder("utf-8")("backslashreplace"))
-        self._text(stream, decoder.decode(base64.b64decode(chunk["data"])))
+        self._text(stream, decoder.decode(pybase64.b64decode(chunk["data"])))
         sys.stdout.flush()
 
     def end(self) -> None:
@@ -204,7 +204,7 @@ class _Raw:
         if chunk["cut"]:
             say(f"arkqueue: {chunk['cut']} bytes are missing here: the log was too long", err=True)
         out = (sys.stdout if chunk["stream"] == "stdout" else sys.stderr).buffer
-        out.write(base64.b64decode(chunk["data"]))
+        out.write(pybase64.b64decode(chunk["data"]))
         out.flush()
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arkqueue.model import AttemptId, Stream, TaskId
+from arkqueue.model import ArchiveKind, ArchiveSettings, AttemptId, Stream, TaskId
 from arkqueue.queue.door import Queue
 
 LEASE = 90.0
@@ -21,8 +21,20 @@ LEASE = 90.0
 
 
 @dataclass(frozen=True, slots=True)
+class Registration:
+    """An archive as it is registered, as far as its tasks are concerned."""
+
+    id: int
+    name: str
+    kind: ArchiveKind
+    url: str
+    uuid: str
+    settings: ArchiveSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """One claimed task, with all that its attempt needs to know."""
+    """One claimed task, with all that its attempt needs to know, as it was when it was claimed."""
 
     task: TaskId
     ticket: int
@@ -31,7 +43,7 @@ class Claim:
     name: str
     item: str
     definition: int
-    archive: int
+    archive: Registration
     branch: str
     main: bool
     number: int
@@ -95,7 +107,9 @@ def _claim(row: Any) -> Claim:
         name=row.name,
         item=row.item,
         definition=row.definition_id,
-        archive=row.archive_id,
+        archive=Registration(
+            row.archive_id, row.archive, ArchiveKind(row.kind), row.url, row.uuid, ArchiveSettings(**row.settings)
+        ),
         branch=row.branch,
         main=row.main,
         number=row.number,

@@ -24,12 +24,14 @@ with taken as (
     returning id, base
 )
 select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
-       b.name as branch, b.main, r.name as revision, r.previous, r.generation, begun.base, (select count(*) from turned) as turned
+       b.name as branch, b.main, r.name as revision, r.previous, r.generation, begun.base,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings, (select count(*) from turned) as turned
 from taken t
 join begun on begun.id = t.attempt_id
 join run on run.id = t.run_id
 join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id
+join archive ar on ar.id = t.archive_id
 order by t.ticket;
 
 -- name: inputs
@@ -149,6 +151,7 @@ with mine as (
 )
 select t.id, t.ticket, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.previous, r.generation, a.base,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
 from adopted a
@@ -156,6 +159,7 @@ join task t on t.attempt_id = a.id
 join run on run.id = t.run_id
 join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id
+join archive ar on ar.id = t.archive_id
 order by a.id;
 
 -- name: lock_attempts

@@ -51,7 +51,7 @@ with source as (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean)
     cross join lateral (
         select from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null
+        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         limit 1) u
     where f.enters and f.cancels
@@ -120,7 +120,7 @@ where v.id in (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
         select u.id from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null
+        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
@@ -138,7 +138,7 @@ with victim as (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
         select u.id, u.attempts from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null and {from cancel u}
+        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null and {from cancel u}
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
@@ -157,7 +157,7 @@ with pair as (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
         select u.id, u.run_id from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.settled_at is null and {from stop u}
+        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null and {from stop u}
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted

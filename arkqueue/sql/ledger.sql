@@ -261,6 +261,10 @@ select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble
 -- All archives that are not removed.
 select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble from archive where removed_at is null order by name;
 
+-- name: repositories_watched
+-- The repositories of all archives that are not removed.
+select id, name, kind, repository, uuid, folder from archive where removed_at is null order by name;
+
 -- name: archive_of_revision
 -- The archive that a revision belongs to.
 select b.archive_id from revision r join branch b on b.id = r.branch_id where r.id = %(revision)s;

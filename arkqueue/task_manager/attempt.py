@@ -24,7 +24,7 @@ from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
 from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
 from arkqueue.queue.claim import Claim
-from arkqueue.task_manager.preparation import Preparation, Prepared
+from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
 
 log = logging.getLogger("arkqueue")
 
@@ -170,7 +170,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         if attempt.why is not None:
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {attempt.why}"))
         # Nobody may look at the task's log for hours, and what cannot be had is often this host's fault.
-        log.warning("%s was not started: %s", means.preparation.name_of(attempt.claim), " ".join(str(error).split()))
+        said = " ".join(str(error).split())
+        log.warning("attempt %d of %s was not started: %s", attempt.id, full_name(attempt.claim), said)
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))
     except Exception as error:
         log.exception("attempt %d of %s failed inside arkqueue", attempt.id, attempt.claim.name)

@@ -60,8 +60,7 @@ def container_for(
 ) -> Container | None:
     """The container of a task that is no gate, without the workspace's own mounts; None: it runs as a process.
 
-    The user is ``definition.user`` (None: the image's own), the working folder ``working_folder(definition, WORKSPACE)``. Raises `Forbidden` for whatever is not
-    allowed; what a person may have allowed a moment ago is for the caller to ask again.
+    The user is ``definition.user`` (None: the image's own), the working folder ``working_folder(definition, WORKSPACE)``. Raises `Forbidden` for whatever is not allowed.
     """
     image = definition.image or settings.image or (None if settings.process else configuration.docker.image)
     if image is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from arkqueue.archive import Archive, Handover, locate
 from arkqueue.archive.location import local_path
 from arkqueue.config import Configuration
-from arkqueue.errors import ArkqueueError, ExecutorError, Forbidden
+from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.logs import LogWriter
 from arkqueue.model import ArchiveKind, Checkout, Origin, TaskDefinition
@@ -25,7 +25,7 @@ from arkqueue.queue.claim import Claim
 from arkqueue.task_manager import environment
 from arkqueue.task_manager.containers import OWN_FILES, WORKSPACE, Identity, container_for, working_folder
 from arkqueue.task_manager.executors import Executors
-from arkqueue.task_manager.sources import Registration, Sources
+from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
 
 AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
@@ -60,32 +60,20 @@ class Preparation:
         is_wanted: Callable[[], bool],
     ) -> Prepared:
         """Raises what stands in its way. An engine that was there is waited for, as long as the attempt ``is_wanted``."""
-        archive = self.sources.registration(claim.archive)
-        try:
-            container = self._container(claim, definition, archive)
-        except Forbidden:
-            # It may have been allowed just now, by the person who retries this.
-            archive = self.sources.registration(claim.archive, afresh=True)
-            container = self._container(claim, definition, archive)
+        container = self._container(claim, definition)
         if container is None:
-            return Prepared(self._process(claim, definition, archive, inputs, log))
+            return Prepared(self._process(claim, definition, inputs, log))
         return self.executors.with_engine(
-            lambda: self._in_container(claim, definition, archive, inputs, container, log, is_wanted), log, is_wanted
+            lambda: self._in_container(claim, definition, inputs, container, log, is_wanted), log, is_wanted
         )
 
-    def name_of(self, claim: Claim) -> str:
-        """What people call the task; never raises."""
-        try:
-            return f"attempt {claim.attempt} of {_full_name(claim, self.sources.registration(claim.archive))}"
-        except ArkqueueError:
-            return f"attempt {claim.attempt} of {claim.name}"
-
-    def _container(self, claim: Claim, definition: TaskDefinition, archive: Registration) -> Container | None:
+    def _container(self, claim: Claim, definition: TaskDefinition) -> Container | None:
+        archive = claim.archive
         identity = Identity(
             self.executors.installation,
             self.executors.host,
             str(name_of(archive.name, claim.number, claim.run, branch=claim.branch, main=claim.main)),
-            _full_name(claim, archive),
+            full_name(claim),
             claim.attempt,
         )
         return container_for(definition, archive.settings, archive.name, self.configuration, identity)
@@ -96,16 +84,16 @@ class Preparation:
         self,
         claim: Claim,
         definition: TaskDefinition,
-        archive: Registration,
         inputs: dict[str, object],
         log: LogWriter,
     ) -> Program:
+        archive = claim.archive
         user = archive.settings.process_user
         workspace = self._noted(
             log,
             self.workspaces.prepare(
                 claim.attempt,
-                source=_source(claim, definition, archive, self.sources),
+                source=_source(claim, definition, self.sources),
                 script=definition.script,
                 inputs=inputs,
                 owner=owner_named(user) if user else None,
@@ -128,13 +116,13 @@ class Preparation:
         self,
         claim: Claim,
         definition: TaskDefinition,
-        archive: Registration,
         inputs: dict[str, object],
         container: Container,
         log: LogWriter,
         is_wanted: Callable[[], bool],
     ) -> Prepared:
         self.executors.prove()
+        archive = claim.archive
         url = archive.settings.task_url or archive.url
         if definition.checkout is Checkout.WORKING_COPY and local_path(locate(url, archive.kind)) is not None:
             log.note(
@@ -147,7 +135,7 @@ class Preparation:
             log,
             self.workspaces.prepare(
                 claim.attempt,
-                source=_source(claim, definition, archive, self.sources, OWN_FILES),
+                source=_source(claim, definition, self.sources, OWN_FILES),
                 script=definition.script,
                 inputs=inputs,
                 owner=docker.identity(image, definition.user, container.image),
@@ -222,9 +210,10 @@ def _inside(workspace: Workspace, path: Path | None) -> str | None:
     raise ValueError(f"{path} is not in the workspace")
 
 
-def _full_name(claim: Claim, archive: Registration) -> str:
+def full_name(claim: Claim) -> str:
+    """What people call the task."""
     name = name_of(
-        archive.name, claim.number, claim.run, claim.name, branch=claim.branch, main=claim.main, item=claim.item
+        claim.archive.name, claim.number, claim.run, claim.name, branch=claim.branch, main=claim.main, item=claim.item
     )
     return str(name)
 
@@ -233,15 +222,16 @@ def _full_name(claim: Claim, archive: Registration) -> str:
 
 
 def _source(
-    claim: Claim, definition: TaskDefinition, archive: Registration, sources: Sources, files: Path | None = None
+    claim: Claim, definition: TaskDefinition, sources: Sources, files: Path | None = None
 ) -> Tree | Fill | None:
     """How the workspace gets its files. ``files``: where the task sees those beside the tree, if not where they are."""
+    archive = claim.archive
     match definition.checkout:
         case Checkout.NONE:
             return None
         case Checkout.WORKING_COPY:
             opened = sources.open(archive, archive.settings.task_url or archive.url)
-            return lambda workspace: _working_copy(claim, archive, opened, workspace, files)
+            return lambda workspace: _working_copy(claim, opened, workspace, files)
         case Checkout.PATHS:
             return lambda workspace: sources.open(archive, archive.url).export(
                 claim.revision, workspace.tree, definition.checkout_paths
@@ -250,14 +240,13 @@ def _source(
             return Tree(archive.id, claim.branch, claim.revision, sources.open(archive, archive.url))
 
 
-def _working_copy(
-    claim: Claim, archive: Registration, opened: Archive, workspace: Workspace, files: Path | None
-) -> Path | None:
+def _working_copy(claim: Claim, opened: Archive, workspace: Workspace, files: Path | None) -> Path | None:
+    archive = claim.archive
     return opened.working_copy(
         claim.revision,
         claim.branch,
         workspace.tree,
         author=archive.settings.author or AUTHORS[archive.kind],
-        origin=Origin(_full_name(claim, archive), claim.generation + 1),
+        origin=Origin(full_name(claim), claim.generation + 1),
         handover=Handover(workspace.files, files or workspace.files),
     )

@@ -49,10 +49,10 @@ class Recorder:
 
     def started(self, attempt: Attempt) -> None:
         """Its program has begun."""
-        self.lane(attempt.claim.archive).started(attempt)
+        self.lane(attempt.claim.archive.id).started(attempt)
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        self.lane(attempt.claim.archive).ended(attempt, outcome)
+        self.lane(attempt.claim.archive.id).ended(attempt, outcome)
 
     def close(self, patience: float) -> None:
         """Record what is left; give up after ``patience`` seconds, when leases are over and others will run it again."""
@@ -197,5 +197,5 @@ class _Lane:
 def _by_archive(ended: Sequence[Ending]) -> list[list[Ending]]:
     found: dict[int, list[Ending]] = {}
     for ending in ended:
-        found.setdefault(ending[0].claim.archive, []).append(ending)
+        found.setdefault(ending[0].claim.archive.id, []).append(ending)
     return list(found.values())

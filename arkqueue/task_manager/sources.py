@@ -1,43 +1,26 @@
-"""What attempts are made from: frozen definitions, inputs, the registration of archives, and opened repositories.
+"""What attempts are made from: frozen definitions, inputs, and opened repositories.
 
-Definitions never change and are kept by id. A registration is kept for a moment only, so that a burst of tasks asks once and a change by a
-person counts at once. An opened archive belongs to one thread (``archive``), so each worker keeps a few of its own.
+Definitions never change and are kept by id. An opened archive belongs to one thread (``archive``), so each worker keeps a few of its own.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from arkqueue import workflow
 from arkqueue.archive import Archive
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, TaskDefinition, TaskId
-from arkqueue.queue import Queue, archives, claim
-from arkqueue.queue.claim import Claim
+from arkqueue.model import TaskDefinition, TaskId
+from arkqueue.queue import Queue, claim
+from arkqueue.queue.claim import Claim, Registration
 
 MOST_DEFINITIONS = 2000
 MOST_OPEN = 4
 """Open archives of one worker."""
-FRESH = 1.0
-"""Seconds for which a registration is believed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """An archive as it is registered, as far as its tasks are concerned."""
-
-    id: int
-    name: str
-    kind: ArchiveKind
-    url: str
-    uuid: str
-    settings: ArchiveSettings
 
 
 class Sources:
@@ -48,7 +31,6 @@ class Sources:
         self._lock = threading.Lock()
         self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
-        self._registrations: dict[int, tuple[float, Registration]] = {}
         self._threads = threading.local()
 
     def fetch_definitions(self, ids: Collection[int]) -> None:
@@ -83,20 +65,6 @@ class Sources:
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         tasks = [task for task, body in bodies.items() if body is None or body.get("depends")]
         return claim.inputs(self._queue, tasks) if tasks else {}
-
-    def registration(self, archive: int, *, afresh: bool = False) -> Registration:
-        """How an archive is registered, as of a moment ago; ``afresh``: as of now."""
-        now = time.monotonic()
-        with self._lock:
-            read_at, known = self._registrations.get(archive, (0.0, None))
-        if known is not None and now - read_at < FRESH and not afresh:
-            return known
-        row = archives.one(self._queue, ArchiveId(archive))
-        settings = ArchiveSettings(**row.settings)
-        known = Registration(archive, row.name, ArchiveKind(row.kind), row.url, row.uuid, settings)
-        with self._lock:
-            self._registrations[archive] = now, known
-        return known
 
     def open(self, archive: Registration, url: str) -> Archive:
         """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""

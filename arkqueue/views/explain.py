@@ -205,7 +205,8 @@ class _Task:
         reasons = [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
         # A gate that is closed by a task which itself waits is worth saying, although it is not where things hang.
         closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}
-        for closed in _tasks(self.queue, sorted(closing)[:MOST_REASONS]).values():
+        closers = _tasks(self.queue, sorted(closing)[:MOST_REASONS]).values()
+        for closed in sorted(closers, key=lambda task: (task.number, task.run)):
             other = task_name(closed)
             text = f"The gate to the next revision is closed by {other} (exclusive), which is {closed.state}."
             reasons.append(Reason(kind=Why.GATE, text=text, tasks=[other], commands=[f"arkqueue explain {other}"]))

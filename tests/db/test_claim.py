@@ -80,11 +80,11 @@ def test_archives_take_turns(queue: Queue) -> None:
     busy = an_archive(queue, "busy")
     for _ in range(20):
         busy.commit({"a": ""})
-    assert {c.archive for c in claim.claim(queue, PROCESS, HOST, 5)} == {busy.id}
+    assert {c.archive.id for c in claim.claim(queue, PROCESS, HOST, 5)} == {busy.id}
     others = [an_archive(queue, f"other{n}") for n in range(3)]
     for other in others:
         other.commit({"a": ""})
-    next_four = {c.archive for c in claim.claim(queue, PROCESS, HOST, 4)}
+    next_four = {c.archive.id for c in claim.claim(queue, PROCESS, HOST, 4)}
     assert {other.id for other in others} <= next_four
 
 

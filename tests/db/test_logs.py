@@ -141,6 +141,45 @@ def test_what_waits_behind_the_next_turn_is_not_in_memory(
     assert sum(len(c.data) for c in chunks) >= min(len(text), (1 << 20) + tail)
 
 
+def test_disk_gets_its_room_back(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
+    flusher = Logs(queue, PROCESS, folder=tmp_path)
+    writer = flusher.open(attempt)
+
+    def descriptor() -> int:
+        return next(chunk.data._file.descriptor for chunk in writer._tail if isinstance(chunk.data, Piece))
+
+    for leaves in (flusher.flush, lambda _: flusher.forget(writer)):
+        writer.write(OUT, bytes(4 << 20))
+        file = descriptor()
+        os.fstat(file)
+        leaves([writer])
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(file)
+    writer.write(OUT, bytes(4 << 20))
+    assert not writer.has_more()
+
+
+def test_what_is_stored_while_it_is_put_away_is_there_once(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
+    flusher = Logs(queue, PROCESS, 1 << 20, 1 << 30, tmp_path)
+    writer = flusher.open(attempt)
+    text = random.Random(7).randbytes(24 << 20)
+    seen = set[type]()
+
+    def write() -> None:
+        for start in range(0, len(text), 300_000):
+            writer.write(OUT, text[start : start + 300_000])
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    while writing.is_alive() or writer.has_more():
+        with writer._lock:
+            seen |= {type(chunk.data) for pending in (writer._head, writer._tail) for chunk in pending}
+        flusher._turn([writer])
+    writing.join()
+    assert b"".join(c.data for c in everything(queue, attempt)) == text
+    assert Piece in seen
+
+
 def test_where_there_is_no_room_for_a_file_it_waits_in_memory(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
     flusher = Logs(queue, PROCESS, folder=tmp_path / "nowhere")
     writer = flusher.open(attempt)

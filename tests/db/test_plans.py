@@ -143,8 +143,10 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
             plan for query, told in plans.told.items() if "as held_back" in query for plan in told if "jsonb" in plan
         ]
         assert looks
-        assert all(re.search(r"Index Scan using task_open\b", plan) for plan in looks)
-        if any("select v.id from task v" in query for query in plans.told):
+        assert all(re.search(r"(Index (Only )?Scan using|Bitmap Index Scan on) task_open\b", plan) for plan in looks)
+        finds = any("select v.id from task v" in query for query in plans.told)
+        assert turn or not finds, "what has nothing to cancel is asked for it once"
+        if finds:
             plans.uses("task_open", "select v.id from task v")
             stops = True
         plans.uses("attempt_(pkey|live|live_by_process)", "update attempt a set ended_at")

@@ -257,6 +257,7 @@ def test_list_by_state_stops_looking_and_says_where_to_go_on(queue: Queue, monke
 def test_page_with_tasks_has_them_in_the_order_of_the_files(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit(CHAIN)
+    assert [view.tasks for view in run_views.runs(queue).runs] == [None, None], "nobody asked for them"
     (view, _) = run_views.runs(queue, tasks=True).runs
     assert view.tasks is not None
     assert [(t.name, t.state) for t in view.tasks] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -25,8 +26,8 @@ def test_pieces_come_back_as_they_were_in_any_order(tmp_path: Path) -> None:
         held[put(spill, data)] = data
         if len(held) > chance.randrange(1, 20):
             piece = chance.choice(list(held))
-            assert piece.read() == held.pop(piece)
-    assert all(piece.read() == data and len(piece) == len(data) for piece, data in held.items())
+            assert bytes(piece) == held.pop(piece)
+    assert all(bytes(piece) == data and len(piece) == len(data) for piece, data in held.items())
 
 
 def test_places_are_used_again(tmp_path: Path) -> None:
@@ -40,16 +41,59 @@ def test_places_are_used_again(tmp_path: Path) -> None:
 
 def test_nothing_is_seen_in_the_folder(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 100)
-    assert put(spill, b"x").read() == b"x"
+    assert bytes(put(spill, b"x")) == b"x"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_room_it_is_not_taken(tmp_path: Path) -> None:
+def test_without_a_folder_it_is_not_taken(tmp_path: Path) -> None:
     assert Spill(tmp_path / "nowhere", 100).put(b"x") is None
+
+
+def test_room_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spill = Spill(tmp_path, 100)
+    first = put(spill, b"first")
+    monkeypatch.setattr("arkqueue.spill.RESERVE", 1 << 62)
+    assert spill.put(b"second") is None
+    assert bytes(first) == b"first"
+    del first
+    assert bytes(put(spill, b"third")) == b"third", "a place that is there is used again"
+
+
+@pytest.mark.parametrize("written", [0, 3, None])
+def test_disk_that_is_full_takes_nothing_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int | None
+) -> None:
+    spill = Spill(tmp_path, 100)
+    first = put(spill, b"first")
+    write = os.pwrite
+
+    def full(descriptor: int, data: bytes, position: int) -> int:
+        if written is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:written], position)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(os, "pwrite", full)
+        assert spill.put(b"second") is None
+    third = put(spill, b"third")
+    assert (bytes(first), bytes(third)) == (b"first", b"third")
+    assert third.position == 100, "the place of what was not taken is free"
+
+
+def test_file_is_closed_with_the_last_who_has_it(tmp_path: Path) -> None:
+    spill = Spill(tmp_path, 100)
+    piece = put(spill, b"x")
+    descriptor = piece._file.descriptor
+    del spill
+    os.fstat(descriptor)
+    assert bytes(piece) == b"x"
+    del piece
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_what_the_disk_does_not_give_back_is_an_error(tmp_path: Path) -> None:
     piece = put(Spill(tmp_path, 100), b"x" * 100)
     os.truncate(piece._file.descriptor, 50)
     with pytest.raises(OSError, match="only 50 of 100 bytes"):
-        piece.read()
+        bytes(piece)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
-from arkqueue.api import callers
+from arkqueue.api import callers, notices
+from arkqueue.archive import Identity, location
 from arkqueue.model import ArchiveId, ArchiveSettings
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
@@ -131,6 +133,37 @@ def test_archive_that_is_added_or_removed_is_known_at_once(
     assert archive.id in looks(queue)
     admin.delete("/archives/papers")
     problem(hook.post("/notices", json=notice), 404)
+
+
+def test_repositories_are_looked_at_once_and_when_one_is_not_known(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notice after a rest must not look at the folders of a thousand others."""
+    looked_at: list[str] = []
+
+    def notice_keys(identity: Identity) -> frozenset[str]:
+        looked_at.append(identity.repository)
+        return location.notice_keys(identity)
+
+    monkeypatch.setattr(notices, "notice_keys", notice_keys)
+    watched = notices.Watched(queue)
+    ids = [registered(queue, name, repository=f"{tmp_path}/{name}") for name in ("a", "b")]
+
+    def found(name: str) -> list[tuple[int, str]]:
+        watched.forget()
+        return list(asyncio.run(watched.archives(f"{tmp_path}/{name}")))
+
+    assert found("a") == [(ids[0], "a")]
+    assert found("b") == [(ids[1], "b")]
+    assert sorted(looked_at) == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    again = registered(queue, "again", repository=f"{tmp_path}/a")
+    assert found("a") == [(ids[0], "a"), (again, "again")]
+    assert len(looked_at) == 2
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    assert found("link") == [(ids[1], "b")]
+    assert len(looked_at) == 2
+    (tmp_path / "a").symlink_to(tmp_path / "c")
+    assert found("c") == [(ids[0], "a"), (again, "again")], "where links lead now"
 
 
 def test_reader_cannot_post_notices_and_operator_can(

@@ -68,7 +68,7 @@ def test_attempt_that_was_taken_away_is_ended_and_reports_nothing(
 def test_request_between_claim_and_start_is_obeyed(managers: Managers) -> None:
     """The request is read before the claiming thread has said what it claimed."""
     manager = managers()
-    claimed = Claim(1, 1, 77, 1, "t", "", 1, 1, "", True, 2, 1, "commit", "2", None, 0, None)  # type: ignore[arg-type]
+    claimed = Claim(1, 1, 77, 1, "t", "", 1, None, "", True, 2, 1, "commit", "2", None, 0, None)  # type: ignore[arg-type]
     attempt = Attempt(claimed, LogWriter(manager._logs, claimed.attempt))
     manager._leases._asked[attempt.id] = "cancel"
     manager._leases.hold([attempt], 0.0)
