@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from starlette.exceptions import HTTPException
 
 from arkqueue.api.callers import Caller, admit, authenticated
-from arkqueue.archive import Identity, notice_key, notice_keys
+from arkqueue.archive import Identity, is_relative, notice_key, notice_keys
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.queue import Queue, archives
@@ -68,6 +68,8 @@ class RepositoryNotice(Notice):
     def _names_a_repository(self) -> RepositoryNotice:
         if "\0" in self.repository:
             raise ValueError("repository: holds a NUL")
+        if is_relative(self.repository):
+            raise ValueError("repository: a path has to begin with a slash")
         return self
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Protocol
 
 from arkqueue.archive.handover import Handover
-from arkqueue.archive.location import Identity, Location, locate, notice_key, notice_keys
+from arkqueue.archive.location import Identity, Location, is_relative, locate, notice_key, notice_keys
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 
@@ -43,6 +43,7 @@ __all__ = [
     "Identity",
     "Location",
     "TreeWatch",
+    "is_relative",
     "is_workflow_file",
     "linked",
     "locate",

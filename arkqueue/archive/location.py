@@ -122,6 +122,13 @@ def notice_key(given: str) -> str:
     return f"{scheme}://{host}{_bare(unquote(parts.path))}"
 
 
+def is_relative(given: str) -> bool:
+    """Whether what a notice names is a path that depends on where somebody stands."""
+    given = given.strip()
+    path = _local_path(given)
+    return path is not None and not path.startswith("/") and not _UUID.fullmatch(given.lower())
+
+
 def local_path(location: Location) -> str | None:
     """The path of a repository on this host, None where it is elsewhere."""
     return _local_path(location.url)

@@ -99,7 +99,7 @@ def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) ->
             raise
         except DatabaseUnavailable as error:
             if not told:
-                log.warning("%s", error)
+                log.warning("the database is waited for: %s", error)
                 waits()
             told = True
             if stop.wait(RETRY):

@@ -224,11 +224,11 @@ class Database:
     def _unavailable(self, fault: str) -> DatabaseUnavailable:
         if _REFUSAL.search(fault):
             return Refused(self.name, fault, "Correct the connection string's user, password or database name.")
-        return DatabaseUnavailable(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
+        return DatabaseUnavailable(self.name, fault, "See that PostgreSQL runs and can be reached.")
 
     def _lost(self, fault: str) -> DatabaseUnavailable:
         self._used.clear()  # a server that cut one connection off has seldom kept the others
-        return Lost(self.name, fault, "It is tried again; see that PostgreSQL runs and can be reached.")
+        return Lost(self.name, fault, "See that PostgreSQL runs and can be reached.")
 
 
 class Lost(DatabaseUnavailable):

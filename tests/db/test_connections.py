@@ -298,7 +298,7 @@ def test_a_server_that_lets_nobody_in_is_told_from_one_that_is_away(pg_uri: str,
         with pytest.raises(Refused), database.transaction():
             pass
     with Database.open(make_conninfo(pg_uri, host="127.0.0.1", hostaddr="127.0.0.1", port="1")) as database:
-        with pytest.raises(DatabaseUnavailable, match="see that PostgreSQL runs") as raised:
+        with pytest.raises(DatabaseUnavailable, match="See that PostgreSQL runs") as raised:
             database.connect()
         assert not isinstance(raised.value, Refused)
 

@@ -171,4 +171,4 @@ def test_roles_say_whether_they_are_healthy(installations: Installations) -> Non
     worker.stop()
     assert arkqueue("worker", "--healthy", code=1).out
     refused = arkqueue("worker", "--healthy", "--database", "postgresql://nobody@127.0.0.1:1/none", code=1)
-    assert "see that PostgreSQL runs" in refused.err
+    assert "See that PostgreSQL runs" in refused.err
