@@ -84,6 +84,8 @@ class Watched:
         self._keys: dict[tuple[str, ...], frozenset[str]] = {}
         """By what is registered of a repository."""
         self._by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
+        self._stamp: tuple[int, ...] = ()
+        """Of what is remembered."""
         self._until = 0.0
         self._lock = threading.Lock()
 
@@ -91,7 +93,7 @@ class Watched:
         """Ids and names of the archives of a repository."""
         key = notice_key(repository)
         if time.monotonic() > self._until:
-            await run_in_threadpool(self._load, self._keys)
+            await run_in_threadpool(self._refresh)
         if key not in self._by_key:
             await run_in_threadpool(self._load, {})
         return self._by_key.get(key, [])
@@ -99,7 +101,16 @@ class Watched:
     def forget(self) -> None:
         self._until = 0.0
 
-    def _load(self, known: dict[tuple[str, ...], frozenset[str]]) -> None:
+    def _refresh(self) -> None:
+        """Load them again where anything has changed; there may be thousands, and a commit waits."""
+        (stamp,) = self._queue.rows("repositories_stamp")
+        if stamp == self._stamp:
+            self._until = time.monotonic() + KEPT
+        else:
+            # It was read before them, so that what changes meanwhile is found the next time.
+            self._load(self._keys, stamp)
+
+    def _load(self, known: dict[tuple[str, ...], frozenset[str]], stamp: tuple[int, ...] = ()) -> None:
         with self._lock:
             keys: dict[tuple[str, ...], frozenset[str]] = {}
             by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
@@ -108,7 +119,7 @@ class Watched:
                 keys[registered] = known.get(registered) or notice_keys(Identity(ArchiveKind(kind), *place))
                 for key in keys[registered]:
                     by_key.setdefault(key, []).append((ArchiveId(id), name))
-            self._keys, self._by_key = keys, by_key
+            self._keys, self._by_key, self._stamp = keys, by_key, stamp
             self._until = time.monotonic() + KEPT
 
 

@@ -265,6 +265,10 @@ select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble
 -- The repositories of all archives that are not removed.
 select id, name, kind, repository, uuid, folder from archive where removed_at is null order by name;
 
+-- name: repositories_stamp
+-- One number for the same: another one where anything of it has changed.
+select count(*) as n, bit_xor(hashtextextended(concat_ws(chr(31), name, kind, repository, uuid, folder), id)) as stamp from archive where removed_at is null;
+
 -- name: archive_of_revision
 -- The archive that a revision belongs to.
 select b.archive_id from revision r join branch b on b.id = r.branch_id where r.id = %(revision)s;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -148,6 +149,14 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
 
     monkeypatch.setattr(notices, "notice_keys", notice_keys)
     watched = notices.Watched(queue)
+    loads: list[object] = []
+    load = watched._load
+
+    def _load(*known: Any) -> None:
+        loads.append(known)
+        load(*known)
+
+    monkeypatch.setattr(watched, "_load", _load)
     ids = [registered(queue, name, repository=f"{tmp_path}/{name}") for name in ("a", "b")]
 
     def found(name: str) -> list[tuple[int, str]]:
@@ -157,6 +166,7 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
     assert found("a") == [(ids[0], "a")]
     assert found("b") == [(ids[1], "b")]
     assert sorted(looked_at) == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert len(loads) == 1
     again = registered(queue, "again", repository=f"{tmp_path}/a")
     assert found("a") == [(ids[0], "a"), (again, "again")]
     assert len(looked_at) == 2
@@ -165,6 +175,14 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
     assert len(looked_at) == 2
     (tmp_path / "a").symlink_to(tmp_path / "c")
     assert found("c") == [(ids[0], "a"), (again, "again")], "where links lead now"
+    archives.remove(queue, ArchiveId(again), "ann")
+    assert found("c") == [(ids[0], "a")]
+    queue.database.retrying(
+        lambda connection: connection.execute("update archive set uuid = %s where id = %s", (UUID, ids[1]))
+    )
+    watched.forget()
+    assert asyncio.run(watched.archives(UUID)) == [(ids[1], "b")]
+    assert len(loads) == 5, "at the start, and after each change"
 
 
 def test_reader_cannot_post_notices_and_operator_can(
