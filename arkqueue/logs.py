@@ -113,7 +113,7 @@ class LogWriter:
         self._tail: deque[_Pending] = deque()
         self._cost = 0  # of the tail
         self._sending: list[_Pending] = []
-        self._spill = Spill(logs.folder, CHUNK)
+        self._spill = logs.spill()
         self._putting = threading.Lock()
         self._stored, self._cut = size, 0
         self._is_discarded = False
@@ -144,7 +144,7 @@ class LogWriter:
             self._head.clear()
             self._tail.clear()
             self._sending.clear()
-            self._spill = Spill(self._logs.folder, CHUNK)
+            self._spill = self._logs.spill()
 
     def _append(self, pending: deque[_Pending], stream: Stream, data: bytes, full: list[_Pending]) -> int:
         """Put as much of some bytes into the newest chunk, or into another one, as that takes; how much it was. ``full``: gets what is to be put away."""
@@ -213,7 +213,7 @@ class LogWriter:
                 self._stored = self._sending[-1].position + self._sending[-1].size
             self._sending.clear()
             if not self._head and not self._tail:
-                self._spill = Spill(self._logs.folder, CHUNK)  # the disk gets its room back
+                self._spill = self._logs.spill()  # the disk gets its room back
 
     def has_more(self) -> bool:
         with self._lock:
@@ -244,8 +244,8 @@ class Logs:
     def __init__(
         self, queue: Queue, process: str, head: int = HEAD, tail: int = TAIL, folder: Path | None = None
     ) -> None:
-        self.head, self.tail, self.folder = head, tail, folder
-        self._queue, self._process = queue, process
+        self.head, self.tail = head, tail
+        self._queue, self._process, self._folder = queue, process, folder
         self._writers: dict[AttemptId, LogWriter] = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
@@ -288,6 +288,10 @@ class Logs:
                 self._turn(unstored)
                 unstored = [writer for writer in unstored if writer.has_more()]
             self._cut(writers, final=True)
+
+    def spill(self) -> Spill:
+        """Where a log puts what waits; a file is made when it is needed."""
+        return Spill(self._folder, CHUNK)
 
     def wake(self) -> None:
         if not self._is_awake.is_set():

@@ -70,7 +70,7 @@ class Piece:
 class _File:
     """A file without a name, closed when nobody has it any more."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("__weakref__", "descriptor")
 
     def __init__(self, folder: Path | None) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:

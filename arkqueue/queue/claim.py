@@ -29,7 +29,12 @@ class Registration:
     kind: ArchiveKind
     url: str
     uuid: str
-    settings: ArchiveSettings
+    stored: Mapping[str, Any]
+
+    @property
+    def settings(self) -> ArchiveSettings:
+        """Read where they are needed, by the attempt itself: what cannot be read, of a newer version say, harms no other of the same claim."""
+        return ArchiveSettings(**self.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +112,7 @@ def _claim(row: Any) -> Claim:
         name=row.name,
         item=row.item,
         definition=row.definition_id,
-        archive=Registration(
-            row.archive_id, row.archive, ArchiveKind(row.kind), row.url, row.uuid, ArchiveSettings(**row.settings)
-        ),
+        archive=Registration(row.archive_id, row.archive, ArchiveKind(row.kind), row.url, row.uuid, row.settings),
         branch=row.branch,
         main=row.main,
         number=row.number,

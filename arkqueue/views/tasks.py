@@ -44,7 +44,9 @@ class AttemptView:
     image: str | None
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: that would be a third of what a long list takes to be made
+@dataclass(
+    slots=True, kw_only=True
+)  # not frozen: then it takes four times as long to make one, and lists have hundreds
 class TaskView:
     """One task. ``why``: a few words on how it came to its state, where the state does not say it all.
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish
 from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, an_archive
@@ -73,6 +73,20 @@ def test_many_claimers_get_each_task_once(queue: Queue) -> None:
         claimed = [task for tasks in pool.map(claim_all, range(4)) for task in tasks]
     assert len(claimed) == 80
     assert max(Counter(claimed).values()) == 1
+
+
+def test_settings_that_cannot_be_read_harm_no_other_archive(queue: Queue) -> None:
+    odd, other = an_archive(queue, "odd"), an_archive(queue, "other")
+    odd.sql(
+        "update archive set settings = settings || '{\"of-a-newer-version\": 1}' where id = %s returning id", odd.id
+    )
+    for archive in (odd, other):
+        archive.commit({"a": ""})
+    claimed = {c.archive.id: c.archive for c in claim.claim(queue, PROCESS, HOST, 5)}
+    assert claimed.keys() == {odd.id, other.id}
+    assert claimed[other.id].settings == ArchiveSettings(**claimed[other.id].stored)
+    with pytest.raises(TypeError, match="of-a-newer-version"):
+        _ = claimed[odd.id].settings
 
 
 def test_archives_take_turns(queue: Queue) -> None:

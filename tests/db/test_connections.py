@@ -46,6 +46,13 @@ def end_other_sessions(second_connection: Callable[[], Connection]) -> int:
     return ended.rowcount
 
 
+def use_and_break_three(database: Database, second_connection: Callable[[], Connection]) -> int:
+    """How many of the pool's connections were ended right after their use."""
+    with database.statement(), database.statement(), database.statement():
+        pass
+    return end_other_sessions(second_connection)
+
+
 @pytest.mark.usefixtures("table")
 def test_a_transaction_is_committed_at_its_end_and_rolled_back_by_an_exception(database: Database) -> None:
     with database.transaction() as connection:
@@ -87,9 +94,7 @@ def test_connections_that_broke_in_the_pool_are_not_noticed(
     database: Database, second_connection: Callable[[], Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FRESH", 0.0)
-    with database.statement(), database.statement(), database.statement():
-        pass
-    assert end_other_sessions(second_connection) >= 3
+    assert use_and_break_three(database, second_connection) >= 3
     for _ in range(4):
         assert count(database) == 0
 
@@ -99,9 +104,7 @@ def test_connections_that_broke_right_after_their_use_cost_one_call(
     database: Database, second_connection: Callable[[], Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FRESH", 1000.0)
-    with database.statement(), database.statement(), database.statement():
-        pass
-    end_other_sessions(second_connection)
+    assert use_and_break_three(database, second_connection) >= 3
     with pytest.raises(DatabaseUnavailable):
         count(database)
     for _ in range(4):
