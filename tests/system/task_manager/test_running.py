@@ -14,7 +14,7 @@ from arkqueue import logs
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue, finish
 from arkqueue.task_manager import recorder
-from tests.builders import AnArchive
+from tests.builders import AnArchive, an_archive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
 from tests.waiting import eventually
 
@@ -326,6 +326,20 @@ def test_log_can_be_followed_while_the_task_runs(archive: AnArchive, managers: M
     assert next(chunks).data == b"one\n"
     go.ring()
     assert b"".join(c.data for c in chunks) == b"two\n"
+
+
+def test_archive_whose_settings_cannot_be_read_fails_alone(archive: AnArchive, managers: Managers) -> None:
+    """Those of a newer version, say: the other tasks of the same claim run."""
+    odd = an_archive(archive.queue, "odd")
+    odd.sql(
+        "update archive set settings = settings || '{\"of-a-newer-version\": 1}' where id = %s returning id", odd.id
+    )
+    for one in (odd, archive):
+        one.commit({"task": command("true")})
+    managers()
+    settled(archive, "task@2", "completed")
+    settled(odd, "task@2", "failed")
+    assert "not-started" in {attempt["end"] for attempt in attempts(odd, "task@2")}
 
 
 def test_endless_output_is_cut_in_the_middle(archive: AnArchive, managers: Managers) -> None:
