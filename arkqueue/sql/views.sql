@@ -114,26 +114,34 @@ cross join lateral (
 where run.id = any(%(runs)s)
 order by run.id desc;
 
--- name: show_tasks
--- Tasks of runs, each run's in the order of its files, or tasks by id, with their newest attempts; what the tasks of a run have in common is found once.
-with of as materialized (
-    select run.id, a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at,
-           (select max(o.run) from run o where o.branch_id = run.branch_id and o.number = run.number) as runs
-    from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id join revision r on r.id = run.revision_id
-    where run.id in (select unnest(%(runs)s::bigint[]) union select run_id from task where id = any(%(tasks)s::bigint[]))
-)
-select t.id, t.run_id, t.archive_id, t.branch_id, of.archive, of.branch, of.main, t.number, of.revision, t.run, t.name, t.item,
-       t.state, t.gate, t.exclusive, t.attempts, t.failures, t.deferrals, t.losses, t.waived, t.as_completed, t.stop, t.by, t.unmet, t.fired,
-       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket, of.runs,
-       at.id as attempt_id, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, at.host, at.process, at.lease_until,
-       at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.hostname, tm.seen_at,
-       coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
-       of.run_deleted_at, of.dropped_at, of.deleted_at, of.removed_at
+-- name: list_tasks
+-- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs.
+select t.id, t.run_id, t.number, t.run, t.name, t.item, t.state, t.gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by,
+       t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host
 from task t
-join of on of.id = t.run_id
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
-where t.run_id = any(%(runs)s::bigint[]) or t.id = any(%(tasks)s::bigint[])
+where t.run_id = any(%(runs)s)
+order by t.position, t.id;
+
+-- name: show_tasks
+-- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.
+select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket,
+       t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
+       at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
+       coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
+       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at,
+       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
+from task t
+join run on run.id = t.run_id
+join archive a on a.id = t.archive_id
+join branch b on b.id = t.branch_id
+join revision r on r.id = run.revision_id
+left join attempt at on at.id = t.attempt_id
+left join task_manager tm on tm.process = at.process
+where t.id = any(%(tasks)s)
 order by t.position, t.id;
 
 -- name: awaited

@@ -384,7 +384,7 @@ def _wait(edge: Any, source: Any) -> Wait:
 
 def _tasks(queue: Queue, tasks: Iterable[int]) -> dict[int, Any]:
     wanted = sorted(tasks)
-    return {row.id: row for row in rows_of(queue, tasks=wanted)} if wanted else {}
+    return {row.id: row for row in rows_of(queue, wanted)} if wanted else {}
 
 
 def _is_superseded(row: Any) -> bool:

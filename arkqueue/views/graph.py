@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,18 +72,20 @@ class GraphView:
 def graph(queue: Queue, runs: Sequence[RunId]) -> GraphView:
     """The graph of some runs."""
     inside = [row.id for row in queue.rows("tasks_of_runs", runs=list(runs))]
-    rows, edges = _read(queue, runs, queue.rows("graph_nodes", tasks=inside))
+    rows, edges = _read(queue, runs, queue.rows("graph_nodes", tasks=inside), {})
     used = {*inside, *(edge.source for edge in edges)}
     nodes = [_node(row, outside=row.run_id not in runs) for row in rows.values() if row.id in used]
     return GraphView(nodes=nodes, edges=edges)
 
 
-def edges_of(queue: Queue, run: RunId, rows: Sequence[Any]) -> list[EdgeView]:
-    """The edges of a run's graph; ``rows``: all its tasks, as ``show_tasks`` has them."""
-    return _read(queue, [run], rows)[1]
+def edges_of(queue: Queue, run: RunId, rows: Sequence[Any], names: Mapping[int, str]) -> list[EdgeView]:
+    """The edges of a run's graph; ``rows``: all its tasks, as ``list_tasks`` has them; ``names``: theirs."""
+    return _read(queue, [run], rows, names)[1]
 
 
-def _read(queue: Queue, runs: Sequence[RunId], inside: Sequence[Any]) -> tuple[dict[int, Any], list[EdgeView]]:
+def _read(
+    queue: Queue, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str]
+) -> tuple[dict[int, Any], list[EdgeView]]:
     """The rows of all tasks that may be shown, by id and in the order of nodes, and the edges that are shown."""
     edges = queue.rows("show_edges", runs=list(runs))
     outside = {edge.source for edge in edges} - {row.id for row in inside}
@@ -94,9 +96,9 @@ def _read(queue: Queue, runs: Sequence[RunId], inside: Sequence[Any]) -> tuple[d
     order = {id: place for place, id in enumerate(rows)}
     shown = sorted(_shown(edges, rows), key=lambda e: (order[e.target], order[e.source]))
     ends = {id for e in shown for id in (e.target, e.source)}
-    names = names_of(rows[id] for id in ends)
+    known = {**names, **names_of(rows[id] for id in ends - names.keys())}
     stopping = {(e.target, e.source) for e in edges if e.kind == "stopping" and not e.met}
-    return rows, [_edge(e, names, stopping) for e in shown]
+    return rows, [_edge(e, known, stopping) for e in shown]
 
 
 def graph_between(queue: Queue, branch: BranchId, first: int, last: int) -> GraphView:

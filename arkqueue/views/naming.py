@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from arkqueue.names import name_of, task_in_run
 from arkqueue.plan import EVERYTHING
 from arkqueue.queue.door import Queue
+
+
+class Place(Protocol):
+    """Where the tasks of a run are: the run's view, or any row that has as much."""
+
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def archive(self) -> str: ...
+    @property
+    def branch(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
 
 
 def run_name(row: Any) -> str:
@@ -28,6 +41,11 @@ def names_of(rows: Iterable[Any]) -> dict[int, str]:
         run = runs.get(row.run_id) or runs.setdefault(row.run_id, run_name(row))
         names[row.id] = run + _in_run(row)
     return names
+
+
+def names_within(rows: Iterable[Any], runs: Mapping[int, Place]) -> dict[int, str]:
+    """The same of tasks whose runs are at hand."""
+    return {row.id: runs[row.run_id].full_name + _in_run(row) for row in rows}
 
 
 def task_names(queue: Queue, tasks: Iterable[int | None]) -> dict[int, str]:

@@ -123,7 +123,7 @@ def _gone(row: Any) -> list[str]:
 def _choreography(queue: Queue, row: Any) -> str:
     (definition,) = queue.rows("show_definition", definition=row.definition_id)
     grace = from_json(definition.body).grace
-    return f"{row.hostname or row.host} sends it SIGTERM, and SIGKILL after its grace of {grace:g} s"
+    return f"{row.host} sends it SIGTERM, and SIGKILL after its grace of {grace:g} s"
 
 
 def deferred(row: Any, subject: str) -> Reason:
@@ -142,9 +142,8 @@ def held(row: Any, subject: str) -> Reason:
 def doing(row: Any) -> str:
     if row.state != State.RUNNING:
         return f"is {row.state}"
-    host = row.hostname or row.host
     lease = f"its lease is good until {moment(row.lease_until)}"
-    return f"is running{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {host}; {lease})"
+    return f"is running{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {row.host}; {lease})"
 
 
 def fate(row: Any) -> str:

@@ -17,7 +17,8 @@ V = TypeVar("V", bound="DataclassInstance")
 def view_of(row: Any, view: type[V], **given: Any) -> V:
     """A view of a row, field by field; ``given``: what a column of the same name does not say, or says otherwise."""
     names, values = _taken(view, tuple(given))
-    return view(**dict(zip(names, values(row), strict=True)), **given)
+    given.update(zip(names, values(row), strict=True))
+    return view(**given)
 
 
 @cache

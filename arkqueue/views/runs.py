@@ -17,9 +17,9 @@ from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
 from arkqueue.queue.door import Queue
 from arkqueue.states import SETTLED, State
 from arkqueue.views.graph import EdgeView, edges_of
-from arkqueue.views.naming import run_name
+from arkqueue.views.naming import names_within, run_name
 from arkqueue.views.rows import view_of
-from arkqueue.views.tasks import DeedView, TaskView, deeds, rows_of, tasks_of, views_of
+from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of, views_of
 
 MOST_LOOKED_AT = 2000
 """Runs whose state is computed for one page of a list that is filtered by state."""
@@ -151,9 +151,9 @@ def runs(
 
 
 def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
-    of = tasks_of(queue, [RunId(view.id) for view in found]) if tasks else {}
+    of = tasks_of(queue, {view.id: view for view in found}) if tasks else {}
     return RunPage(
-        runs=[view_of(view, ListedRun, tasks=of.get(RunId(view.id), []) if tasks else None) for view in found],
+        runs=[view_of(view, ListedRun, tasks=of.get(view.id, []) if tasks else None) for view in found],
         next=following,
     )
 
@@ -163,13 +163,15 @@ def run(queue: Queue, run: RunId) -> RunDetail:
     rows = queue.rows("show_runs", runs=[run])
     if not rows:
         raise NotFound(f"run {run}", "there is none")
-    tasks = rows_of(queue, [run])
+    view = _view(rows[0])
+    tasks = queue.rows("list_tasks", runs=[run])
+    names = names_within(tasks, {run: view})
     beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
-        _view(rows[0]),
+        view,
         RunDetail,
-        tasks=views_of(queue, tasks),
-        edges=edges_of(queue, run, tasks),
+        tasks=views_of(queue, tasks, {run: view}, names),
+        edges=edges_of(queue, run, tasks, names),
         deeds=deeds(queue, runs=[run]),
         others=_views(queue, [row.id for row in beside if row.id != run][:MOST_OTHERS]),
     )

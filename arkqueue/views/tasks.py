@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from arkqueue.plan import EVERYTHING
 from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import MOST_LOSSES, State
-from arkqueue.views.naming import names_of, task_names
+from arkqueue.views.naming import Place, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
 
 
@@ -105,32 +105,33 @@ class TaskDetail(TaskView):
     deeds: list[DeedView]
 
 
-def tasks_of(queue: Queue, runs: Sequence[RunId]) -> dict[RunId, list[TaskView]]:
+def tasks_of(queue: Queue, runs: Mapping[int, Place]) -> dict[int, list[TaskView]]:
     """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
-    found: dict[RunId, list[TaskView]] = defaultdict(list)
-    for view in views_of(queue, rows_of(queue, runs)):
-        found[RunId(view.run_id)].append(view)
+    found: dict[int, list[TaskView]] = defaultdict(list)
+    rows = queue.rows("list_tasks", runs=list(runs))
+    for view in views_of(queue, rows, runs, names_within(rows, runs)):
+        found[view.run_id].append(view)
     return found
 
 
-def rows_of(queue: Queue, runs: Sequence[RunId] = (), tasks: Sequence[int] = ()) -> list[Any]:
-    """The rows of ``show_tasks``, of runs or of tasks, each run's in the order of its files, with all that arkqueue made itself."""
-    # None are told as null: that an id is one of none implies anything, and so the index of all open tasks would be walked for it.
-    return queue.rows("show_tasks", runs=list(runs) or None, tasks=list(tasks) or None, silence=SILENCE)
+def views_of(queue: Queue, rows: Sequence[Any], runs: Mapping[int, Place], names: Mapping[int, str]) -> list[TaskView]:
+    """What is shown of the rows of ``list_tasks``; ``names``: theirs."""
+    return _views(queue, [row for row in rows if not is_implicit(row)], runs, names)
 
 
-def views_of(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
-    """What is shown of the tasks of runs."""
-    return _views(queue, [row for row in rows if not is_implicit(row)])
+def rows_of(queue: Queue, tasks: Sequence[int]) -> list[Any]:
+    """The rows of ``show_tasks``: tasks with all that is known of where they are."""
+    return queue.rows("show_tasks", tasks=list(tasks), silence=SILENCE)
 
 
 def task(queue: Queue, task: TaskId) -> TaskDetail:
     """One task with all that is known of it."""
-    rows = rows_of(queue, tasks=[task])
+    rows = rows_of(queue, [task])
     if not rows:
         raise NotFound(f"task {task}", "there is none")
-    (view,) = _views(queue, rows)
-    definition = queue.rows("show_definition", definition=rows[0].definition_id)
+    (row,) = rows
+    (view,) = _views(queue, rows, {row.run_id: row}, names_of(rows))
+    definition = queue.rows("show_definition", definition=row.definition_id)
     return view_of(
         view,
         TaskDetail,
@@ -164,28 +165,28 @@ def is_implicit(row: Any) -> bool:
     return bool(row.name.startswith(EVERYTHING) or (row.name == "REPORT" and row.definition_id is None))
 
 
-def _views(queue: Queue, rows: Sequence[Any]) -> list[TaskView]:
+def _views(queue: Queue, rows: Sequence[Any], runs: Mapping[int, Place], names: Mapping[int, str]) -> list[TaskView]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
     awaited = {row.target: row for row in queue.rows("awaited", tasks=waiting)} if waiting else {}
-    names = names_of(rows)
     ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {row.source for row in awaited.values()}
-    names |= task_names(queue, ids - names.keys())
-    return [_view(row, names, awaited.get(row.id)) for row in rows]
+    known = {**names, **task_names(queue, ids - names.keys())}
+    return [_view(row, runs[row.run_id], known, awaited.get(row.id)) for row in rows]
 
 
-def _view(row: Any, names: dict[int, str], awaited: Any) -> TaskView:
+def _view(row: Any, run: Place, names: Mapping[int, str], awaited: Any) -> TaskView:
     root, superseded_by = names.get(row.root_id), names.get(row.superseded_by)
     return view_of(
         row,
         TaskView,
         full_name=names[row.id],
+        archive=run.archive,
+        branch=run.branch,
+        revision=run.revision,
         rev=row.number,
         state=State(row.state),
         why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
         root=root,
         superseded_by=superseded_by,
-        attempt=row.attempt_id,
-        host=row.hostname or row.host,
         message=row.message or "",
     )
 
@@ -210,7 +211,7 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
     return ""
 
 
-def _wait(awaited: Any, names: dict[int, str]) -> str:
+def _wait(awaited: Any, names: Mapping[int, str]) -> str:
     return f"for {names[awaited.source]}" + (f" and {awaited.n - 1} more" if awaited.n > 1 else "")
 
 

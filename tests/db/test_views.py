@@ -282,7 +282,8 @@ def test_lists_are_read_along_indices(queue: Queue) -> None:
     assert "Seq Scan on task" not in plan_of(queue, "page_of_open_runs", archives=None, **page)
     for block, parameters in {
         "show_runs": {"runs": [1]},
-        "show_tasks": {"runs": [1], "tasks": [2], "silence": 30.0},
+        "list_tasks": {"runs": [1]},
+        "show_tasks": {"tasks": [2], "silence": 30.0},
         "show_attempts": {"tasks": [1], "attempts": [2]},
         "unmet_chain": {"task": 1, "limit": 10},
         "task_before": {"branch": 1, "name": "a", "item": "", "number": 1, "run": 1},
