@@ -114,26 +114,20 @@ def _is_hidden(row: Any) -> bool:
 
 
 def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
+    commits = {id for id, row in rows.items() if row.name == COMMIT}
+    own = commits | {id for id, row in rows.items() if row.name.startswith(EVERYTHING)}
     waits_inside = {
-        e.target
-        for e in edges
-        if not e.crossing and e.kind in ("depends", "exclusive") and not _is_own(rows[e.source].name)
+        e.target for e in edges if not e.crossing and e.kind in ("depends", "exclusive") and e.source not in own
     }
     canceled = {(e.target, e.source) for e in edges if e.kind == "cancels"}
     return [
         e
         for e in edges
-        if not (_to_own_commit(e, rows) and not e.declared and e.target in waits_inside)
+        if not (
+            e.source in commits and e.kind == "depends" and not (e.crossing or e.declared) and e.target in waits_inside
+        )
         and not (e.kind == "stopping" and (e.met or (e.target, e.source) in canceled))
     ]
-
-
-def _is_own(name: str) -> bool:
-    return name == COMMIT or name.startswith(EVERYTHING)
-
-
-def _to_own_commit(edge: Any, rows: dict[int, Any]) -> bool:
-    return not edge.crossing and edge.kind == "depends" and rows[edge.source].name == COMMIT
 
 
 def _node(row: Any, *, outside: bool) -> NodeView:

@@ -193,7 +193,11 @@ def _view(row: Any, run: Place, names: Mapping[int, str], awaited: Any) -> TaskV
 
 def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
     by = f" by {row.by}" if row.by else ""
-    match row.state:
+    match row.state:  # the most frequent first
+        case State.COMPLETED:
+            return row.message or ""
+        case State.WAITING:
+            return "stopping what it cancels" if row.fired and row.unmet else ""
         case State.SKIPPED:
             return f"because of {root}" if root else f"skipped{by}"
         case State.CANCELED:
@@ -202,12 +206,8 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return how_it_ended(row) + (f", waived{by}" if row.waived else "")
         case State.DEFERRED:
             return how_it_ended(row)
-        case State.COMPLETED:
-            return row.message or ""
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
-        case State.WAITING if row.fired and row.unmet:
-            return "stopping what it cancels"
     return ""
 
 
