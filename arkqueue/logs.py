@@ -399,7 +399,7 @@ class Page:
 
 def read(queue: Queue, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> Page:
     """About ``limit`` bytes (at least one chunk, where there is one) of a log from position ``offset`` on; raises NotFound."""
-    rows = queue.rows("read_log", attempt=attempt, offset=offset, limit=limit)
+    rows = queue.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
     if not rows:
         raise NotFound(f"attempt {attempt}", "there is none")
     chunks = []

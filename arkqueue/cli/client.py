@@ -22,6 +22,8 @@ from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden, Invali
 URL_FILE = "url"
 """Where ``serve`` writes the address that it is bound to, in the home folder."""
 TOKEN_FILE = "token"
+MOST_AT_ONCE = 1 << 17
+"""Bytes of events that are read at once."""
 PATIENCE = 120.0
 """Seconds for an answer: a repository may have to be read for it."""
 
@@ -100,9 +102,9 @@ class Client:
         """Server-sent events until the server ends them."""
         with self._answer("GET", path, None, query, "text/event-stream") as answer:
             kind, id, data = "message", "", list[bytes]()
-            while line := answer.readline():
+            for line in _lines(answer):
                 # As bytes: a part of a log is one long line, which each step on the way to a text would copy.
-                field, _, value = line.rstrip(b"\r\n").partition(b":")
+                field, _, value = line.rstrip(b"\r").partition(b":")
                 value = value.removeprefix(b" ")
                 match field:
                     case b"event":
@@ -111,7 +113,7 @@ class Client:
                         id = value.decode()
                     case b"data":
                         data.append(value)
-                if not line.strip():
+                if not line.rstrip(b"\r"):
                     if data:
                         yield Event(kind, id, json.loads(b"\n".join(data)))
                     kind, data = "message", []
@@ -171,6 +173,14 @@ class Client:
 def typed(remedy: str) -> str:
     """A remedy of the queue, which speaks of what can be done, in the words in which it is typed."""
     return "use --force" + remedy.removeprefix("force it") if remedy.startswith("force it") else remedy
+
+
+def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The lines of an answer as they come; ``readline`` would ask the system for 8 KB at a time."""
+    rest = b""
+    while part := answer.read1(MOST_AT_ONCE):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from lines
 
 
 def _json(url: str, answer: http.client.HTTPResponse) -> Any:
