@@ -9,6 +9,7 @@ it becomes the attempt's process, and the fence then refuses the earlier one (de
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +30,13 @@ class Registration:
     kind: ArchiveKind
     url: str
     uuid: str
-    stored: Mapping[str, Any]
+    stored: str
+    """Its settings as JSON."""
 
     @property
     def settings(self) -> ArchiveSettings:
         """Read where they are needed, by the attempt itself: what cannot be read, of a newer version say, harms no other of the same claim."""
-        return ArchiveSettings(**self.stored)
+        return ArchiveSettings(**json.loads(self.stored))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,14 @@ with taken as (
     from taken t
     returning id, base
 )
-select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
-       b.name as branch, b.main, r.name as revision, r.previous, r.generation, begun.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings, (select count(*) from turned) as turned
+select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, at.trigger,
+       b.name as branch, b.main, at.revision, at.previous, at.generation, begun.base,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, (select count(*) from turned) as turned
 from taken t
 join begun on begun.id = t.attempt_id
-join run on run.id = t.run_id
-join revision r on r.id = run.revision_id
+cross join lateral (
+    select run.trigger, r.name as revision, r.previous, r.generation
+    from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) at
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
 order by t.ticket;
@@ -151,7 +152,7 @@ with mine as (
 )
 select t.id, t.ticket, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.previous, r.generation, a.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
 from adopted a
@@ -187,7 +188,7 @@ with e as (
 ), ended as (
     update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs,
         started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran))
-    from e where a.id = e.attempt and a."end" is null
+    from e where a.id = any(array(select attempt from e)) and a.id = e.attempt and a."end" is null
 )
 update task t set
     state = e.state,
@@ -197,7 +198,7 @@ update task t set
     superseded_by = case when e.state = 'canceled' then t.superseded_by end,
     by = case when e.state = 'canceled' then t.by end,
     stop = null
-from e where t.id = e.task and t.attempt_id = e.attempt and {from complete t}
+from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
 returning t.id;
 
 -- name: due

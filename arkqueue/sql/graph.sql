@@ -7,12 +7,17 @@
 
 -- name: lock_archives
 -- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements that follow are planned
--- once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them.
-select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mode', 'force_generic_plan', true) from archive where id = any(%(archives)s) order by id for no key update;
+-- once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan may be kept from
+-- when the tables were empty and to read through them looked cheap, so that is not done.
+select id, pg_postmaster_start_time() as server_since,
+       (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned
+from archive where id = any(%(archives)s) order by id for no key update;
 
 -- name: lock_archives_of
 -- The same for the archives of some attempts.
-select id, pg_postmaster_start_time() as server_since, set_config('plan_cache_mode', 'force_generic_plan', true) from archive
+select id, pg_postmaster_start_time() as server_since,
+       (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned
+from archive
 where id = any(array(select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 order by id for no key update;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -84,7 +85,7 @@ def test_settings_that_cannot_be_read_harm_no_other_archive(queue: Queue) -> Non
         archive.commit({"a": ""})
     claimed = {c.archive.id: c.archive for c in claim.claim(queue, PROCESS, HOST, 5)}
     assert claimed.keys() == {odd.id, other.id}
-    assert claimed[other.id].settings == ArchiveSettings(**claimed[other.id].stored)
+    assert claimed[other.id].settings == ArchiveSettings(**json.loads(claimed[other.id].stored))
     with pytest.raises(TypeError, match="of-a-newer-version"):
         _ = claimed[odd.id].settings
 

@@ -31,7 +31,7 @@ GREAT = r"Seq Scan on (task|edge|attempt|run|revision|log_chunk)\b"
 WALK = r"(Index (Only )?Scan (Backward )?using \w+ on|Bitmap Index Scan on) (task|edge|attempt)\w*\b[^\n]*(?!\n\s+Index Cond)(\n|$)"
 """Through all entries of an index; of a partial one these are few only on an idle day."""
 ME = "manager-1"
-BUSY, IDLE, FIRST = "a busy day", "an idle day", "the first day"
+BUSY, IDLE, FIRST, NEW = "a busy day", "an idle day", "the first day", "a new database"
 
 
 @dataclass
@@ -76,15 +76,17 @@ def explaining(plans: dict[str, list[str]], aside: psycopg.Connection[Any]) -> t
             if isinstance(params, dict) and re.match(r"\s*(select|insert|update|delete|with)\b", text):
                 told = plans.setdefault(text, [])
                 told.append(explained(self.connection, b"explain " + text.encode(), params))
+                scans = explained(self.connection, b"show enable_seqscan", None)
                 for place, name in enumerate(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)), start=1):
                     text = text.replace(f"%({name})s", f"${place}")
+                aside.execute(f"set enable_seqscan = {scans}".encode())
                 told.append(explained(aside, b"explain (generic_plan) " + text.replace("%%", "%").encode(), None))
             return super().execute(query, params, **options)
 
     return Explaining
 
 
-@pytest.fixture(scope="module", params=[BUSY, IDLE, FIRST])
+@pytest.fixture(scope="module", params=[BUSY, IDLE, FIRST, NEW])
 def plans(request: pytest.FixtureRequest, _postgres: Embedded, _template: str) -> Iterator[Plans]:
     """A queue with a long past and much to do, on one connection; its statistics are of the day that is named."""
     day = request.param
@@ -94,10 +96,14 @@ def plans(request: pytest.FixtureRequest, _postgres: Embedded, _template: str) -
     ):
         for (table,) in connection.execute("select relname from pg_stat_user_tables").fetchall():
             connection.execute(f"alter table {table} set (autovacuum_enabled = off)".encode())
-        connection.execute("analyze")
-        history.make(connection, TASKS, ARCHIVES, is_analyzed=day == IDLE)
+        if day != NEW:
+            connection.execute("analyze")
+            history.make(connection, TASKS, ARCHIVES, is_analyzed=day == IDLE)
         with Database.open(uri, application_name="arkqueue test", size=1) as database:
             plans = Plans(Queue(database), day)
+            if day == NEW:
+                for number in range(OPEN + 2):  # as many without anything open
+                    Line.register(plans.queue, f"archive-{number}")
             for archive in archives.watched(plans.queue)[-OPEN:]:
                 Line.of(plans.queue, archive.id).append(plans.queue, history.PAST, 100)
             if day == BUSY:
