@@ -176,7 +176,7 @@ def typed(remedy: str) -> str:
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The lines of an answer as they come; ``readline`` would ask the system for 8 KB at a time."""
+    """The lines of an answer as they come, none much longer than what is read at once; ``readline`` would ask the system for 8 KB at a time."""
     rest = b""
     while part := answer.read1(MOST_AT_ONCE):
         *lines, rest = (rest + part).split(b"\n")

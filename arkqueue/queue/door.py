@@ -78,5 +78,5 @@ class Queue:
 
 
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
-    """The rows of a named block, their columns as attributes. ``binary``: as PostgreSQL has them, which is quicker for long bytes; its own enumerations are then bytes, too."""
+    """The rows of a named block, their columns as attributes. ``binary``: as PostgreSQL has them, which is quicker for long bytes; what has an enumerated type (``task_state``, ``edge_kind``) is then bytes, too."""
     return connection.cursor(row_factory=namedtuple_row).execute(SQL[block], parameters, binary=binary).fetchall()

@@ -14,8 +14,6 @@ class Place(Protocol):
     """Where the tasks of a run are: the run's view, or any row that has as much."""
 
     @property
-    def full_name(self) -> str: ...
-    @property
     def archive(self) -> str: ...
     @property
     def branch(self) -> str: ...
@@ -43,9 +41,9 @@ def names_of(rows: Iterable[Any]) -> dict[int, str]:
     return names
 
 
-def names_within(rows: Iterable[Any], runs: Mapping[int, Place]) -> dict[int, str]:
-    """The same of tasks whose runs are at hand."""
-    return {row.id: runs[row.run_id].full_name + _in_run(row) for row in rows}
+def names_within(rows: Iterable[Any], runs: Mapping[int, str]) -> dict[int, str]:
+    """The same of tasks the names of whose runs are known."""
+    return {row.id: runs[row.run_id] + _in_run(row) for row in rows}
 
 
 def task_names(queue: Queue, tasks: Iterable[int | None]) -> dict[int, str]:

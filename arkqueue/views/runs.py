@@ -151,7 +151,8 @@ def runs(
 
 
 def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
-    of = tasks_of(queue, {view.id: view for view in found}) if tasks else {}
+    runs = {view.id: view for view in found} if tasks else {}
+    of = tasks_of(queue, runs, {id: view.full_name for id, view in runs.items()})
     return RunPage(
         runs=[view_of(view, ListedRun, tasks=of.get(view.id, []) if tasks else None) for view in found],
         next=following,
@@ -165,7 +166,7 @@ def run(queue: Queue, run: RunId) -> RunDetail:
         raise NotFound(f"run {run}", "there is none")
     view = _view(rows[0])
     tasks = queue.rows("list_tasks", runs=[run])
-    names = names_within(tasks, {run: view})
+    names = names_within(tasks, {run: view.full_name})
     beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,

@@ -105,11 +105,11 @@ class TaskDetail(TaskView):
     deeds: list[DeedView]
 
 
-def tasks_of(queue: Queue, runs: Mapping[int, Place]) -> dict[int, list[TaskView]]:
-    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
+def tasks_of(queue: Queue, runs: Mapping[int, Place], names: Mapping[int, str]) -> dict[int, list[TaskView]]:
+    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own. ``names``: of the runs."""
     found: dict[int, list[TaskView]] = defaultdict(list)
-    rows = queue.rows("list_tasks", runs=list(runs))
-    for view in views_of(queue, rows, runs, names_within(rows, runs)):
+    rows = queue.rows("list_tasks", runs=list(runs)) if runs else []
+    for view in views_of(queue, rows, runs, names_within(rows, names)):
         found[view.run_id].append(view)
     return found
 
@@ -216,7 +216,7 @@ def _wait(awaited: Any, names: Mapping[int, str]) -> str:
 
 
 def how_it_ended(row: Any) -> str:
-    """A few words on the end of a task's newest attempt; the row is one of ``show_tasks``."""
+    """A few words on the end of a task's newest attempt; the row is one of ``show_tasks`` or ``list_tasks``."""
     exited = f"exit code {row.exit_code}" if row.exit_code is not None else ""  # then the message says why
     words = {"exited": exited, "timed-out": "timed out", "not-started": "could not be started"}
     said = words.get(row.end or "", row.end or "")
