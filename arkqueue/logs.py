@@ -77,7 +77,7 @@ class _Pending:
         self.data += data
 
     def close(self) -> None:
-        """It grows no more. A long one moves to a block of its own, which goes back to the system when it is freed; what grew lies between others."""
+        """It grows no more. A long one is copied, without the room that it had been given to grow."""
         if self.is_long:
             self.data = bytes(self.data)
 

@@ -184,13 +184,13 @@ def _served(queue: Queue, configuration: Configuration) -> Iterator[tuple[str, C
 
 
 def _give_memory_back() -> None:
-    """Have large blocks of memory go back to the system when they are freed: logs come and go in blocks of 64 KiB, in a thread for each attempt.
+    """Have large blocks of memory go back to the system when they are freed: what the flusher sends and a follower is given comes and goes by the megabyte.
 
-    Left to itself, the GNU C library keeps them for that thread's next use after the first few, and the server grows with each long log.
+    Left to itself, the GNU C library keeps them for the thread's next use after the first few, and the server grows with each long log.
     """
     with suppress(OSError, AttributeError):  # another C library needs no such word
-        # M_MMAP_THRESHOLD: below a full chunk of a log, above the 32 KiB that each look into a folder takes and gives back.
-        ctypes.CDLL(None).mallopt(-3, 60 << 10)
+        # M_MMAP_THRESHOLD, fixed where it begins: a chunk of a log and its events lie below it, since each would be given 16 to 22 new pages, one by one.
+        ctypes.CDLL(None).mallopt(-3, 128 << 10)
 
 
 def _count_signals(stop: threading.Event) -> Callable[[], int]:
