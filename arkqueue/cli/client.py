@@ -104,7 +104,7 @@ class Client:
             kind, id, data = "message", "", list[bytes]()
             for line in _lines(answer):
                 # As bytes: a part of a log is one long line, which each step on the way to a text would copy.
-                field, _, value = line.rstrip(b"\r").partition(b":")
+                field, _, value = line.partition(b":")
                 value = value.removeprefix(b" ")
                 match field:
                     case b"event":
@@ -113,7 +113,7 @@ class Client:
                         id = value.decode()
                     case b"data":
                         data.append(value)
-                if not line.rstrip(b"\r"):
+                if not line:
                     if data:
                         yield Event(kind, id, json.loads(b"\n".join(data)))
                     kind, data = "message", []
@@ -180,7 +180,7 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     rest = b""
     while part := answer.read1(MOST_AT_ONCE):
         *lines, rest = (rest + part).split(b"\n")
-        yield from lines
+        yield from (line.removesuffix(b"\r") for line in lines)
 
 
 def _json(url: str, answer: http.client.HTTPResponse) -> Any:

@@ -189,7 +189,7 @@ def _give_memory_back() -> None:
     Left to itself, the GNU C library keeps them for the thread's next use after the first few, and the server grows with each long log.
     """
     with suppress(OSError, AttributeError):  # another C library needs no such word
-        # M_MMAP_THRESHOLD, fixed where it begins: a chunk of a log and its events lie below it, since each would be given 16 to 22 new pages, one by one.
+        # M_MMAP_THRESHOLD: the library's first value, which it would raise. A chunk of a log and its event lie below, as each would be given 16 to 22 new pages, one by one.
         ctypes.CDLL(None).mallopt(-3, 128 << 10)
 
 

@@ -34,11 +34,8 @@ class Graph:
         self.lock(archives, attempts)
 
     def lock(self, archives: Iterable[int], attempts: Sequence[int] = ()) -> None:
-        """Lock some archives, or those of some attempts."""
-        if attempts:
-            locked = self.rows("lock_archives_of", attempts=list(attempts))
-        else:
-            locked = self.rows("lock_archives", archives=sorted(set(archives)))
+        """Lock some archives, and those of some attempts."""
+        locked = self.rows("lock_archives", archives=list(set(archives)), attempts=list(attempts))
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(locked[0].server_since) if locked else Kept()
 
@@ -115,7 +112,7 @@ class Graph:
 def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *, attempts: Sequence[int] = ()) -> T:
     """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns.
 
-    ``attempts``: those of theirs, instead.
+    ``attempts``: name theirs, too.
     """
     graph: list[Graph] = []
 

@@ -1,7 +1,8 @@
 -- Claims, leases and the end of attempts: what a task manager does to the database, and what is done when it is silent.
 --
 -- `array(select unnest(…))`: ids that are asked for are as many as any others, so the server keeps the statement's plan. With the ids themselves it would look cheaper
--- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0` looks up what is there row by row also then.
+-- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
+-- beside the join (`end`), look up what is there also then.
 
 -- name: claim
 -- Take up to %(slots)s ready tasks from a ticket on: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
@@ -23,14 +24,14 @@ with taken as (
     from taken t
     returning id, base
 )
-select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, at.trigger,
-       b.name as branch, b.main, at.revision, at.previous, at.generation, begun.base,
+select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+       b.name as branch, b.main, run.revision, run.previous, run.generation, begun.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, (select count(*) from turned) as turned
 from taken t
 join begun on begun.id = t.attempt_id
 cross join lateral (
     select run.trigger, r.name as revision, r.previous, r.generation
-    from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) at
+    from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
 order by t.ticket;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from arkqueue.names import name_of, task_in_run
@@ -11,7 +11,7 @@ from arkqueue.queue.door import Queue
 
 
 class Place(Protocol):
-    """Where the tasks of a run are: the run's view, or any row that has as much."""
+    """Where a task is, as its own row or its run's view says."""
 
     @property
     def archive(self) -> str: ...
@@ -19,6 +19,15 @@ class Place(Protocol):
     def branch(self) -> str: ...
     @property
     def revision(self) -> str: ...
+
+
+class Run(Place, Protocol):
+    """The view of a run."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def full_name(self) -> str: ...
 
 
 def run_name(row: Any) -> str:
@@ -41,9 +50,10 @@ def names_of(rows: Iterable[Any]) -> dict[int, str]:
     return names
 
 
-def names_within(rows: Iterable[Any], runs: Mapping[int, str]) -> dict[int, str]:
-    """The same of tasks the names of whose runs are known."""
-    return {row.id: runs[row.run_id] + _in_run(row) for row in rows}
+def names_within(rows: Iterable[Any], runs: Iterable[Run]) -> dict[int, str]:
+    """The same of tasks whose runs are at hand."""
+    names = {run.id: run.full_name for run in runs}
+    return {row.id: names[row.run_id] + _in_run(row) for row in rows}
 
 
 def task_names(queue: Queue, tasks: Iterable[int | None]) -> dict[int, str]:

@@ -151,8 +151,7 @@ def runs(
 
 
 def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
-    runs = {view.id: view for view in found} if tasks else {}
-    of = tasks_of(queue, runs, {id: view.full_name for id, view in runs.items()})
+    of = tasks_of(queue, found) if tasks else {}
     return RunPage(
         runs=[view_of(view, ListedRun, tasks=of.get(view.id, []) if tasks else None) for view in found],
         next=following,
@@ -166,12 +165,12 @@ def run(queue: Queue, run: RunId) -> RunDetail:
         raise NotFound(f"run {run}", "there is none")
     view = _view(rows[0])
     tasks = queue.rows("list_tasks", runs=[run])
-    names = names_within(tasks, {run: view.full_name})
+    names = names_within(tasks, [view])
     beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,
         RunDetail,
-        tasks=views_of(queue, tasks, {run: view}, names),
+        tasks=views_of(queue, tasks, [view], names),
         edges=edges_of(queue, run, tasks, names),
         deeds=deeds(queue, runs=[run]),
         others=_views(queue, [row.id for row in beside if row.id != run][:MOST_OTHERS]),

@@ -14,7 +14,7 @@ from arkqueue.plan import EVERYTHING
 from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.door import Queue
 from arkqueue.states import MOST_LOSSES, State
-from arkqueue.views.naming import Place, names_of, names_within, task_names
+from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
 
 
@@ -105,18 +105,18 @@ class TaskDetail(TaskView):
     deeds: list[DeedView]
 
 
-def tasks_of(queue: Queue, runs: Mapping[int, Place], names: Mapping[int, str]) -> dict[int, list[TaskView]]:
-    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own. ``names``: of the runs."""
+def tasks_of(queue: Queue, runs: Sequence[Run]) -> dict[int, list[TaskView]]:
+    """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
     found: dict[int, list[TaskView]] = defaultdict(list)
-    rows = queue.rows("list_tasks", runs=list(runs)) if runs else []
-    for view in views_of(queue, rows, runs, names_within(rows, names)):
+    rows = queue.rows("list_tasks", runs=[run.id for run in runs]) if runs else []
+    for view in views_of(queue, rows, runs, names_within(rows, runs)):
         found[view.run_id].append(view)
     return found
 
 
-def views_of(queue: Queue, rows: Sequence[Any], runs: Mapping[int, Place], names: Mapping[int, str]) -> list[TaskView]:
+def views_of(queue: Queue, rows: Sequence[Any], runs: Sequence[Run], names: Mapping[int, str]) -> list[TaskView]:
     """What is shown of the rows of ``list_tasks``; ``names``: theirs."""
-    return _views(queue, [row for row in rows if not is_implicit(row)], runs, names)
+    return _views(queue, [row for row in rows if not is_implicit(row)], {run.id: run for run in runs}, names)
 
 
 def rows_of(queue: Queue, tasks: Sequence[int]) -> list[Any]:
@@ -165,23 +165,23 @@ def is_implicit(row: Any) -> bool:
     return bool(row.name.startswith(EVERYTHING) or (row.name == "REPORT" and row.definition_id is None))
 
 
-def _views(queue: Queue, rows: Sequence[Any], runs: Mapping[int, Place], names: Mapping[int, str]) -> list[TaskView]:
+def _views(queue: Queue, rows: Sequence[Any], places: Mapping[int, Place], names: Mapping[int, str]) -> list[TaskView]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
     awaited = {row.target: row for row in queue.rows("awaited", tasks=waiting)} if waiting else {}
     ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {row.source for row in awaited.values()}
     known = {**names, **task_names(queue, ids - names.keys())}
-    return [_view(row, runs[row.run_id], known, awaited.get(row.id)) for row in rows]
+    return [_view(row, places[row.run_id], known, awaited.get(row.id)) for row in rows]
 
 
-def _view(row: Any, run: Place, names: Mapping[int, str], awaited: Any) -> TaskView:
+def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> TaskView:
     root, superseded_by = names.get(row.root_id), names.get(row.superseded_by)
     return view_of(
         row,
         TaskView,
         full_name=names[row.id],
-        archive=run.archive,
-        branch=run.branch,
-        revision=run.revision,
+        archive=place.archive,
+        branch=place.branch,
+        revision=place.revision,
         rev=row.number,
         state=State(row.state),
         why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),

@@ -73,7 +73,7 @@ HOT: dict[str, dict[str, Any]] = {
     "next_due": {},
     "inputs": {"tasks": [10_500]},
     "started": {"attempts": [10_500], "ages": [0.1]},
-    "lock_archives_of": {"attempts": [10_500]},
+    "lock_archives": {"archives": [], "attempts": [10_500]},
     "lock_attempts": {"attempts": [10_500], "badly": [10_500]},
     "end": {"ends": "[]"},
     "lock_tasks": {"tasks": [10_500]},

@@ -193,9 +193,8 @@ def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(p
     plans.of(lambda: archives.to_read(queue))
 
 
-@pytest.mark.parametrize(
-    "plans", [BUSY, IDLE], indirect=True, scope="module"
-)  # on the first day and when all is new it does not matter
+# On the first day, and when all is new, it does not matter.
+@pytest.mark.parametrize("plans", [BUSY, IDLE], indirect=True, scope="module")
 def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Line) -> None:
     queue = plans.queue
     plans.of(lambda: line.append(queue, history.PAST))
