@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from arkqueue.errors import Invalid
@@ -35,6 +36,7 @@ class Name:
         return f"{_quoted(self.archive)}{branch}@{self.revision}{run}{task}"
 
 
+@lru_cache(4096)  # each run of a list has the same tasks
 def task_in_run(task: str, item: str = "") -> str:
     """What follows the name of a run in that of its task."""
     return f"/{_quoted(task)}/{_quoted(item)}" if item else f"/{_quoted(task)}"
