@@ -18,6 +18,7 @@ import pwd
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -38,6 +39,7 @@ LAST_READS = 16
 """Reads after the end: a process outside the tree may hold the pipe and write for ever; 16 empty the largest usual one."""
 START_TIMEOUT = 60.0
 """Seconds until a program that does not get executed (its folder is on a dead file server) is given up."""
+_TIMEVAL = struct.pack("ll", int(START_TIMEOUT), 0)
 OVERDUE = 5.0
 """Seconds after the grace until a guard that has reported no end is killed: its task may have stopped it with a signal.
 The guard server then ends what is left."""
@@ -220,6 +222,9 @@ class _Guard:
     """Our side of the conversation with a guard; ``guard.py`` documents the messages."""
 
     def __init__(self, control: socket.socket) -> None:
+        # Not by settimeout, which would take four more calls of the system for each attempt. What follows an attempt is called only when there is a message.
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
         self._control = control
         self._buffer = b""
         self._pid = 0
@@ -228,8 +233,7 @@ class _Guard:
 
     def greet(self) -> None:
         """Return when the guard is there."""
-        with self._limited():
-            hello = self.receive()
+        hello = self.receive()
         if hello is None:
             raise _NoGuard
         if "failed" in hello:
@@ -239,15 +243,14 @@ class _Guard:
 
     def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
         """Give the guard an attempt; return when its program is being executed."""
-        with self._limited():
-            try:
-                sent = socket.send_fds(self._control, [request], descriptors)
-                if rest := request[sent:]:
-                    self._control.sendall(rest)
-            except OSError:
-                answer = None
-            else:
-                answer = self.receive()
+        try:
+            sent = socket.send_fds(self._control, [request], descriptors)
+            if rest := request[sent:]:
+                self._control.sendall(rest)
+        except OSError:
+            answer = None
+        else:
+            answer = self.receive()
         if answer is None:
             self._kill()
             raise _not_started("its guard process was killed, or could not execute it in time", "Try again")
@@ -281,21 +284,15 @@ class _Guard:
             return OVERDUE * 1000
         return min(rest * 1000 + 1, 1000.0)
 
-    @contextlib.contextmanager
-    def _limited(self) -> Iterator[None]:
-        self._control.settimeout(START_TIMEOUT)
-        yield
-        self._control.settimeout(None)
-
     def has_message(self) -> bool:
         return b"\n" in self._buffer
 
     def receive(self) -> dict[str, Any] | None:
-        """Its next message; None where it has been killed (or a timeout that was set has passed)."""
+        """Its next message; None where it has been killed, or says nothing for ``START_TIMEOUT``."""
         while not self.has_message():
             try:
                 data = self._control.recv(4096)
-            except (ConnectionResetError, TimeoutError):
+            except (ConnectionResetError, BlockingIOError):  # the second: its time is up
                 data = b""
             if not data:
                 return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from functools import cache
 from pathlib import Path
 
 from arkqueue.model import TaskDefinition
@@ -67,7 +68,13 @@ def _about(claim: Claim, archive: str, inputs: Path, output: Path) -> dict[str, 
 def _identity(user: str | None) -> dict[str, str]:
     """Who the task is; a user that does not exist is told by the executor."""
     try:
-        entry = pwd.getpwnam(user) if user is not None else pwd.getpwuid(os.geteuid())
+        entry = pwd.getpwnam(user) if user is not None else _own()
     except KeyError:
         return {"HOME": "/"}
     return {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": "/bin/sh"}
+
+
+@cache
+def _own() -> pwd.struct_passwd:
+    """Our own entry. It stays what it was at the first task: to ask for it is to read a file, or even to ask another host."""
+    return pwd.getpwuid(os.geteuid())

@@ -63,7 +63,7 @@ class Giving:
 
     def remove(self, name: str) -> tuple[list[tuple[str, OSError]], str]:
         """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us."""
-        image = _image_of(self._work / name)
+        image = _image_of(self._work / name) if self._give is not None else None
         faults, refusal = remove_folder(self._work, name, mounted=()), ""
         attempt = attempt_of(name)
         if self._give is None or attempt is None or not any(error.errno in _OTHERS for _, error in faults):
