@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench import Bench, Figure, at_least, at_most, faster, interleaved, ratio_at_least
+from benchmarks.limits import Rows, a_bare_database
 from benchmarks.lines import Line, a_queue, a_workflow
 from benchmarks.peers.buildbot import Buildbot, a_buildbot
 from benchmarks.servers import REST, Archive, a_server, until, writes_the_time
@@ -31,11 +32,13 @@ def latency(bench: Bench) -> Iterator[Figure]:
         starts = bench.a_folder("peer") / "starts"
         starts.touch()
         command = ["sh", "-c", writes_the_time(starts)]
+        bare_database = stack.enter_context(a_bare_database(bench))
         buildbot = stack.enter_context(a_buildbot(bench, command))
         contestants: dict[str, Any] = {
             "none": none.latency,
             "tree": tree.latency,
             "bare": lambda: bare(command, starts),
+            "commits": lambda: bare_database.commits_after_a_rest(3),
         }
         if buildbot:
             contestants["buildbot"] = lambda: of_buildbot(buildbot, starts)
@@ -49,6 +52,7 @@ def latency(bench: Bench) -> Iterator[Figure]:
     yield Figure("1", f"{what}, checkout: none", "ms", found["none"], [at_most(8, "ms"), faster(25)], *beside)
     yield Figure("1", f"{what}, a tree of 20 files", "ms", found["tree"], [at_most(25, "ms")], *beside)
     yield Figure("1", "of which: a bare subprocess → the same command's time", "ms", found["bare"])
+    yield Figure("1", "of which: three commits, of a notice, a plan and a claim", "ms", found["commits"])
     for stage, what in (
         ("planned", "is read, and its plan's transaction begins"),
         ("ready", "has a ready task"),
@@ -182,14 +186,27 @@ def planning(bench: Bench) -> Iterator[Figure]:
         blocker.notify(blocker.commit())
         until(lambda: server.sql("select 1 from task where name = 'blocker' and state = 'running'"), "the blocker")
         archives = {str(size): Archive.add(bench, server, graph(size)) for size in sizes}
-        found = interleaved(commits, {size: partial(stored, a) for size, a in archives.items()}, warm=True)
-        queue = stack.enter_context(a_queue(stack.enter_context(bench.database())))
-        lines = {str(size): (Line.register(queue, f"archive-{size}"), a_workflow(yaml(size))) for size in sizes}
-        alone = interleaved(commits, {size: partial(appended, queue, *pair) for size, pair in lines.items()}, warm=True)
-    for size in map(str, sizes):
-        target = [at_most(2 + 0.02 * int(size), "ms")]
-        yield Figure("4", f"notice → stored graph of {size} tasks", "ms", found[size], target)
-        yield Figure("4", f"of which: plan and store {size} tasks", "ms", alone[size])
+        bare_database = stack.enter_context(a_bare_database(bench))
+        contestants: dict[str, Any] = {size: partial(stored, a) for size, a in archives.items()}
+        contestants["commits"] = lambda: bare_database.commits_after_a_rest(2)
+        found = interleaved(commits, contestants, warm=True)
+        uri = stack.enter_context(bench.database())
+        queue = stack.enter_context(a_queue(uri))
+        contestants = {}
+        for size in sizes:
+            line, tasks = Line.register(queue, f"archive-{size}"), a_workflow(yaml(size))
+            appended(queue, line, tasks)  # the second one has edges across runs, as all that follow
+            appended(queue, line, tasks)
+            rows = Rows(stack.enter_context(bench.admin(uri)), line.branch.archive)
+            contestants |= {f"plan {size}": partial(appended, queue, line, tasks), f"write {size}": rows.write}
+        alone = interleaved(commits, contestants, warm=True)
+    for size in sizes:
+        what, target = f"notice → stored graph of {size} tasks", [at_most(2 + 0.02 * size, "ms")]
+        yield Figure("4", what, "ms", found[str(size)], target, "two commits", found["commits"])
+        yield Figure(
+            "4", f"of which: plan and store {size} tasks", "ms", alone[f"plan {size}"], (),
+            "PostgreSQL alone, writing the same rows", alone[f"write {size}"],
+        )  # fmt: skip
 
 
 def graph(size: int) -> dict[str, dict[str, Any]]:
