@@ -63,9 +63,11 @@ class Graph:
         """Follow up what has just happened.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
-        ``then`` enter in the second round. ``may_skip``: a settled one may not have completed.
+        ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
         """
         while settled or entering or waived or then:
+            if not (settled or entering or waived):
+                entering, then = then, ()
             rows = self._advance(settled, entering, waived)
             skipped = self.ids("skip_dependents", settled=list(settled)) if settled and may_skip else []
             canceled: list[int] = []
