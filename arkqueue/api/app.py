@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +13,7 @@ from arkqueue import __version__
 from arkqueue.api import administration, archives, attempts, later, notices, problems, runs
 from arkqueue.api.callers import Callers, authenticated, bearer
 from arkqueue.config import Configuration
+from arkqueue.errors import Invalid
 from arkqueue.queue import Queue
 
 PREFIX = "/api/v1"
@@ -36,13 +37,22 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
     # Without a router around them: each inclusion in another one builds all their routes anew.
     for part in (later, notices, archives, runs, attempts, administration):
-        app.include_router(part.router, prefix=PREFIX, dependencies=[Depends(bearer), Depends(authenticated)])
+        checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
+        app.include_router(part.router, prefix=PREFIX, dependencies=checks)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
     problems.install(app)
     app.add_middleware(LimitedBody)
     return app
+
+
+async def _only_known(request: Request) -> None:
+    """Refuse query parameters that a call does not have: left aside, a misspelt filter would show, or change, more than was asked for."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    if unknown := sorted(request.query_params.keys() - known):
+        fault = f"has the parameter {unknown[0]!r}, which means nothing here"
+        raise Invalid("the request", fault, f"There are: {', '.join(known)}." if known else "There is none.")
 
 
 class LimitedBody:

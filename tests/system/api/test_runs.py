@@ -51,6 +51,7 @@ def test_runs_are_listed_in_pages_with_filters(reader: httpx.Client, archive: An
         ("archive=paper", 404, "Did you mean papers?"),
         ("archive=papers&branch=x", 404, "has no branch 'x'"),
         ("branch=x", 422, "Give archive too"),
+        ("archiv=papers", 422, "'archiv', which means nothing here. There are: archive, branch, rev"),
     ],
 )
 @pytest.mark.usefixtures("archive")
