@@ -58,7 +58,7 @@ class Rows:
         connection.execute("create temp table old_edge as select * from edge where target in (select id from old)")
 
     def write(self) -> float:
-        """Milliseconds for one transaction of two statements, into the same tables with the same indices."""
+        """Milliseconds for one transaction of two statements, into the same tables with the same indices, after a rest."""
         self._written += self.APART
         for statement in (
             "create temp table new as select * from old",
@@ -68,6 +68,7 @@ class Rows:
             " source = case when source in (select id from old) then source + %(apart)s else source end",
         ):
             self._connection.execute(statement, {"apart": self._written})
+        time.sleep(REST)
         began = time.perf_counter()
         with self._connection.transaction():
             self._connection.execute("insert into task select * from new")

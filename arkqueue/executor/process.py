@@ -222,7 +222,7 @@ class _Guard:
     """Our side of the conversation with a guard; ``guard.py`` documents the messages."""
 
     def __init__(self, control: socket.socket) -> None:
-        # Not by settimeout, which would take four more calls of the system for each attempt. What follows an attempt is called only when there is a message.
+        # Not by settimeout, which would take four more calls of the system for each attempt. Who follows an attempt asks only when something has come.
         control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
         control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
         self._control = control
@@ -244,7 +244,7 @@ class _Guard:
     def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
         """Give the guard an attempt; return when its program is being executed."""
         try:
-            sent = socket.send_fds(self._control, [request], descriptors)
+            sent = socket.send_fds(self._control, [request], descriptors, socket.MSG_DONTWAIT)
             if rest := request[sent:]:
                 self._control.sendall(rest)
         except OSError:
@@ -260,7 +260,7 @@ class _Guard:
     def _kill(self) -> None:
         """Kill it, if it is there: a guard that was stopped with a signal. The server then ends what is left of its tree."""
         # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
-        if self.is_alive():
+        if self._pid and self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
@@ -288,11 +288,14 @@ class _Guard:
         return b"\n" in self._buffer
 
     def receive(self) -> dict[str, Any] | None:
-        """Its next message; None where it has been killed, or says nothing for ``START_TIMEOUT``."""
+        """Its next message; None where it has been killed, as it is here when it says nothing for ``START_TIMEOUT``."""
         while not self.has_message():
             try:
                 data = self._control.recv(4096)
-            except (ConnectionResetError, BlockingIOError):  # the second: its time is up
+            except ConnectionResetError:
+                data = b""
+            except BlockingIOError:  # its time is up
+                self._kill()
                 data = b""
             if not data:
                 return None

@@ -1,7 +1,7 @@
 """Claims and leases: how a task manager gets tasks and keeps them, and how the next one of its host adopts what outlived it.
 
 An attempt belongs to the process that claimed it until its lease is over by the database's clock. The id of the attempt is the fence: every report,
-report, renewal and log write names it, and only the attempt that owns its task changes anything. Leases say who is alive; how long a task takes says nothing.
+renewal and log write names it, and only the attempt that owns its task changes anything. Leases say who is alive; how long a task takes says nothing.
 
 What can outlive its task manager (a container) stays reserved for its host after its lease is over; until then the host's next task manager may adopt it:
 it becomes the attempt's process, and the fence then refuses the earlier one (design 6).
