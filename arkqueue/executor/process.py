@@ -18,12 +18,11 @@ import pwd
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ LAST_READS = 16
 """Reads after the end: a process outside the tree may hold the pipe and write for ever; 16 empty the largest usual one."""
 START_TIMEOUT = 60.0
 """Seconds until a program that does not get executed (its folder is on a dead file server) is given up."""
-_TIMEVAL = struct.pack("ll", int(START_TIMEOUT), 0)
 OVERDUE = 5.0
 """Seconds after the grace until a guard that has reported no end is killed: its task may have stopped it with a signal.
 The guard server then ends what is left."""
@@ -222,9 +220,6 @@ class _Guard:
     """Our side of the conversation with a guard; ``guard.py`` documents the messages."""
 
     def __init__(self, control: socket.socket) -> None:
-        # Not by settimeout, which would take four more calls of the system for each attempt. Who follows an attempt asks only when something has come.
-        control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL)
-        control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL)
         self._control = control
         self._buffer = b""
         self._pid = 0
@@ -233,7 +228,8 @@ class _Guard:
 
     def greet(self) -> None:
         """Return when the guard is there."""
-        hello = self.receive()
+        with self._limited():
+            hello = self.receive()
         if hello is None:
             raise _NoGuard
         if "failed" in hello:
@@ -243,14 +239,15 @@ class _Guard:
 
     def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
         """Give the guard an attempt; return when its program is being executed."""
-        try:
-            sent = socket.send_fds(self._control, [request], descriptors, socket.MSG_DONTWAIT)
-            if rest := request[sent:]:
-                self._control.sendall(rest)
-        except OSError:
-            answer = None
-        else:
-            answer = self.receive()
+        with self._limited():
+            try:
+                sent = socket.send_fds(self._control, [request], descriptors)
+                if rest := request[sent:]:
+                    self._control.sendall(rest)
+            except OSError:
+                answer = None
+            else:
+                answer = self.receive()
         if answer is None:
             self._kill()
             raise _not_started("its guard process was killed, or could not execute it in time", "Try again")
@@ -260,7 +257,7 @@ class _Guard:
     def _kill(self) -> None:
         """Kill it, if it is there: a guard that was stopped with a signal. The server then ends what is left of its tree."""
         # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
-        if self._pid and self.is_alive():
+        if self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
@@ -284,18 +281,21 @@ class _Guard:
             return OVERDUE * 1000
         return min(rest * 1000 + 1, 1000.0)
 
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        self._control.settimeout(START_TIMEOUT)
+        yield
+        self._control.settimeout(None)
+
     def has_message(self) -> bool:
         return b"\n" in self._buffer
 
     def receive(self) -> dict[str, Any] | None:
-        """Its next message; None where it has been killed, as it is here when it says nothing for ``START_TIMEOUT``."""
+        """Its next message; None where it has been killed (or a timeout that was set has passed)."""
         while not self.has_message():
             try:
                 data = self._control.recv(4096)
-            except ConnectionResetError:
-                data = b""
-            except BlockingIOError:  # its time is up
-                self._kill()
+            except (ConnectionResetError, TimeoutError):
                 data = b""
             if not data:
                 return None
