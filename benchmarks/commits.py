@@ -195,8 +195,7 @@ def planning(bench: Bench) -> Iterator[Figure]:
         contestants = {}
         for size in sizes:
             line, tasks = Line.register(queue, f"archive-{size}"), a_workflow(yaml(size))
-            appended(queue, line, tasks)  # the second one has edges across runs, as all that follow
-            appended(queue, line, tasks)
+            line.append(queue, tasks, 2)  # the second one has edges across runs, as all that follow
             rows = Rows(stack.enter_context(bench.admin(uri)), line.branch.archive)
             contestants |= {f"plan {size}": partial(appended, queue, line, tasks), f"write {size}": rows.write}
         alone = interleaved(commits, contestants, warm=True)

@@ -35,9 +35,9 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     app.state.watched, app.state.intake = notices.Watched(queue), notices.Intake(queue)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
+    checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
     # Without a router around them: each inclusion in another one builds all their routes anew.
     for part in (later, notices, archives, runs, attempts, administration):
-        checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
         app.include_router(part.router, prefix=PREFIX, dependencies=checks)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)

@@ -141,7 +141,8 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             engine = task_manager.start(engine=_containers_are_meant(queue, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
-        gc.freeze()  # what is there by now stays: to go through it once more would hold up everything for 60 to 80 ms, every hundred long answers or so
+        # What is there by now stays: to go through it once more would hold up everything for 60 to 80 ms, every hundred long answers or so.
+        gc.freeze()
         # Said only now: a home folder has one task manager, and a second one ends with an error.
         if web:
             announce()

@@ -59,6 +59,14 @@ def test_faulty_filters_are_told(reader: httpx.Client, query: str, status: int, 
     problem(reader.get(f"/runs?{query}"), status, said)
 
 
+def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    run = f"/runs/{archive.run_id(2)}"
+    problem(operator.post(f"{run}/cancel", params={"dry_run": True}), 422, "'dry_run'", "There is none.")
+    assert operator.get(run).json()["state"] == "pending"
+
+
 def test_run_has_its_tasks_and_edges(reader: httpx.Client, queue: Queue) -> None:
     archive = example(queue)
     run = reader.get(f"/runs/{archive.run_id(3)}").json()
