@@ -56,12 +56,16 @@ class Event:
 def connect(home: str | None, config: str | None, server: str | None) -> Client:
     """The client for what the command line's options and the configuration say."""
     configuration = Configuration.load(file=Path(config) if config else None, home=home, server=server)
-    # No guess: this home's token is for this home's server, not for whoever listens at the usual port while that is down.
-    url = configuration.server or _line(configuration.home / URL_FILE)
+    # No guess: this home's token is for this home's server, not for whoever listens at the usual port while that is down, nor for another that is named.
+    own = _line(configuration.home / URL_FILE)
+    url = configuration.server or own
     if url is None:
         remedy = "Start it with `arkqueue serve`, or name another with --server."
         raise Unreachable(f"the server of {configuration.home}", "cannot be reached: it does not run", remedy)
-    return Client(url.rstrip("/"), configuration.token or _line(configuration.home / TOKEN_FILE))
+    client = Client(url.rstrip("/"), configuration.token)
+    if client.token is None and own is not None and client.address == Client(own, None).address:
+        client.token = _line(configuration.home / TOKEN_FILE)
+    return client
 
 
 def archive_path(name: str) -> str:
@@ -85,6 +89,12 @@ class Client:
             remedy = "Write it like http://127.0.0.1:8417."
             raise ConfigurationError(f"server {url!r}", "is no address", remedy) from error
         self._base = parts.path.rstrip("/")
+
+    @property
+    def address(self) -> tuple[bool, str, int | None, str]:
+        """Where it asks, in one spelling."""
+        host = "127.0.0.1" if self._host == "localhost" else self._host
+        return self._tls, host, self._port or (443 if self._tls else 80), self._base
 
     def get(self, path: str, **query: Any) -> Any:
         """What a path shows; a query's None is left out, its lists are repeated."""
@@ -159,7 +169,9 @@ class Client:
         thing, fault, remedy = (str(problem.get(key, "")) for key in ("thing", "fault", "remedy"))
         if status == 401:
             fault = "needs a token" if self.token is None else "does not know this token, or it is revoked"
-            return Forbidden(self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`.")
+            return Forbidden(
+                self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`, and its address."
+            )
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
         return Refused(status, thing or self.url, fault or detail, typed(remedy))

@@ -23,11 +23,13 @@ from tests.system.cli.conftest import Cli, Start, _environment, run_cli
 
 
 @contextmanager
-def something_else(status: int, text: str, kind: str) -> Iterator[str]:
-    """A web server that is not arkqueue, or one before it that answers in its place."""
+def something_else(status: int, text: str, kind: str, told: list[str | None] | None = None) -> Iterator[str]:
+    """A web server that is not arkqueue, or one before it that answers in its place. ``told`` gets the tokens that it is sent."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if told is not None:
+                told.append(self.headers["Authorization"])
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.end_headers()
@@ -39,9 +41,11 @@ def something_else(status: int, text: str, kind: str) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 # Help and usage
@@ -190,6 +194,26 @@ def test_address_that_is_none_is_said(tmp_path: Path) -> None:
         done = run_cli("--home", str(tmp_path), "runs", "--server", address)
         assert done.code == 1, address
         assert "is no address" in done.err
+
+
+def test_token_of_the_home_goes_to_no_other_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("the-admins\n")
+    told: list[str | None] = []
+    with something_else(200, "[]", "application/json", told) as address:
+        (tmp_path / "url").write_text(address + "\n")
+        for named in (address, address.replace("127.0.0.1", "localhost"), address + "/"):
+            run_cli("--home", str(tmp_path), "token", "list", "--server", named)
+        run_cli("--home", str(tmp_path), "token", "list")
+        assert told == ["Bearer the-admins"] * 4
+        told.clear()
+        (tmp_path / "url").write_text("http://127.0.0.1:1\n")
+        run_cli("--home", str(tmp_path), "token", "list", "--server", address)
+        (tmp_path / "url").unlink()
+        run_cli("--home", str(tmp_path), "token", "list", "--server", address)
+        assert told == [None, None]
+        monkeypatch.setenv("ARKQUEUE_TOKEN", "meant-for-it")
+        run_cli("--home", str(tmp_path), "token", "list", "--server", address)
+        assert told[2:] == ["Bearer meant-for-it"]
 
 
 def test_token_is_needed_and_must_be_known(
