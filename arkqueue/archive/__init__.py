@@ -145,6 +145,9 @@ class Archive(Protocol):
     def check_known(self, known: Revision) -> None:
         """Raise `ArchiveMismatch` where the repository no longer holds the ledger's last revision as it was."""
 
+    def check_gone(self, branch: str) -> None:
+        """Raise `ArchiveUnreachable` where a branch that `heads` lacks has not been deleted: it cannot be read just now."""
+
     def advance(
         self,
         branch: str,

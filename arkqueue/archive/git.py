@@ -5,6 +5,8 @@ What belongs to a branch's ledger is said in `git_history`, and git itself is ru
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from fnmatch import fnmatchcase
@@ -114,6 +116,16 @@ class GitArchive:
         """A commit's id stands for its whole history: a repository that holds it is the same one."""
         with self._reading() as repository:
             self._known(repository, known)
+
+    def check_gone(self, branch: str) -> None:
+        """A ref that cannot be read (empty after a power cut, or somebody else's alone) is left out by libgit2 as if it had been deleted."""
+        with self._reading() as repository:
+            try:
+                status = os.lstat(os.path.join(repository.path, _HEADS + branch))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if not stat.S_ISDIR(status.st_mode) and not dict(_branches(repository, branch.__eq__)):
+                raise pygit2.GitError(f"the ref of branch {branch} is there and cannot be read")
 
     # The ledger
 

@@ -76,6 +76,9 @@ class SubversionArchive:
         with self._session(fresh=True) as session:
             return {"": str(session.get_latest_revnum())}
 
+    def check_gone(self, branch: str) -> None:
+        """The one branch is always there."""
+
     def baseline(self, branch: str, at: str | None = None) -> Revision | None:  # noqa: ARG002
         """At a folder: the last revision up to ``at`` that touches it, else (before it existed) ``at`` itself."""
         with self._session(fresh=True) as session:

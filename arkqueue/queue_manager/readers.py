@@ -270,8 +270,11 @@ class Reader(threading.Thread):
         heads = archive.heads(settings.branches, former_name)
         main = archive.main_branch(former_name)
         left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
-        if former and former.name not in heads and not former.deleted and not settings.branches:
-            left.append(former)  # another repository may be in the place of the right one
+        gone = [b for b in known.values() if b.name not in heads and not b.deleted and b.head_id is not None]
+        if former in gone and not (heads and settings.branches):
+            left.append(former)  # another repository, or an empty one, may be in the place of the right one
+        for branch in gone:
+            archive.check_gone(branch.name)  # what has not started there will be canceled
         for branch in left:
             # Of other branches that are gone the repository need not keep anything.
             if branch.head_id is not None:
@@ -287,9 +290,13 @@ class Reader(threading.Thread):
                 return False
             if name not in known:
                 return False
-        for name, branch in known.items():
-            if name not in heads and not branch.deleted and branch.head_id is not None:
-                archives.untrack(self._queue, self._id, BranchId(branch.id), head=branch.head_id)
+        for branch in gone:
+            log.warning(
+                "%s: branch %s is deleted, or tracked no more: what has not started there is canceled",
+                self.name,
+                branch.name,
+            )
+            archives.untrack(self._queue, self._id, BranchId(branch.id), head=branch.head_id)
         return True
 
     def _follow(

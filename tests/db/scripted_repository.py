@@ -95,6 +95,9 @@ class ScriptedArchive:
         if known.id not in self.repository.commits:
             raise ArchiveMismatch("the scripted repository", f"never had {known.id}")
 
+    def check_gone(self, branch: str) -> None:
+        assert branch not in self.repository.heads
+
     def advance(
         self,
         branch: str,

@@ -284,6 +284,50 @@ def test_a_branch_whose_head_cannot_be_read_is_no_deleted_one(watch: Watch, tmp_
     assert papers.tasks("main") == {"index@2": "ready"}
 
 
+@pytest.mark.usefixtures("manager")
+@pytest.mark.parametrize("branches", [(), ("ma*",)], ids=["by HEAD", "by a glob"])
+def test_a_branch_whose_ref_cannot_be_read_is_no_deleted_one(
+    watch: Watch, tmp_path: Path, branches: tuple[str, ...]
+) -> None:
+    """A power cut leaves an empty one, and a push with another umask one that is its pusher's alone."""
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=branches)
+    repository.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    ref = repository.path / "refs/heads/main"
+    kept = ref.read_text()
+    ref.write_text("")
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"])
+    assert "the ref of branch main is there and cannot be read" in papers.row()["trouble"]
+    assert papers.tasks("main") == {"index@2": "ready"}
+    ref.write_text(kept)
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"] is None)
+    assert papers.tasks("main") == {"index@2": "ready"}
+
+
+@pytest.mark.usefixtures("manager")
+@pytest.mark.parametrize("branches", [(), ("main",)], ids=["by HEAD", "by name"])
+def test_an_empty_repository_in_the_place_of_another_stops_the_archive(
+    watch: Watch, tmp_path: Path, branches: tuple[str, ...]
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=branches)
+    repository.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    repository.path.rename(tmp_path / "elsewhere")
+    run("git", "init", "-q", "--bare", "-b", "main", repository.path)
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["stopped"])
+    assert "no longer holds the last known commit" in papers.row()["stopped"]
+    assert papers.tasks("main") == {"index@2": "ready"}
+
+
 def a_raw_commit(repository: GitRepository, rest: str) -> str:
     """A commit on the head as no git would make it."""
     text = f"tree {repository.id('HEAD^{tree}')}\nparent {repository.id()}\n{rest}"
