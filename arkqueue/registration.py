@@ -59,9 +59,7 @@ def add(
         archive = open_registered(configuration, location.url, location.kind)
         identity = archive.identity()
         heads = archive.heads(settings.branches)
-        if settings.branches and not heads:
-            globs = ", ".join(settings.branches)
-            raise NotFound(f"archive {name}", f"no branch of {location.shown} matches {globs}", "Correct the branches.")
+        _check_heads(archive, heads, name, location, settings.branches)
         main = _main_branch(archive, heads, settings.branches)
         starts = [archives.Start(main, True, _baseline(archive, main, start))]
         return identity, starts + [archives.Start(b, False, _baseline(archive, b)) for b in sorted(heads) if b != main]
@@ -95,13 +93,15 @@ def change_settings(queue: Queue, configuration: Configuration, archive: Archive
     if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
         known = {branch.name: branch for branch in archives.branches(queue, archive)}
         main = next((name for name, branch in known.items() if branch.main), None)
+        location = location_of(configuration, row.url, ArchiveKind(row.kind))
 
         def read() -> list[archives.Start]:
             opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
             heads = opened.heads(settings.branches, main)
+            _check_heads(opened, heads, row.name, location, settings.branches)
             return [archives.Start(b, False, _baseline(opened, b)) for b in sorted(heads) if b not in known]
 
-        starts = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+        starts = _answer(location, read)
     archives.change_settings(queue, archive, settings, starts)
     archives.notify(queue, [archive])
 
@@ -218,6 +218,20 @@ def _answer(location: Location, read: Callable[[], T]) -> T:
         remedy = "Check its server and the network, and try again"
         remedy += "; this host's copy of it is being made meanwhile." if location.needs_mirror else "."
         raise ArchiveUnreachable(location.shown, f"has not answered for {PATIENCE:.0f} s", remedy) from None
+
+
+def _check_heads(archive: Archive, heads: dict[str, str], name: str, location: Location, globs: Sequence[str]) -> None:
+    """Raise `NotFound` where nothing would be tracked though there are branches; an empty repository may be watched."""
+    if heads:
+        return
+    there = ", ".join(sorted(archive.heads(["*"])))
+    if globs:
+        fault = f"no branch of {location.shown} matches {', '.join(globs)}"
+        raise NotFound(f"archive {name}", fault, f"It has: {there}." if there else "It has no branch yet.")
+    if there:
+        fault = f"HEAD of {location.shown} names the branch {archive.main_branch()}, which is not there"
+        remedy = f"Name a branch to track with --branch (there is: {there}), or mend HEAD (git symbolic-ref HEAD refs/heads/NAME)."
+        raise NotFound(f"archive {name}", fault, remedy)
 
 
 def _main_branch(archive: Archive, heads: dict[str, str], globs: Sequence[str]) -> str:

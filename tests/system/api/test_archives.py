@@ -14,7 +14,7 @@ from arkqueue.model import ArchiveId
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
-from tests.repositories import a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.api.conftest import Client, problem
 
 NIGHTLY = {"_workflows/a.yaml": "- {name: nightly, command: run, schedule: '0 3 * * *'}\n"}
@@ -69,6 +69,19 @@ def test_git_archive_is_registered_with_its_tracked_branches(admin: httpx.Client
     only = admin.post("/archives", json={"name": "only", "url": str(repository.path)}).json()
     assert [b["name"] for b in only["branches"]] == ["main"]
     problem(admin.post("/archives", json={**new, "name": "none", "branches": ["x*"]}), 404, "no branch", "matches x*")
+    problem(admin.patch("/archives/only", json={"branches": ["x*"]}), 404, "matches x*", "It has: main, topic")
+    assert [(b["name"], b["deleted"]) for b in admin.get("/archives/only").json()["branches"]] == [("main", False)]
+
+
+def test_git_archive_whose_head_names_no_branch_that_is_there_is_not_watched_in_vain(
+    admin: httpx.Client, tmp_path: Path
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"x": "1"})
+    run("git", "--git-dir", repository.path, "symbolic-ref", "HEAD", "refs/heads/master")
+    new = {"name": "book", "url": str(repository.path)}
+    problem(admin.post("/archives", json=new), 404, "master, which is not there", "--branch", "there is: main")
+    assert admin.post("/archives", json={**new, "branches": ["main"]}).is_success
 
 
 def test_empty_git_repository_is_an_archive_without_revisions(admin: httpx.Client, tmp_path: Path) -> None:
@@ -122,8 +135,8 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
     changed = admin.patch("/archives/papers", json={"author": "Bot <bot@example.org>"}).json()
     assert changed["settings"]["process"] is True
     assert changed["settings"]["author"] == "Bot <bot@example.org>"
-    changed = admin.patch("/archives/papers", json={"process": False, "branches": ["a*"]}).json()
-    assert (changed["settings"]["process"], changed["settings"]["branches"]) == (False, ["a*"])
+    changed = admin.patch("/archives/papers", json={"process": False, "branches": ["ma*"]}).json()
+    assert (changed["settings"]["process"], changed["settings"]["branches"]) == (False, ["ma*"])
     assert changed["settings"]["author"] == "Bot <bot@example.org>"
     problem(admin.patch("/archives/papers", json={"proces": True}), 422, "proces")
     problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
