@@ -250,7 +250,8 @@ class GitArchive:
             if not Path(self._path).exists():
                 fault, remedy = "there is no such folder", "Bring it back, or register the archive anew."
             else:
-                fault, remedy = f"it cannot be read as a Git repository ({error})", "Check its files and permissions."
+                fault = f"it cannot be read as a Git repository ({error})"
+                remedy = "Check its files and permissions; `git fsck` tells what is broken."
             raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
 
     def _refresh(self) -> None:
