@@ -56,7 +56,7 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
         _revoke(client, name, but=made["id"])
     for path in done.hooks:
         click.echo(f"installed {path}")
-    for note in done.notes:
+    for note in (*done.notes, *_tried(client.url, token, done.name)):
         click.echo(f"note: {note}")
 
 
@@ -101,6 +101,21 @@ def check(repository: str, txn: str | None, quarantine: str) -> None:
         # Not through the locale: Subversion's hooks have none, and its clients expect UTF-8.
         sys.stderr.buffer.write(f"{hooks.refusal(faults)}\n".encode("utf-8", "backslashreplace"))
         sys.exit(hooks.FAULTY)
+
+
+def _tried(server: str, token: str, repository: str) -> list[str]:
+    """Send a notice as the hooks will; a note says why it does not get through. They tell nobody."""
+    from arkqueue.cli.client import Client, Refused
+
+    try:
+        Client(server, token).post("/notices", {"repository": repository})
+    except Refused as error:
+        if error.status == 404:
+            return ["no archive of this repository is watched yet: arkqueue archive add NAME REPOSITORY"]
+        return [f"notices will be refused: {visible(str(error))}"]
+    except ArkqueueError as error:
+        return [f"notices do not get through: {visible(str(error))}"]
+    return []
 
 
 def _this_program() -> str:

@@ -45,9 +45,13 @@ _CHECKING = {ArchiveKind.SUBVERSION: "pre-commit", ArchiveKind.GIT: "pre-receive
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What `install` did: ``hooks`` that are now arkqueue's, the ``client`` that sends notices (None: sweep only), ``notes`` for the person."""
+    """What `install` did: ``hooks`` that are now arkqueue's, the ``client`` that sends notices (None: sweep only), ``notes`` for the person.
+
+    ``name``: how notices name the repository.
+    """
 
     kind: ArchiveKind
+    name: str
     hooks: tuple[Path, ...]
     client: str | None
     notes: tuple[str, ...]
@@ -130,9 +134,8 @@ def install(
     found.hooks.mkdir(exist_ok=True)
     for name in names:
         notes += _put_hook(found, name, values)
-    return Installed(
-        found.kind, tuple(found.hooks / name for name in names), client.name if client else None, tuple(notes)
-    )
+    hooks = tuple(found.hooks / name for name in names)
+    return Installed(found.kind, found.name, hooks, client.name if client else None, tuple(notes))
 
 
 def uninstall(repository: Path | str) -> tuple[Path, ...]:

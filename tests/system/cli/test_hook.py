@@ -34,6 +34,26 @@ def test_hooks_of_a_repository_have_one_token_until_they_are_taken_out(
     assert of_hooks(queue) == [first]
 
 
+def test_installing_tells_whether_notices_get_through(
+    arkqueue: Cli, queue: Queue, server: Server, tmp_path: Path
+) -> None:
+    repository = a_git_repository(tmp_path)
+    install = ("hook", "install", str(repository.path))
+    assert "note: no archive of this repository is watched yet: arkqueue archive add" in arkqueue(*install).out
+    arkqueue("archive", "add", "papers", str(repository.path))
+    assert "note: " not in arkqueue(*install).out
+    file = tmp_path / "token"
+    with_file = (*install, "--token-file", str(file))
+    file.write_text("ark_garbage")
+    assert "does not know this token" in arkqueue(*with_file).out
+    file.write_text(tokens.create(queue, name="reader", scope=Scope.READ, archives=None, by="a test")[1])
+    assert "note: notices will be refused: token reader: has the scope read" in arkqueue(*with_file).out
+    file.write_text(tokens.create(queue, name="hook", scope=Scope.HOOK, archives=None, by="a test")[1])
+    assert "note: " not in arkqueue(*with_file).out
+    server.close()
+    assert "note: notices do not get through: " in arkqueue(*with_file).out
+
+
 def test_hooks_that_could_not_be_installed_leave_no_token(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     (repository.path / "arkqueue").symlink_to(tmp_path)
