@@ -128,6 +128,8 @@ def show(client: Client, name: str, as_json: bool) -> None:
         since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
         say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
         say(f"  {visible(found['remedy'])}")
+    if lost := _untracked(found):
+        say(f"\n{click.style(lost, fg='red')}")
     rows = [
         (visible(b["name"]) or "-", str(b["rev"] if b["rev"] is not None else "-"), _marks(b), ago(b["date"]), visible(b["author"] or ""), one_line(b["message"] or ""))
         for b in found["branches"]
@@ -244,6 +246,8 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
         say(f"{archive}: {said}" + ("" if remedy in said else f". {remedy}"), err=True)
     else:
         say(f"{bold(archive)}: is read; its head is {_head(found)}")
+        if lost := _untracked(found):
+            say(f"note: {lost}")
     if wait and (found["stopped"] or found["trouble"]):
         sys.exit(1)
 
@@ -324,6 +328,14 @@ def _head(archive: Any) -> str:
     return "-" if main is None or main["rev"] is None else f"{_branch_name(main)}{main['rev']}"
 
 
+def _untracked(archive: Any) -> str:
+    """What to say of an archive whose branches are all gone: no commit runs anything, and nothing is out of order."""
+    if archive["removed_at"] or not archive["branches"] or not all(b["deleted"] for b in archive["branches"]):
+        return ""
+    names = ", ".join(visible(b["name"]) for b in archive["branches"] if b["main"])
+    return f"no branch is tracked, as {names or 'each'} is deleted: arkqueue archive set {archive['name']} --branch GLOB, or bring it back"
+
+
 def _branch_name(branch: Any) -> str:
     return f"{visible(branch['name'])} " if branch["name"] else ""
 
@@ -337,7 +349,9 @@ def _health(archive: Any) -> str:
         return click.style("removed", fg="bright_black")
     if archive["stopped"]:
         return click.style("stopped", fg="red")
-    return click.style("in trouble", fg="red") if archive["trouble"] else click.style("watched", fg="green")
+    if archive["trouble"]:
+        return click.style("in trouble", fg="red")
+    return click.style("no branch", fg="red") if _untracked(archive) else click.style("watched", fg="green")
 
 
 def _notice(notice: Any) -> str:

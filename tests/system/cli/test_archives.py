@@ -167,6 +167,26 @@ def shown(arkqueue: Cli) -> Any:
     return arkqueue("archive", "show", "papers", "--json").json
 
 
+def test_an_archive_whose_branch_was_renamed_is_not_shown_as_in_order(
+    arkqueue: Cli, manager: QueueManager, tmp_path: Path  # noqa: ARG001
+) -> None:  # fmt: skip
+    repository = a_git_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    arkqueue("archive", "add", "papers", str(repository.path))
+    run("git", "--git-dir", repository.path, "update-ref", "refs/heads/trunk", "refs/heads/main")
+    assert "no branch" not in arkqueue("sync", "papers", "--wait").out
+    run("git", "--git-dir", repository.path, "update-ref", "-d", "refs/heads/main")
+    assert (
+        "note: no branch is tracked, as main is deleted: arkqueue archive set papers --branch GLOB"
+        in arkqueue("sync", "papers", "--wait").out
+    )
+    assert "no branch" in arkqueue("archive", "list").out
+    assert "no branch is tracked" in arkqueue("archive", "show", "papers").out
+    arkqueue("archive", "set", "papers", "--branch", "trunk")
+    assert "no branch" not in arkqueue("sync", "papers", "--wait").out
+    assert "watched" in arkqueue("archive", "list").out
+
+
 def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: QueueManager, tmp_path: Path) -> None:  # noqa: ARG001
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})
