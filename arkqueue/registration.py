@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from arkqueue.archive import Archive, Identity, Location, locate
+from arkqueue.archive import Archive, Identity, Location, is_relative, locate
 from arkqueue.archive.origin import check_author
 from arkqueue.archive.registered import location_of, open_registered
 from arkqueue.config import Configuration
@@ -48,11 +48,13 @@ def add(
     """
     check_name(name)
     check_image(settings.image)
+    _check_whole(url)
     location = location_of(configuration, url, kind)
     _check_branches(location.kind, settings)
     if settings.author is not None:
         check_author(location.kind, settings.author)
     if settings.task_url is not None:
+        _check_whole(settings.task_url)
         locate(settings.task_url, location.kind)
 
     def read() -> tuple[Identity, list[archives.Start]]:
@@ -88,6 +90,7 @@ def change_settings(queue: Queue, configuration: Configuration, archive: Archive
     if settings.author is not None and settings.author != row.settings.get("author"):
         check_author(ArchiveKind(row.kind), settings.author)
     if settings.task_url is not None and settings.task_url != row.settings.get("task_url"):
+        _check_whole(settings.task_url)
         locate(settings.task_url, ArchiveKind(row.kind))
     starts = []
     if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
@@ -191,6 +194,11 @@ def check_image(image: str | None) -> None:
     if image is not None and (found := image_fault(image)):
         fault, near = found
         raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+
+
+def _check_whole(url: str) -> None:
+    if is_relative(url):
+        raise Invalid(url, "is a relative path, and the server stands elsewhere", "Give the whole path, or a URL.")
 
 
 def _check_branches(kind: ArchiveKind, settings: ArchiveSettings) -> None:

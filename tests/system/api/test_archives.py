@@ -142,6 +142,16 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
     problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
 
 
+def test_a_path_that_depends_on_where_the_server_stands_is_refused(admin: httpx.Client, tmp_path: Path) -> None:
+    url = a_subversion_repository(tmp_path).url
+    problem(
+        admin.post("/archives", json={"name": "papers", "url": "book"}), 422, "book: is a relative path", "whole path"
+    )
+    problem(admin.post("/archives", json={"name": "papers", "url": url, "task_url": "x y"}), 422, "x y: is a relative")
+    admin.post("/archives", json={"name": "papers", "url": url}).raise_for_status()
+    problem(admin.patch("/archives/papers", json={"task_url": "x y"}), 422, "x y: is a relative path")
+
+
 def test_branches_of_a_subversion_archive_are_refused(admin: httpx.Client, tmp_path: Path) -> None:
     new = {"name": "papers", "url": a_subversion_repository(tmp_path).url}
     problem(admin.post("/archives", json={**new, "branches": ["x"]}), 422, "are for Git archives")
