@@ -340,7 +340,7 @@ def _default_home(environ: Mapping[str, str]) -> Path:
 def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if not required:
             return {}
         raise ConfigurationError(str(path), "does not exist", "Correct --config or ARKQUEUE_CONFIG.") from error

@@ -6,6 +6,7 @@ Commands that look after archives, runs and tasks talk to the HTTP API and to no
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -47,6 +48,20 @@ COMMANDS = {
     "migrate": ("serve", "Bring the database to this version."),
 }
 """Each command with its module and its sentence, in the order in which a newcomer meets them."""
+
+REMEDIES = {
+    errno.EACCES: "Correct its permissions, or run this as the user that it belongs to.",
+    errno.EPERM: "Correct its permissions, or run this as the user that it belongs to.",
+    errno.ENOSPC: "Make room there.",
+    errno.EDQUOT: "Make room there.",
+    errno.EROFS: "Make its file system writable, or name another place.",
+    errno.ENOENT: "Make it, or name another.",
+    errno.ENOTDIR: "Remove what stands in its place, or name another.",
+    errno.EEXIST: "Remove what stands in its place, or name another.",
+    errno.EISDIR: "Remove what stands in its place, or name another.",
+    errno.EMFILE: "Let this user open more files.",
+}
+"""What helps where the system refuses something, by its reason."""
 
 LATER = ("hold", "release", "pause", "resume", "submit", "report", "purge")
 """Commands that are not built yet."""
@@ -94,7 +109,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             # Whoever read our output has enough of it. Caught here, for click would call it a failure.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _write_no_more()
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -138,5 +153,33 @@ def main() -> None:
     except ArkqueueError as error:
         click.echo(f"arkqueue: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        click.echo(f"arkqueue: {_refusal(error)}", err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _refusal(error: OSError) -> str:
+    """What the system refused: the file, the reason and the remedy."""
+    from arkqueue.cli.output import visible
+
+    thing = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
+    remedy = REMEDIES.get(error.errno or 0, "") if thing or error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    if not thing and error.errno == errno.ENOENT:
+        # Only who asks where we are is told so without a name.
+        thing, remedy = "the working folder", "Change to one that exists."
+    if not thing:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # It could not be written, and the end of the program would try once more.
+            _write_no_more()
+            thing = "standard output"
+    words = [thing, error.strerror or str(error) or type(error).__name__]
+    return visible(": ".join(filter(None, words)) + (f". {remedy}" if remedy else ""))
+
+
+def _write_no_more() -> None:
+    """Let nobody have what is still to be printed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,7 +22,7 @@ from arkqueue import __version__
 from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import MOST_SLOTS, Configuration, is_address
-from arkqueue.errors import DatabaseUnavailable, HomeTaken
+from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
 from arkqueue.queue import Queue, archives
 
 log = logging.getLogger("arkqueue")
@@ -43,7 +43,7 @@ def opened(
     """
     from arkqueue.db import Database, Wakeups
 
-    configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_home(configuration.home)
     with ExitStack() as stack:
         uri = configuration.database
         if uri is None:
@@ -66,6 +66,20 @@ def opened(
         wakeups = Wakeups(database)
         stack.callback(wakeups.close)
         yield Queue(database, wakeups)
+
+
+def _make_home(home: Path) -> None:
+    """Make the home folder where there is none."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        fault = f"cannot be made: {error.strerror}"
+        if home.is_symlink():
+            fault = f"is a link to {os.path.realpath(home)}, which is no folder"
+        elif isinstance(error, FileExistsError):
+            fault = "is not a folder"
+        remedy = "Name another with --home or ARKQUEUE_HOME, or make it, as a folder of this user."
+        raise ConfigurationError(f"the home folder {home}", fault, remedy) from error
 
 
 def _keep_alive(server: Any) -> threading.Event:

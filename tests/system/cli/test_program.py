@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from tests.builders import an_archive
 from tests.ports import a_port
-from tests.system.cli.conftest import Cli, Start, _environment, run_cli
+from tests.system.cli.conftest import Cli, Start, _environment, as_ordinary_user, let_others_pass, run_cli
 
 
 @contextmanager
@@ -265,6 +266,83 @@ def test_reader_that_has_enough_ends_the_command_quietly(started: Start, queue: 
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 0
+
+
+# What the system refuses
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/srv/a\x1b"),
+            "/srv/a\\x1b: Permission denied. Correct its permissions, or run this as the user that it belongs to.",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/srv/a"),
+            "/srv/a: No space left on device. Make room there.",
+        ),
+        (PermissionError(errno.EPERM, "Operation not permitted", 3), "Operation not permitted"),
+        (OSError("it broke"), "it broke"),
+    ],
+)
+def test_what_the_system_refuses_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    def refuse(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("arkqueue.cli.check._place", refuse)
+    done = run_cli("check")
+    assert (done.code, done.out, done.err) == (1, "", f"arkqueue: {said}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["runs"], ["runs", "--json"]])
+def test_output_that_finds_no_room_is_told(started: Start, queue: Queue, arguments: list[str]) -> None:
+    archive = an_archive(queue)
+    for _ in range(30):
+        archive.commit({"a": ""})
+    with open("/dev/full", "w") as full:
+        process = started(*arguments, stdout=full)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.wait() == 1
+    assert said.startswith("arkqueue: ")
+    assert said.endswith("No space left on device. Make room there.\n")
+    assert said.count("\n") == 1
+
+
+def test_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); sys.argv[1:] = ['check']; from arkqueue.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=gone, env=_environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "arkqueue: the working folder: No such file or directory. Change to one that exists.\n"
+
+
+@pytest.mark.parametrize("role", [["serve"], ["migrate"], ["worker"], ["web"]])
+def test_home_folder_that_cannot_be_made_is_told(tmp_path: Path, role: list[str]) -> None:
+    home = tmp_path / "home"
+    for make, said in (
+        (lambda: home.symlink_to("nowhere"), f"is a link to {tmp_path / 'nowhere'}, which is no folder"),
+        (lambda: home.write_text(""), "is not a folder"),
+    ):
+        make()
+        done = run_cli("--home", str(home), *role)
+        home.unlink()
+        assert done.code == 1
+        remedy = "Name another with --home or ARKQUEUE_HOME, or make it, as a folder of this user."
+        assert done.err == f"arkqueue: the home folder {home}: {said}. {remedy}\n"
+
+
+def test_home_folder_that_this_user_may_not_make_is_told(tmp_path: Path) -> None:
+    let_others_pass(tmp_path)
+    tmp_path.chmod(0o555)
+    done = as_ordinary_user("--home", str(tmp_path / "home"), "serve")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"arkqueue: the home folder {tmp_path / 'home'}: cannot be made: Permission denied.")
+    assert done.stderr.count("\n") == 1
 
 
 # Tokens
