@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import time
 import uuid
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from arkqueue.errors import HomeTaken
+from arkqueue.errors import ConfigurationError, HomeTaken
 
 GUARDS_END = 30.0
 """Seconds that guards get to end the tasks of a task manager that died."""
@@ -24,10 +26,11 @@ LOOK = 0.02
 def host_id(home: Path) -> str:
     """The id of this host, made the first time."""
     path = home / "host-id"
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), _used(path):
         return path.read_text("ascii").strip()
     made = path.with_name(f".host-id-{uuid.uuid4().hex}")
-    made.write_text(uuid.uuid4().hex + "\n", "ascii")
+    with _used(home):
+        made.write_text(uuid.uuid4().hex + "\n", "ascii")
     try:
         # Two processes may do this at once: the first one's stays, and it is complete when it can be seen.
         with suppress(FileExistsError):
@@ -63,9 +66,31 @@ class HomeLock:
 
 
 def _opened(opened: ExitStack, path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with _used(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     opened.callback(os.close, descriptor)
     return descriptor
+
+
+@contextmanager
+def _used(path: Path) -> Iterator[None]:
+    """A path of the home folder that has to be this user's; says so where it is another one's."""
+    try:
+        yield
+    except PermissionError as error:
+        fault = f"cannot be used by {_name(os.geteuid())}: {error.strerror}"
+        with suppress(OSError):
+            fault += f"; it belongs to {_name(path.stat().st_uid)}"
+        raise ConfigurationError(
+            str(path), fault, "Run this as the user of its home folder, or give it another --home."
+        ) from error
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
 
 
 def _locked(descriptor: int, seconds: float) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import pwd
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +13,12 @@ from typing import Any
 import pytest
 
 from arkqueue.db.connections import Connection
-from arkqueue.errors import Conflict, DatabaseUnavailable
+from arkqueue.errors import ConfigurationError, Conflict, DatabaseUnavailable
 from arkqueue.logs import LogWriter
 from arkqueue.queue import Queue, claim, finish
 from arkqueue.queue.claim import Claim
 from arkqueue.task_manager.attempt import Attempt
-from arkqueue.task_manager.home import host_id
+from arkqueue.task_manager.home import HomeLock, host_id
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
@@ -147,6 +150,23 @@ def test_host_id_is_made_once_even_by_many_at_once(tmp_path: Path) -> None:
         thread.join()
     assert len(set(found)) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["host-id"]
+
+
+def test_home_of_another_user_is_told_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for name in ("host-id", "task-manager.lock"):
+        (tmp_path / name).write_text("")
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    said = f"cannot be used by {me}: Permission denied; it belongs to {me}. Run this as the user"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(ConfigurationError, match=f"{tmp_path}/host-id: {said}"):
+            host_id(tmp_path)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/task-manager.lock: {said}"):
+        HomeLock(tmp_path)
 
 
 def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(
