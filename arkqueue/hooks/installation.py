@@ -21,14 +21,15 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from arkqueue.archive import locate
 from arkqueue.archive.location import local_path
-from arkqueue.errors import Conflict, Invalid
+from arkqueue.errors import ArkqueueError, Conflict, Invalid
 from arkqueue.model import ArchiveKind
 
 CHECK_TIMEOUT = 20
@@ -122,18 +123,19 @@ def install(
     }
     if _CHECKING[found.kind] in names:
         notes += _find_checker(found, checker, check_timeout, search, values)
-    _make_folder(found.ours, found.folder, 0o755)
-    if client is None:
-        notes.append(
-            "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
-        )
-    else:
-        notes += _install_client(found, client, url, token, search, values)
-    if "pre-commit" in names:
-        _make_folder(found.ours / "unchecked", found.data, stat.S_IMODE(found.data.stat().st_mode))
-    found.hooks.mkdir(exist_ok=True)
-    for name in names:
-        notes += _put_hook(found, name, values)
+    with _changing(found):
+        _make_folder(found.ours, found.folder, 0o755)
+        if client is None:
+            notes.append(
+                "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
+            )
+        else:
+            notes += _install_client(found, client, url, token, search, values)
+        if "pre-commit" in names:
+            _make_folder(found.ours / "unchecked", found.data, stat.S_IMODE(found.data.stat().st_mode))
+        found.hooks.mkdir(exist_ok=True)
+        for name in names:
+            notes += _put_hook(found, name, values)
     hooks = tuple(found.hooks / name for name in names)
     return Installed(found.kind, found.name, hooks, client.name if client else None, tuple(notes))
 
@@ -142,19 +144,42 @@ def uninstall(repository: Path | str) -> tuple[Path, ...]:
     """Take the hooks out again, and give the user's own their names back; answers what was removed."""
     found = _open(repository)
     removed = []
-    for name in found.all_hooks:
-        hook, user = found.hooks / name, found.hooks / f"{name}.user"
-        if not _is_ours(hook):
-            continue
-        if os.path.lexists(user):
-            user.rename(hook)
-        else:
-            hook.unlink()
-        removed.append(hook)
-    if found.ours.is_dir() and not found.ours.is_symlink():
-        shutil.rmtree(found.ours)
-        removed.append(found.ours)
+    with _changing(found):
+        for name in found.all_hooks:
+            hook, user = found.hooks / name, found.hooks / f"{name}.user"
+            if not _is_ours(hook):
+                continue
+            if os.path.lexists(user):
+                user.rename(hook)
+            else:
+                hook.unlink()
+            removed.append(hook)
+        if found.ours.is_dir() and not found.ours.is_symlink():
+            shutil.rmtree(found.ours)
+            removed.append(found.ours)
     return tuple(removed)
+
+
+@contextmanager
+def _changing(repository: _Repository) -> Iterator[None]:
+    """What the system refuses is told of the repository: what it refuses by may be a file that had just been made, or a mere descriptor."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, (str, bytes)) else ""
+        remedy = "See what is the matter there, and run this again."
+        if isinstance(error, PermissionError):
+            remedy = f"Correct its permissions, or run this as {_owner(repository.folder)}, to whom it belongs."
+        raise ArkqueueError(
+            str(repository.folder), f"its hooks cannot be changed: {error.strerror}{where}", remedy
+        ) from error
+
+
+def _owner(folder: Path) -> str:
+    try:
+        return folder.owner()
+    except KeyError:
+        return f"user {folder.stat().st_uid}"
 
 
 # Where a repository keeps things

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from arkqueue.queue.tokens import Scope, Token
-from tests.repositories import a_git_repository, a_subversion_repository
-from tests.system.cli.conftest import Cli, Server
+from tests.repositories import a_git_repository, a_subversion_repository, run
+from tests.system.cli.conftest import Cli, Server, as_ordinary_user, let_others_pass
 
 
 def of_hooks(queue: Queue) -> list[Token]:
@@ -79,3 +82,32 @@ def test_long_paths_have_tokens_of_their_own(arkqueue: Cli, queue: Queue, tmp_pa
         os.makedirs(folder)
         assert arkqueue("hook", "install", str(a_subversion_repository(folder).path)).code == 0
     assert len({token.name for token in of_hooks(queue)}) == 2
+
+
+@pytest.mark.parametrize("make", [a_subversion_repository, a_git_repository])
+def test_who_may_not_change_the_hooks_is_told_who_may(
+    arkqueue: Cli, configuration: Configuration, tmp_path: Path, make: Callable[[Path], Any]
+) -> None:
+    path = make(tmp_path).path
+    let_others_pass(tmp_path)
+    run("chmod", "-R", "a+rX", path)
+    home = ("--home", str(configuration.home), "hook")
+    run("chmod", "a+rX", configuration.home, *configuration.home.iterdir())
+    fault = f"arkqueue: {path}: its hooks cannot be changed: "
+    remedy = f"Correct its permissions, or run this as {path.owner()}, to whom it belongs.\n"
+
+    def refused(*arguments: str) -> None:
+        done = as_ordinary_user(*home, *arguments)
+        assert done.returncode == 1
+        assert done.stderr.startswith(fault)
+        assert done.stderr.endswith(remedy)
+        assert done.stderr.count("\n") == 1
+
+    if os.geteuid() != 0:
+        path.chmod(0o555)
+    refused("install", str(path))
+    path.chmod(0o755)
+    if os.geteuid() == 0:  # else all that is there is one's own
+        assert arkqueue("hook", "install", str(path)).code == 0
+        refused("install", str(path))
+        refused("uninstall", str(path))
