@@ -70,7 +70,11 @@ def _place(path: Path | None) -> Path:
 def _of_files(place: Path) -> dict[str, Any]:
     from arkqueue.workflow import parse
 
-    workflow = parse(_sources(place))
+    try:
+        sources = _sources(place)
+    except OSError as error:
+        raise _unreadable(error.filename or str(place), error) from error
+    workflow = parse(sources)
     return {
         "place": str(place),
         "tasks": [task.name for task in workflow.tasks],
@@ -110,7 +114,11 @@ def _source(file: Path) -> SourceFile:
             # As many bytes as tell the parser that it is too long; nobody reads 2 GiB.
             return SourceFile(str(file), opened.read(len(TOO_LONG)))
     except OSError as error:
-        raise Invalid(str(file), f"cannot be read ({error.strerror})", "Correct its permissions.") from error
+        raise _unreadable(str(file), error) from error
+
+
+def _unreadable(path: str, error: OSError) -> Invalid:
+    return Invalid(path, f"cannot be read ({error.strerror})", "Correct its permissions.")
 
 
 def _of_revision(ctx: click.Context, revision: str, server: str | None) -> dict[str, Any]:
