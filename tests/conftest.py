@@ -65,6 +65,14 @@ def _remove_home(home: Path) -> None:
 
 
 @pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may look into; pytest's own are for their owner alone."""
+    with tempfile.TemporaryDirectory(prefix="arkqueue-test-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder).resolve()
+
+
+@pytest.fixture
 def home() -> Iterator[Path]:
     """An empty home folder for an arkqueue of the test's own, its embedded server included; removed afterwards."""
     home = _a_home("arkqueue-home-")

@@ -21,7 +21,7 @@ from arkqueue.archive import git_history as history
 from arkqueue.archive.git_program import read_blobs
 from arkqueue.archive.git_update import changed_entries
 from arkqueue.archive.handover import Handover, hand_to_git
-from arkqueue.archive.location import Identity, Location, local_path
+from arkqueue.archive.location import Identity, Location, local_path, shut_out
 from arkqueue.archive.mirror import clone_for_task
 from arkqueue.archive.tree import Buffer, TreeWriter, outermost
 from arkqueue.archive.tree_update import TreeUpdate
@@ -247,7 +247,9 @@ class GitArchive:
             yield self._opened
         except (pygit2.GitError, KeyError, OSError) as error:
             self._opened = None
-            if not Path(self._path).exists():
+            if unreachable := shut_out(self._path, self._location.shown):
+                raise unreachable from error
+            if not os.path.exists(self._path):
                 fault, remedy = "there is no such folder", "Bring it back, or register the archive anew."
             else:
                 fault = f"it cannot be read as a Git repository ({error})"

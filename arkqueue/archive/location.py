@@ -6,12 +6,14 @@ Pure but for looking at local folders (`locate`, `notice_key`). Called by whoeve
 from __future__ import annotations
 
 import os
+import pwd
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from arkqueue.errors import Invalid
+from arkqueue.errors import ArchiveUnreachable, Invalid
 from arkqueue.model import ArchiveKind
 
 _SUBVERSION_SCHEMES = {"svn", "svn+ssh"}
@@ -76,6 +78,8 @@ def locate(
         path = os.path.abspath(os.path.expanduser(path))
         kind = kind or _kind_on_disk(Path(path))
         if kind is None:
+            if unreachable := shut_out(path, path):
+                raise unreachable
             raise Invalid(path, "holds neither a Subversion nor a Git repository", "Check the path.")
         return Location(kind, "file://" + quote(path) if kind is ArchiveKind.SUBVERSION else path, username, password)
     scheme = urlsplit(given).scheme.lower() if "://" in given else ""
@@ -147,10 +151,32 @@ def _bare(path: str) -> str:
     return path.rstrip("/").removesuffix("/.git").removesuffix(".git").rstrip("/") or "/"
 
 
+def shut_out(path: Path | str, thing: str) -> ArchiveUnreachable | None:
+    """What to say of a local repository that this user may not look into; None where nothing keeps it from it."""
+    try:
+        for inside in (".git", "db/fs-type"):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.stat(Path(path, inside))
+    except PermissionError:
+        remedy = "Let that user read it, and enter the folders above it."
+        return ArchiveUnreachable(thing, f"the user {_user()} may not read it", remedy)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def _kind_on_disk(path: Path) -> ArchiveKind | None:
-    if (path / ".git").exists() or ((path / "objects").is_dir() and (path / "HEAD").is_file()):
+    # Not asked of pathlib, which raises where somebody may not look.
+    if os.path.exists(path / ".git") or (os.path.isdir(path / "objects") and os.path.isfile(path / "HEAD")):
         return ArchiveKind.GIT
     for folder in (path, *path.parents):  # a path may go on inside a Subversion repository
-        if (folder / "db" / "fs-type").is_file() and (folder / "format").is_file():
+        if os.path.isfile(folder / "db" / "fs-type") and os.path.isfile(folder / "format"):
             return ArchiveKind.SUBVERSION
     return None

@@ -21,6 +21,7 @@ from arkqueue.archive import TOO_LONG, Advance, Archive, Location, linked, locat
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run
+from tests.users import as_ordinary_user
 from tests.waiting import eventually
 
 
@@ -352,6 +353,21 @@ def test_a_repository_that_vanished_is_unreachable_until_it_is_back(repository: 
         archive.heads()
     repository.path.with_name("away").rename(repository.path)
     assert archive.heads() == {"main": id}
+
+
+def test_a_repository_that_this_user_may_not_enter_is_unreachable(open_folder: Path) -> None:
+    repository = a_git_repository(open_folder)
+    repository.commit({"a": "1"})
+    repository.path.chmod(0o700 if os.geteuid() == 0 else 0)
+    done = as_ordinary_user(
+        "from arkqueue.archive import Location, open_archive",
+        f"open_archive(Location(arkqueue.model.ArchiveKind.GIT, {str(repository.path)!r})).heads()",
+    )
+    repository.path.chmod(0o700)
+    assert done.stderr.splitlines()[-1].startswith(
+        f"arkqueue.errors.ArchiveUnreachable: {repository.path}: the user "
+    ), done.stderr
+    assert done.stderr.endswith(" may not read it. Let that user read it, and enter the folders above it.\n")
 
 
 def test_a_commit_that_does_not_exist_is_not_found(repository: GitRepository, tmp_path: Path) -> None:

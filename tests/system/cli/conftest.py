@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.queue import Queue, tokens
 from tests.ports import a_port
+from tests.users import as_ordinary_user
 
 
 @dataclass(frozen=True)
@@ -155,26 +155,9 @@ def run_cli(*arguments: str) -> Done:
     return Done(code, raw.decode("utf-8", "replace"), said.decode(), raw)
 
 
-def as_ordinary_user(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of somebody whom permissions concern, root or not; what it needs is loaded before, for root's own folders shut others out."""
-    code = [
-        "import encodings.ascii, encodings.idna, importlib, os, pkgutil, sys, arkqueue",
-        "for module in pkgutil.walk_packages(arkqueue.__path__, 'arkqueue.'):",
-        "    if not module.name.endswith('__main__'): importlib.import_module(module.name)",
-        "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)",
-        "arkqueue.cli.main()",
-    ]
-    command = [sys.executable, "-c", "\n".join(code), *arguments]
-    environment = {**_environment(), "HOME": "/nonexistent"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-def let_others_pass(folder: Path) -> None:
-    """pytest's folders are for their owner alone."""
-    for parent in [folder, *folder.parents]:
-        if parent == Path(tempfile.gettempdir()):
-            break
-        parent.chmod(parent.stat().st_mode | 0o055)
+def cli_of_ordinary_user(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of somebody whom permissions concern."""
+    return as_ordinary_user("arkqueue.cli.main()", arguments=arguments)
 
 
 def _written(stream: io.TextIOWrapper) -> bytes:

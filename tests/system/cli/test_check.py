@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cli.conftest import as_ordinary_user, let_others_pass, run_cli
+from tests.system.cli.conftest import cli_of_ordinary_user, run_cli
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "workflows-examples").iterdir())
 FAULTY = "- name: indexing\n  comand: x\n- name: pdf\n  depends: [indexng]\n"
@@ -122,15 +122,17 @@ def test_places_without_workflow_files_are_told(tmp_path: Path, monkeypatch: pyt
         assert done.err.count("\n") == 1
 
 
-def test_folder_that_cannot_be_read_is_told(tree: Path) -> None:
-    let_others_pass(tree)
+def test_folder_that_cannot_be_read_is_told(open_folder: Path) -> None:
+    tree = open_folder
+    (tree / "_workflows").mkdir()
+    (tree / "_workflows" / "a.yaml").write_text(FAULTY)
     (tree / "_workflows").chmod(0o700 if os.geteuid() == 0 else 0)
     for place in (tree, tree / "_workflows", tree / "_workflows" / "a.yaml"):
-        done = as_ordinary_user("check", str(place))
+        done = cli_of_ordinary_user("check", str(place))
         assert (done.returncode, done.stdout) == (2, "")
         assert str(tree / "_workflows") in done.stderr
         assert "Traceback" not in done.stderr
-    assert as_ordinary_user("check", str(tree)).stderr == (
+    assert cli_of_ordinary_user("check", str(tree)).stderr == (
         f"arkqueue: {tree / '_workflows'}: cannot be read (Permission denied). Correct its permissions.\n"
     )
     (tree / "_workflows").chmod(0o700)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from arkqueue.queue.tokens import Scope, Token
 from tests.repositories import a_git_repository, a_subversion_repository, run
-from tests.system.cli.conftest import Cli, Server, as_ordinary_user, let_others_pass
+from tests.system.cli.conftest import Cli, Server, cli_of_ordinary_user
 
 
 def of_hooks(queue: Queue) -> list[Token]:
@@ -86,18 +88,18 @@ def test_long_paths_have_tokens_of_their_own(arkqueue: Cli, queue: Queue, tmp_pa
 
 @pytest.mark.parametrize("make", [a_subversion_repository, a_git_repository])
 def test_who_may_not_change_the_hooks_is_told_who_may(
-    arkqueue: Cli, configuration: Configuration, tmp_path: Path, make: Callable[[Path], Any]
+    arkqueue: Cli, configuration: Configuration, open_folder: Path, make: Callable[[Path], Any]
 ) -> None:
-    path = make(tmp_path).path
-    let_others_pass(tmp_path)
+    path = make(open_folder).path
     run("chmod", "-R", "a+rX", path)
-    home = ("--home", str(configuration.home), "hook")
-    run("chmod", "a+rX", configuration.home, *configuration.home.iterdir())
+    home = open_folder / "home"
+    shutil.copytree(configuration.home, home)
+    run("chmod", "-R", "a+rX", home)
     fault = f"arkqueue: {path}: its hooks cannot be changed: "
     remedy = f"Correct its permissions, or run this as {path.owner()}, to whom it belongs.\n"
 
     def refused(*arguments: str) -> None:
-        done = as_ordinary_user(*home, *arguments)
+        done = cli_of_ordinary_user("--home", str(home), "hook", *arguments)
         assert done.returncode == 1
         assert done.stderr.startswith(fault)
         assert done.stderr.endswith(remedy)
@@ -111,3 +113,18 @@ def test_who_may_not_change_the_hooks_is_told_who_may(
         assert arkqueue("hook", "install", str(path)).code == 0
         refused("install", str(path))
         refused("uninstall", str(path))
+
+
+def test_repository_that_this_user_may_not_enter_is_told(open_folder: Path) -> None:
+    for name in ("svn", "svn/trunk", "git"):
+        (open_folder / "locked" / name).mkdir(parents=True, exist_ok=True)
+    (open_folder / "locked").chmod(0o700 if os.geteuid() == 0 else 0)
+    for name in ("svn", "svn/trunk", "git"):
+        path = open_folder / "locked" / name
+        done = cli_of_ordinary_user("hook", "uninstall", str(path))
+        assert done.returncode == 1
+        assert re.fullmatch(
+            f"arkqueue: {path}: the user \\S+ may not read it. Let that user read it, and enter the folders above it.\n",
+            done.stderr,
+        )
+    (open_folder / "locked").chmod(0o700)

@@ -20,7 +20,7 @@ from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from tests.builders import an_archive
 from tests.ports import a_port
-from tests.system.cli.conftest import Cli, Start, _environment, as_ordinary_user, let_others_pass, run_cli
+from tests.system.cli.conftest import Cli, Start, _environment, cli_of_ordinary_user, run_cli
 
 
 @contextmanager
@@ -336,12 +336,13 @@ def test_home_folder_that_cannot_be_made_is_told(tmp_path: Path, role: list[str]
         assert done.err == f"arkqueue: the home folder {home}: {said}. {remedy}\n"
 
 
-def test_home_folder_that_this_user_may_not_make_is_told(tmp_path: Path) -> None:
-    let_others_pass(tmp_path)
-    tmp_path.chmod(0o555)
-    done = as_ordinary_user("--home", str(tmp_path / "home"), "serve")
+def test_home_folder_that_this_user_may_not_make_is_told(open_folder: Path) -> None:
+    open_folder.chmod(0o555)
+    done = cli_of_ordinary_user("--home", str(open_folder / "home"), "serve")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"arkqueue: the home folder {tmp_path / 'home'}: cannot be made: Permission denied.")
+    assert done.stderr.startswith(
+        f"arkqueue: the home folder {open_folder / 'home'}: cannot be made: Permission denied."
+    )
     assert done.stderr.count("\n") == 1
 
 
