@@ -9,8 +9,8 @@
                  one thread: containers that are in nobody's hands                                   (``adoption``)
 
 It never moves a task by itself: an outcome is reported, and the queue decides what it means. When it is gone without a word, its guard processes end
-its process tasks, and the next task manager of the same home (``home``) tells the queue so at once; else the leases lapse. Its containers go on, also when it
-is stopped in order, and the next task manager adopts them.
+its process tasks; the next task manager of the same home (``home``) ends what they could not, and tells the queue so at once; else the leases lapse. Its
+containers go on, also when it is stopped in order, and the next task manager adopts them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Sequence
 
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable
+from arkqueue.executor.leftovers import end_leftovers
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish
@@ -37,7 +38,7 @@ from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import Workspaces
+from arkqueue.workspace import WORK, Workspaces
 
 __all__ = ["TaskManager"]
 
@@ -191,10 +192,25 @@ class TaskManager:
         claim.register(self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots)
 
     def _take_over(self) -> None:
-        """See to what an earlier task manager of this home left: the locks prove that no process of it runs; containers are adopted."""
+        """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
+        self._end_leftovers()
         for attempt in finish.bury(self._queue, self.process, self.host):
             log.warning("attempt %d of an earlier task manager of this host was lost", attempt)
         self._adoption.start()
+
+    def _end_leftovers(self) -> None:
+        """End what runs on although its guards are gone: they may have been killed all at once. Whose workspace is gone had ended."""
+        found = end_leftovers(self._configuration.home / WORK, self._workspaces.of_processes())
+        if found.ended:
+            log.warning(
+                "tasks of an earlier task manager still ran without their guards, and were ended: %s",
+                ", ".join(found.ended),
+            )
+        if found.remaining:
+            log.warning(
+                "tasks of an earlier task manager still run without their guards, and cannot be ended: %s. End them: they may be run again meanwhile",
+                ", ".join(found.remaining),
+            )
 
     def _sweep(self) -> None:
         """Remove the workspaces of the past, once no container of the past is left in one. Nothing is claimed meanwhile."""

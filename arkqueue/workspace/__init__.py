@@ -34,15 +34,18 @@ from arkqueue.errors import WorkspaceError
 from arkqueue.model import AttemptId, Layer
 from arkqueue.workspace import outputs
 from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
-from arkqueue.workspace.giving import Give, Giving, note_image
+from arkqueue.workspace.giving import Give, Giving, image_of, note_image
 from arkqueue.workspace.layers import KernelLayers, copy_tree, unmount_below
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
 from arkqueue.workspace.removal import attempt_of
 
-__all__ = ["OUTPUT_LIMIT", "POOL", "Fill", "Outputs", "Owner", "Tree", "Workspace", "Workspaces", "owner_named"]
+__all__ = ["OUTPUT_LIMIT", "POOL", "WORK", "Fill", "Outputs", "Owner", "Tree", "Workspace", "Workspaces", "owner_named"]
 
 POOL = 20 * 2**30
 """Bytes that bases may take."""
+
+WORK = "work"
+"""The folder of all workspaces in a home folder."""
 
 LayeredBy = Literal["kernel", "engine"]
 """Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
@@ -96,7 +99,7 @@ class Workspaces:
 
     def __init__(self, home: Path, pool_limit: int = POOL, give: Give | None = None) -> None:
         """``pool_limit``: bytes that bases may take. ``give``: how what only root can give is given; None: not at all."""
-        self._work = home / "work"
+        self._work = home / WORK
         self._giving = Giving(self._work, give)
         with self._explained("work folder"):
             # Others may pass through it, to the folder that is theirs, but not look around.
@@ -202,6 +205,11 @@ class Workspaces:
             if attempt is not None and attempt not in live:
                 notes.append(self._remove(attempt, name))
         return [note for note in notes if note]
+
+    def of_processes(self) -> list[AttemptId]:
+        """The attempts whose workspaces are here and that were no containers'."""
+        names = [name for name in os.listdir(self._work) if image_of(self._work / name) is None]
+        return [attempt for name in names if (attempt := attempt_of(name)) is not None]
 
     def _remove(self, attempt: AttemptId, name: str) -> str:
         try:

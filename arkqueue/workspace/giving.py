@@ -49,7 +49,7 @@ class Giving:
     def give(self, folder: Path, parts: Sequence[Path], owner: Owner) -> None:
         """Give parts of a workspace to a user. Raises WorkspaceError, and what the engine says."""
         assert self._give is not None
-        if left := self._give(parts, owner, _image_of(folder)):
+        if left := self._give(parts, owner, image_of(folder)):
             raise WorkspaceError(
                 f"workspace {folder}",
                 f"it cannot be given to user {owner[0]}: {left}",
@@ -58,12 +58,12 @@ class Giving:
 
     def give_back(self, folder: Path, part: Path) -> None:
         """Open a part of a workspace, which a task has closed, to us. Raises PermissionError where it cannot be."""
-        self._given_back([part], _image_of(folder))
+        self._given_back([part], image_of(folder))
         os.chmod(part, 0o700)  # the folder is what we made: no task can put another thing in its place
 
     def remove(self, name: str) -> tuple[list[tuple[str, OSError]], str]:
         """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us."""
-        image = _image_of(self._work / name) if self._give is not None else None
+        image = image_of(self._work / name) if self._give is not None else None
         faults, refusal = remove_folder(self._work, name, mounted=()), ""
         attempt = attempt_of(name)
         if self._give is None or attempt is None or not any(error.errno in _OTHERS for _, error in faults):
@@ -104,7 +104,8 @@ def note_image(folder: Path, image: str) -> None:
     (folder / _IMAGE).write_text(image, encoding="utf-8")
 
 
-def _image_of(folder: Path) -> str | None:
+def image_of(folder: Path) -> str | None:
+    """The image of its container; None: its attempt had none, or had not come so far."""
     try:
         return (folder / _IMAGE).read_text("utf-8")
     except OSError:

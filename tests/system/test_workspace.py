@@ -316,6 +316,16 @@ class TestRemove:
         assert sorted(os.listdir(work)) == ["2", "a-stranger's"]
         (work / "a-stranger's").rmdir()
 
+    def test_attempts_of_processes_are_told_from_those_of_containers(
+        self, workspaces: Workspaces, tmp_path: Path
+    ) -> None:
+        workspaces.prepare(ONE)
+        workspaces.prepare(TWO, layered_by="engine", image="sha256:0")
+        stranger = tmp_path / "home" / "work" / "a-stranger's"
+        stranger.mkdir()
+        assert workspaces.of_processes() == [ONE]
+        stranger.rmdir()
+
     def test_no_descriptor_is_left(self, workspaces: Workspaces) -> None:
         def turn(attempt: int) -> None:
             workspace = workspaces.prepare(AttemptId(attempt), script="x")

@@ -99,3 +99,59 @@ def test_frozen_task_manager_that_wakes_up_late_changes_nothing(
     (attempt,) = attempts(archive, "task@2")
     assert attempt["ended_at"] is None
     assert archive.sql("select * from log_chunk where attempt_id = %s", attempt["id"]) == []
+
+
+def test_everything_of_a_task_manager_is_killed_at_once(
+    archive: AnArchive, drivers: Drivers, managers: Managers, bells: MakeBells, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What no guard can end any more is ended by the next task manager, before it is run again."""
+    begun, pids = bells("begun"), bells("pids")
+    sleep = f"/bin/sh -c 'echo $$ > {pids.path}; exec sleep 1000' &"
+    by_environment, by_folder = f"(cd /; setsid {sleep});", f"env -i PATH=$PATH setsid {sleep}"
+    second = f"for pid in $(head -n 3 {pids.path}); do ! grep -q . /proc/$pid/cmdline || exit 1; done; echo again > {begun.path}; exit"
+    archive.commit(
+        {
+            "task": command(
+                f"test $ARKQUEUE_ATTEMPT = 1 || {{ {second}; }}; {by_environment} {by_folder}"
+                f" echo $$ > {pids.path}; while :; do sleep 0.01; done"
+            )
+        }
+    )
+    driver = drivers()
+    left = [int(pids.hear()) for _ in range(3)]
+    kill_with_guards(driver)
+    try:
+        assert all(map(runs, left)), "the test shows something only where they are left"
+        for pid in left:
+            pids.ring(str(pid))
+        managers()
+        assert begun.hear() == "again"
+        assert not any(map(runs, left))
+    finally:
+        for pid in filter(runs, left):
+            os.kill(pid, signal.SIGKILL)
+    settled(archive, "task@2", "completed")
+    assert [a["end"] for a in attempts(archive, "task@2")] == ["lost", "exited"]
+    assert "still ran without their guards, and were ended: " in caplog.text
+
+
+def kill_with_guards(driver: subprocess.Popen[bytes]) -> None:
+    """Kill a task manager, its guard server and its guards, none of which gets to do anything about it."""
+    (server,) = children(driver.pid)
+    killed = [driver.pid, server, *children(server)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in killed:
+            os.kill(pid, number)
+    driver.wait()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    """Whether it is there, and not only until its parent asks for its exit code, which not every init does."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:
+        return False

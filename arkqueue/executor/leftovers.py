@@ -1,0 +1,169 @@
+"""Leftovers: processes of attempts that nobody guards any more; they are found by what they were given, and killed.
+
+Guards end the trees of their attempts, and their server what a killed guard leaves. Who kills both at once (``pkill -9
+arkqueue``) leaves processes that only init has as children. What still tells whose they are is their environment, which
+names files of their attempt in the home's work folder, and their working folder. No name of a program says anything here.
+
+What has cleaned its environment and left the folder is not found, nor is what another user runs, unless we are root. A
+look reads all of ``/proc``: it is for a start, and for when a guard server was killed. Where there is none (not Linux),
+nothing is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from arkqueue.model import AttemptId
+
+LINUX = sys.platform == "linux"
+PATIENCE = 10.0
+"""Seconds until what does not end is given up: it waits for a device, or is another user's."""
+AGAIN = 0.1
+"""Seconds until the next look at what is still there, or at whether anything is."""
+CLEAN = 2
+"""Looks in a row that find nothing: in the middle of an exec a process shows no environment."""
+VARIABLES = (b"ARKQUEUE_OUTPUT", b"ARKQUEUE_INPUTS", b"TMPDIR")
+"""What names a file of the attempt in the environment of a process. In a container the first two name what only it sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Processes that were killed, and those that are still there: name and process id."""
+
+    ended: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
+
+
+def end_leftovers(work: Path, attempts: Collection[AttemptId]) -> Leftovers:
+    """Kill what is left of attempts that nobody guards, with workspaces in the folder ``work``; returns when it is gone."""
+    if not LINUX or not attempts:
+        return Leftovers()
+    look = _Look(work, attempts)
+    names: dict[int, str] = {}
+    until = time.monotonic() + PATIENCE
+    found: list[int] = []
+    clean = 0
+    try:
+        while clean < CLEAN:
+            if found := look.processes():
+                names |= {pid: f"{_name(pid)} ({pid})" for pid in found}
+                if time.monotonic() >= until:
+                    break
+                _kill(found, look)  # what they have started meanwhile is found by the next look
+                clean = 0
+            elif (clean := clean + 1) < CLEAN:
+                time.sleep(AGAIN)
+    except OSError as error:
+        return Leftovers(list(names.values()), [f"what cannot be looked for ({error.strerror})"])
+    remaining = [names.pop(pid) for pid in found]
+    return Leftovers(list(names.values()), remaining)
+
+
+class _Look:
+    """Knows which processes are leftovers."""
+
+    def __init__(self, work: Path, attempts: Collection[AttemptId]) -> None:
+        self.work = os.path.realpath(os.fsencode(work))
+        self.named = b"/" + os.fsencode(work.name) + b"/"
+        self.attempts = {b"%d" % attempt for attempt in attempts}
+        # A task can start the server whose task it was. Then what names that attempt may also be ours, the embedded
+        # database for one.
+        self.ours = self.attempt_of("self")
+
+    def processes(self) -> list[int]:
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and self.is_leftover(pid)]
+
+    def is_leftover(self, pid: str) -> bool:
+        attempt = self.attempt_of(pid)
+        return attempt in self.attempts and attempt != self.ours
+
+    def attempt_of(self, pid: str) -> bytes | None:
+        """Whose process it is; None where it is no attempt's, has ended, or is not shown to us."""
+        with _shown(), open(f"/proc/{pid}/environ", "rb") as file:
+            for variable in file.read().split(b"\0"):
+                name, _, path = variable.partition(b"=")
+                if name in VARIABLES and (attempt := self.attempt_at(path)) is not None:
+                    return attempt
+        with _shown():
+            attempt = self.attempt_at(os.readlink(os.fsencode(f"/proc/{pid}/cwd")))
+            if attempt is not None and _is_here(pid) and not _has_terminal(pid):
+                return attempt
+        return None
+
+    def attempt_at(self, path: bytes) -> bytes | None:
+        """Whose workspace it is in. The home may be reached by several ways; nothing that a task has made is followed."""
+        before, named, rest = path.partition(self.named)
+        while named:
+            attempt = rest.partition(b"/")[0]
+            if attempt.isdigit() and os.path.realpath(before + named) == self.work:
+                return attempt
+            more, named_again, rest = rest.partition(self.named)
+            before, named = before + named + more, named_again
+        return None
+
+
+@contextlib.contextmanager
+def _shown() -> Iterator[None]:
+    """What is not shown of a process is no fault of ours, unless we are too short of something to look."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+
+
+def _is_here(pid: str) -> bool:
+    """Whether it sees the files that we see: a container's working folder is a path of its own."""
+    return os.stat(f"/proc/{pid}/ns/mnt").st_ino == os.stat("/proc/self/ns/mnt").st_ino
+
+
+def _has_terminal(pid: str) -> bool:
+    """Whether it has a terminal, as the shell of a person who looks around there, and nothing that a guard has started."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        _, _, fields = file.read().rpartition(b")")
+    return fields.split()[4] != b"0"
+
+
+def _kill(pids: list[int], look: _Look) -> None:
+    """Kill processes that are still what they were; returns when they are gone, or when it is time to look again."""
+    with contextlib.ExitStack() as opened:
+        poll = select.poll()
+        waited_for = 0
+        for pid in pids:
+            handle = None
+            with contextlib.suppress(AttributeError, OSError):  # an old kernel, or no descriptors are left
+                handle = os.pidfd_open(pid)
+                opened.callback(os.close, handle)
+            # The number may have become another's meanwhile; the handle stays with whom we look at now.
+            if not look.is_leftover(str(pid)):
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if handle is None:
+                    os.kill(pid, signal.SIGKILL)
+                else:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    poll.register(handle, select.POLLIN)
+                    waited_for += 1
+        if not waited_for:
+            time.sleep(AGAIN)
+        until = time.monotonic() + AGAIN
+        while waited_for and (rest := until - time.monotonic()) > 0:
+            for handle, _ in poll.poll(rest * 1000 + 1):
+                poll.unregister(handle)
+                waited_for -= 1
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+    except OSError:
+        return str(pid)
