@@ -13,12 +13,14 @@ Three generations::
   has no child. Only then does it report the end, and can be given the next attempt.
 - If the control socket closes, the task manager is gone (or needs this guard no longer); the guard ends the tree.
 - The server forks guards and keeps a copy of each control socket, nothing else. If a task kills its guard, the tree
-  falls to the server, a subreaper too. It ends whatever is not a guard of its, and then closes its copy of the control
-  socket. So the end of the control socket always means: nothing is left.
+  falls to the server, a subreaper too. It ends whatever is not a guard of its, says so in the guard's stead, and closes
+  its copy of the control socket. A control socket that ends without that word has lost its server as well: then nobody
+  has ended anything, and ``leftovers`` has to look for it.
 
 Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to it: ``{"argv", "env",
 "cwd", "user"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or ``{"started":
-pid}``; to it any number of ``{"stop": grace}``; from it ``{"exit": code, "stopped": bool, "left": [names]}``.
+pid}``; to it any number of ``{"stop": grace}``; from it ``{"exit": code, "stopped": bool, "left": [names]}``. From the
+server, when the guard was killed and nothing of its tree is left: ``{"killed": true}``.
 
 A fork of Python costs more than all the rest of a short attempt, so guards are kept, and start tasks by a vfork.
 
@@ -160,6 +162,8 @@ class Server:
         """Kill what lost guards have left: every child that is no guard. Repeated until there is none."""
         if all(pid in self.guards for pid in children(os.getpid())):
             for control in self.lost:
+                with contextlib.suppress(OSError):  # the task manager is gone: nobody to tell
+                    os.write(control, _line({"killed": True}))
                 os.close(control)
             self.lost.clear()
         else:

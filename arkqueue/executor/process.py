@@ -4,8 +4,9 @@ The task manager calls it; it knows no database. A guard has one attempt at a ti
 has a thread, which copies the output to the sink and waits for the guard's report; it is the attempt's own, so that a slow
 sink holds up one task and no other.
 
-If the guard server dies, the attempts go on under their guards, and the next start brings up another server. If the
-task manager dies, its ends of the control sockets close, and the guards end their trees.
+If the guard server dies, the attempts go on under their guards, and the next start brings up another server. If such a
+guard dies as well, we look ourselves for what it has left (``leftovers``). If the task manager dies, its ends of the
+control sockets close, and the guards end their trees.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Program, Running, Sink, check_texts
-from arkqueue.model import Stream
+from arkqueue.executor.leftovers import end_leftovers
+from arkqueue.model import AttemptId, Stream
 
 IDLE_GUARDS = 16
 """Guards that are kept; each has about 2 MB of its own. More come and go with the attempts."""
@@ -46,13 +49,17 @@ The guard server then ends what is left."""
 class ProcessExecutor:
     """Starts attempts as processes. Any thread may call it."""
 
-    def __init__(self, lock: int | None = None) -> None:
-        """``lock``: a descriptor that all guard processes hold (but no task), so that an flock on it says whether one is left."""
+    def __init__(self, lock: int | None = None, work: Path | None = None) -> None:
+        """``lock``: a descriptor that all guard processes hold (but no task), so that an flock on it says whether one is left.
+
+        ``work``: the folder of all workspaces, by which leftovers are known; None: they are not looked for.
+        """
         self._lock = threading.Lock()
         self._running: set[_ProcessRunning] = set()
         self._idle: list[_Guard] = []
         self._is_closed = False
         self._inherited = () if lock is None else (lock,)
+        self._work = work
         self._server = _GuardServer(self._inherited)
 
     def start(self, program: Program, sink: Sink) -> Running:
@@ -66,6 +73,8 @@ class ProcessExecutor:
             running = self._begin(guard, program, request, sink)
         except BaseException:
             guard.close()
+            if guard.is_unattended:
+                self._look_after(program.attempt)  # it may have begun
             raise
         with self._lock:
             self._running.add(running)
@@ -118,7 +127,17 @@ class ProcessExecutor:
                 raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
             guard.begin(program, request, [to_stdout, to_stderr])
             streams = {stdout: Stream.STDOUT, stderr: Stream.STDERR}
-            return _ProcessRunning(guard, streams, ours.pop_all(), sink, self._has_ended)
+            look_after = partial(self._look_after, program.attempt)
+            return _ProcessRunning(guard, streams, ours.pop_all(), sink, look_after, self._has_ended)
+
+    def _look_after(self, attempt: AttemptId) -> str:
+        """End what an attempt has left that nobody guards any more; words for what became of it."""
+        if self._work is None or sys.platform != "linux":
+            return "what was left of it may still run"
+        found = end_leftovers(self._work, [attempt])
+        if found.remaining:
+            return f"what is left of it cannot be ended: {', '.join(found.remaining[:5])}"
+        return "what was found of it has been ended"
 
     def _has_ended(self, running: _ProcessRunning, guard: _Guard) -> None:
         with self._lock:
@@ -138,9 +157,11 @@ class _ProcessRunning:
         streams: dict[int, Stream],
         opened: contextlib.ExitStack,
         sink: Sink,
+        look_after: Callable[[], str],
         has_ended: Callable[[_ProcessRunning, _Guard], None],
     ) -> None:
-        self._guard, self._streams, self._opened, self._sink, self._report_end = guard, streams, opened, sink, has_ended
+        self._guard, self._streams, self._opened, self._sink = guard, streams, opened, sink
+        self._look_after, self._report_end = look_after, has_ended
         self._lock = threading.Lock()
         self._stop_by: float | None = None
         self._lost_output = ""
@@ -164,6 +185,7 @@ class _ProcessRunning:
 
     def _follow(self) -> None:
         report = self._copy_until_report()
+        became = self._look_after() if self._guard.is_unattended else "what was left of it has been ended"
         # Nothing of the attempt is left: what is in the pipes now is the last of its output.
         for descriptor in self._streams:
             for _ in range(LAST_READS):
@@ -171,7 +193,7 @@ class _ProcessRunning:
                     break
         self._opened.close()
         with self._lock:  # from here on nobody stops the guard's next attempt in the name of this one
-            self._ended = self._end(report)
+            self._ended = self._end(report, became)
         self._report_end(self, self._guard)
         self._has_ended.set()
 
@@ -202,11 +224,10 @@ class _ProcessRunning:
                 self._lost_output = f"its output from here on is lost: {error}"
         return bool(data)
 
-    def _end(self, report: dict[str, Any] | None) -> Ended:
+    def _end(self, report: dict[str, Any] | None, became: str) -> Ended:
+        """``became``: what became of the rest, where the guard was killed."""
         if report is None:
-            note = (
-                "its guard process was killed, so that its exit code is not known; what was left of it has been ended"
-            )
+            note = f"its guard process was killed, so that its exit code is not known; {became}"
             return Ended(None, self._stop_by is not None, _notes(note, self._lost_output))
         left = report["left"]
         if report["stopped"] or not left:
@@ -223,6 +244,8 @@ class _Guard:
         self._control = control
         self._buffer = b""
         self._pid = 0
+        self.is_unattended = False
+        """It was killed, and its server too, before that could end what is left of its tree."""
         self.fileno = control.fileno
         self.close = control.close
 
@@ -295,14 +318,17 @@ class _Guard:
         while not self.has_message():
             try:
                 data = self._control.recv(4096)
-            except (ConnectionResetError, TimeoutError):
+            except TimeoutError:
+                return None
+            except ConnectionResetError:
                 data = b""
             if not data:
+                self.is_unattended = True
                 return None
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
-        return message
+        return None if "killed" in message else message
 
 
 class _GuardServer:

@@ -18,6 +18,7 @@ from arkqueue.executor import Program, Running
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.logs import LogWriter
 from arkqueue.queue import Queue, claim
+from arkqueue.workspace import WORK
 
 if TYPE_CHECKING:
     from arkqueue.executor.docker import DockerExecutor
@@ -36,7 +37,7 @@ class Executors:
 
     def __init__(self, queue: Queue, configuration: Configuration, host: str, guards: int) -> None:
         self._queue, self._configuration, self.host = queue, configuration, host
-        self._process = ProcessExecutor(guards)
+        self._process = ProcessExecutor(guards, configuration.home / WORK)
         self._mark = configuration.home / MARK
         self._lock = threading.Lock()
         self._installation: str | None = None

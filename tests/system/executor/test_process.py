@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -423,6 +424,7 @@ class TestGone:
         end = ended(running)
         assert (end.exit_code, end.stopped) == (None, False)
         assert "its guard process was killed" in end.message
+        assert end.message.endswith("what was left of it has been ended")
         assert recorder.out == b"ready\n"
         assert bench.left() == []
         assert bench.run("exit 4")[0].exit_code == 4
@@ -449,6 +451,33 @@ class TestGone:
             bench.start("sleep 1000")
         eventually(lambda: guard not in children(bench.server.pid))
         assert bench.left() == []
+
+    def test_a_guard_is_killed_and_its_server_too(self, tmp_path: Path) -> None:
+        """Nobody else can end then what is left: it is looked for. The attempts of other guards go on."""
+        executor = ProcessExecutor(work=tmp_path / "work")
+        first, second = (attempt_in(executor, tmp_path / "work", n, "while :; do sleep 0.01; done") for n in (1, 2))
+        kill_both(executor, first)
+        end = ended(first)
+        left = marked(f"MARK={tmp_path}/work/1")
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert left == []
+        assert (end.exit_code, end.stopped) == (None, False)
+        assert "its guard process was killed" in end.message
+        assert end.message.endswith("what was found of it has been ended")
+        assert second.wait(0) is None
+        executor.close()
+        assert ended(second).stopped
+        assert marked(f"MARK={tmp_path}") == []
+
+    def test_what_cannot_be_looked_for_is_not_said_to_have_ended(self, bench: Bench) -> None:
+        running, recorder = bench.start("echo $$; exec sleep 1000")
+        recorder.wait_for(b"\n")
+        kill_both(bench.executor, running)
+        end = ended(running)
+        os.kill(int(recorder.out), signal.SIGKILL)
+        eventually(lambda: bench.left() == [])
+        assert end.message.endswith("what was left of it may still run")
 
     def test_harmless_signals_to_the_guard_change_nothing(self, bench: Bench) -> None:
         end, _ = bench.run("for s in HUP INT QUIT TERM USR1 USR2 ALRM TSTP PIPE; do kill -$s $PPID; done; kill 0")
@@ -541,6 +570,25 @@ class TestMany:
         turn()
         assert len(os.listdir("/proc/self/fd")) <= before
         assert set(children(os.getpid())) <= set(others)
+
+
+def attempt_in(executor: ProcessExecutor, work: Path, number: int, script: str) -> Any:
+    """An attempt that runs, with a workspace as its environment names it."""
+    folder = work / str(number)
+    folder.mkdir(parents=True)
+    recorder = Recorder()
+    env = {"PATH": PATH, "MARK": str(folder), "ARKQUEUE_OUTPUT": f"{folder}/files/output"}
+    program = Program(AttemptId(number), ("/bin/sh", "-c", f"echo ready; {script}"), env, Path("/"))
+    running = executor.start(program, recorder)
+    recorder.wait_for(b"ready")
+    return running
+
+
+def kill_both(executor: ProcessExecutor, running: Any) -> None:
+    """Kill the guard server and a guard; neither gets to do anything about it."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (executor._server._process.pid, running._guard._pid):
+            os.kill(pid, number)
 
 
 def children(pid: int) -> list[int]:
