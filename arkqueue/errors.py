@@ -11,6 +11,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 ├── ArchiveError             a repository
 │   ├── ArchiveUnreachable   it cannot be read now; tried again with backoff
 │   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
+├── HostFault                this host can start nothing for the moment, whichever task it is: handed back
 ├── WorkspaceError           a task's files cannot be put in place
 └── ExecutorError            a task cannot be started: no such shell, user, ...
 
@@ -18,6 +19,8 @@ Expected ends (a non-zero exit, a timeout, a cancellation, a lost lease) are val
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class ArkqueueError(Exception):
@@ -71,6 +74,25 @@ class ArchiveUnreachable(ArchiveError):
 
 class ArchiveMismatch(ArchiveError):
     """A repository is not the one that was registered, or went back in time; the archive is stopped (design 2)."""
+
+
+class HostFault(ArkqueueError):
+    """This host has no room, descriptors or processes to start a task with: not the task's fault, and another host may have them."""
+
+
+HOST_FAULTS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
+)
+"""What the system says of the host, and not of what a task asked for."""
+
+
+def host_fault(error: BaseException | None) -> OSError | None:
+    """What the system said of the host, where that is the cause of an error."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in HOST_FAULTS:
+            return error
+        error = error.__cause__
+    return None
 
 
 class WorkspaceError(ArkqueueError):

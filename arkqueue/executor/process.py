@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from arkqueue.errors import ExecutorError
+from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Ended, Program, Running, Sink, check_texts
 from arkqueue.executor.leftovers import end_leftovers
 from arkqueue.model import AttemptId, Stream
@@ -63,7 +63,7 @@ class ProcessExecutor:
         self._server = _GuardServer(self._inherited)
 
     def start(self, program: Program, sink: Sink) -> Running:
-        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
+        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be, HostFault where nothing can."""
         request = _request(program)
         try:
             guard = self._guard()
@@ -79,7 +79,13 @@ class ProcessExecutor:
         with self._lock:
             self._running.add(running)
             is_closed = self._is_closed
-        running.follow()
+        try:
+            running.follow()
+        except RuntimeError as error:
+            # Its process has begun, but what nobody follows must not go on.
+            running.stop(0)
+            running.follow_here()
+            raise _host_fault(f"this host gives no further thread ({error})", "Use fewer slots") from None
         if is_closed:
             running.stop(0)
         return running
@@ -103,7 +109,7 @@ class ProcessExecutor:
         """A guard without an attempt, under a server that lives."""
         with self._lock:
             if self._is_closed:
-                raise _not_started("it is closed")
+                raise ExecutorError("process executor", "it is closed")
             if not self._server.is_alive():
                 # Without it nobody ends what a killed guard leaves: its idle guards are of no use either.
                 while self._idle:
@@ -124,7 +130,7 @@ class ProcessExecutor:
                 stdout, to_stdout = _pipe(ours, theirs)
                 stderr, to_stderr = _pipe(ours, theirs)
             except OSError as error:
-                raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
+                raise _no_descriptors(error) from None
             guard.begin(program, request, [to_stdout, to_stderr])
             streams = {stdout: Stream.STDOUT, stderr: Stream.STDERR}
             look_after = partial(self._look_after, program.attempt)
@@ -181,9 +187,11 @@ class _ProcessRunning:
                 self._guard.stop(grace)
 
     def follow(self) -> None:
-        threading.Thread(target=self._follow, name="attempt", daemon=True).start()
+        """In a thread of its own; RuntimeError where there is none to be had."""
+        threading.Thread(target=self.follow_here, name="attempt", daemon=True).start()
 
-    def _follow(self) -> None:
+    def follow_here(self) -> None:
+        """Return when nothing of it is left."""
         report = self._copy_until_report()
         became = self._look_after() if self._guard.is_unattended else "what was left of it has been ended"
         # Nothing of the attempt is left: what is in the pipes now is the last of its output.
@@ -257,7 +265,7 @@ class _Guard:
             raise _NoGuard
         if "failed" in hello:
             reason = os.strerror(hello["failed"][1])
-            raise _not_started(f"this host gives no further process ({reason})", "Use fewer slots")
+            raise _host_fault(f"this host gives no further process ({reason})", "Use fewer slots")
         self._pid = hello["guard"]
 
     def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
@@ -273,7 +281,8 @@ class _Guard:
                 answer = self.receive()
         if answer is None:
             self._kill()
-            raise _not_started("its guard process was killed, or could not execute it in time", "Try again")
+            fault = "its guard process was killed, or could not execute it in time"
+            raise ExecutorError("process executor", fault, "Try again")
         if "failed" in answer:
             raise _failure(program, *answer["failed"])
 
@@ -335,7 +344,10 @@ class _GuardServer:
     """The program that forks guards: one for each executor."""
 
     def __init__(self, inherited: tuple[int, ...]) -> None:
-        self._requests, theirs = socket.socketpair()
+        try:
+            self._requests, theirs = socket.socketpair()
+        except OSError as error:
+            raise _no_descriptors(error) from None
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -349,7 +361,7 @@ class _GuardServer:
                 )
             except OSError as error:
                 self._requests.close()
-                raise _not_started(f"the guard server does not start ({error})", "Free memory or processes") from None
+                raise _host_fault(f"the guard server does not start ({error})", "Free memory or processes") from None
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -358,7 +370,7 @@ class _GuardServer:
         try:
             control, theirs = socket.socketpair()
         except OSError as error:
-            raise _not_started(f"no descriptors are left ({error.strerror})", "Use fewer slots") from None
+            raise _no_descriptors(error) from None
         guard = _Guard(control)
         try:
             with theirs, contextlib.suppress(BrokenPipeError):
@@ -380,7 +392,7 @@ class _GuardServer:
         self._process.wait()
 
 
-class _NoGuard(ExecutorError):
+class _NoGuard(HostFault):
     """The guard server has been killed, or stopped with a signal."""
 
     def __init__(self) -> None:
@@ -415,11 +427,17 @@ def _user(name: str | None) -> tuple[int, int, list[int]] | None:
     return user.pw_uid, user.pw_gid, os.getgrouplist(name, user.pw_gid)
 
 
-def _failure(program: Program, step: str, number: int, path: str) -> ExecutorError:
+_NO_PROCESS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What a fork says of the host. Not EIO, which a damaged program of the task's own gives, too."""
+
+
+def _failure(program: Program, step: str, number: int, path: str) -> ExecutorError | HostFault:
     """The words for what kept a guard from executing the program."""
     command = program.argv[0]
     thing = f"shell {command!r}" if program.shell else f"command {command!r}"
     reason = os.strerror(number)
+    if number in _NO_PROCESS:
+        return _host_fault(f"this host gives {thing} no process ({reason})", "Use fewer slots")
     match step, number:
         case "find", errno.ENOENT:
             remedy = "Install it or use sh" if program.shell else "Install it, or correct the name or PATH"
@@ -439,8 +457,12 @@ def _failure(program: Program, step: str, number: int, path: str) -> ExecutorErr
     return ExecutorError(thing, f"it cannot be executed ({reason})")
 
 
-def _not_started(fault: str, remedy: str = "") -> ExecutorError:
-    return ExecutorError("process executor", fault, remedy)
+def _host_fault(fault: str, remedy: str) -> HostFault:
+    return HostFault("process executor", fault, remedy)
+
+
+def _no_descriptors(error: OSError) -> HostFault:
+    return _host_fault(f"no descriptors are left ({error.strerror})", "Use fewer slots")
 
 
 def _notes(*notes: str) -> str:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from arkqueue.errors import WorkspaceError
+from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
 from arkqueue.model import AttemptId, Layer
 from arkqueue.workspace import outputs
 from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
@@ -120,8 +120,8 @@ class Workspaces:
     ) -> Workspace:
         """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to us).
 
-        Without ``layered_by`` the tree is a copy. ``image``: of the attempt's container. Raises WorkspaceError, and what
-        ``source`` raises; nothing is left then.
+        Without ``layered_by`` the tree is a copy. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
+        and what ``source`` raises; nothing is left then.
         """
         workspace = Workspace(attempt, self._work / str(attempt))
         try:
@@ -244,9 +244,12 @@ class Workspaces:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 free = shutil.disk_usage(next(path for path in (self._work, *self._work.parents) if path.exists())).free
                 remedy = f"{free / 2**20:.0f} MiB are free there: make room"
-            raise WorkspaceError(
-                thing, f"{error.strerror or error} ({error.filename or self._work})", remedy
-            ) from error
+            kind = HostFault if host_fault(error) else WorkspaceError
+            raise kind(thing, f"{error.strerror or error} ({error.filename or self._work})", remedy) from error
+        except ArkqueueError as error:
+            if cause := host_fault(error):
+                raise HostFault(error.thing, error.fault, error.remedy) from cause
+            raise
 
 
 _BASE = "base"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue.archive import Archive, locate, open_archive
-from arkqueue.errors import ArchiveUnreachable, WorkspaceError
+from arkqueue.errors import ArchiveUnreachable, HostFault
 from arkqueue.model import AttemptId, TreeChange
 from arkqueue.workspace import Tree, Workspaces, owner_named
 from arkqueue.workspace.bases import Base
@@ -339,7 +339,7 @@ class TestPool:
             assert len(bases(tmp_path)) == 1
             assert bases(tmp_path) != first
             workspaces.remove(ONE)
-            with pytest.raises(WorkspaceError, match="No space left on device"):
+            with pytest.raises(HostFault, match="No space left on device"):
                 workspaces.prepare(ONE, source=tree_of(source(svn), huge, archive=2), layered_by="engine")
             assert bases(tmp_path) == os.listdir(home / "work") == []
             workspace = workspaces.prepare(ONE, source=tree_of(source(svn), small, archive=2), layered_by="engine")

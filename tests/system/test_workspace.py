@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.errors import WorkspaceError
+from arkqueue.errors import HostFault, WorkspaceError
 from arkqueue.model import AttemptId
 from arkqueue.workspace import Workspace, Workspaces, owner_named
 from arkqueue.workspace import outputs as module
@@ -93,7 +93,27 @@ class TestPrepare:
         def fill(workspace: Workspace) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(workspace.tree))
 
-        with pytest.raises(WorkspaceError, match=r"No space left on device.*\d+ MiB are free"):
+        with pytest.raises(HostFault, match=r"No space left on device.*\d+ MiB are free"):
+            workspaces.prepare(ONE, source=fill)
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EMFILE])
+    def test_fault_of_the_host_is_told_apart_also_where_a_source_explains_it(
+        self, workspaces: Workspaces, number: int
+    ) -> None:
+        def fill(_: Workspace) -> None:
+            try:
+                raise OSError(number, os.strerror(number))
+            except OSError as error:
+                raise WorkspaceError("a.txt", "cannot be written", "Help") from error
+
+        with pytest.raises(HostFault, match=r"a\.txt: cannot be written\. Help"):
+            workspaces.prepare(ONE, source=fill)
+
+    def test_fault_of_the_task_is_none_of_the_host(self, workspaces: Workspaces) -> None:
+        def fill(_: Workspace) -> None:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
+        with pytest.raises(WorkspaceError, match="File name too long"):
             workspaces.prepare(ONE, source=fill)
 
     @pytest.mark.usefixtures("root")
@@ -102,7 +122,7 @@ class TestPrepare:
         home.mkdir()
         with a_mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", home):
             workspaces = Workspaces(home)
-            with pytest.raises(WorkspaceError, match="No space left on device"):
+            with pytest.raises(HostFault, match="No space left on device"):
                 workspaces.prepare(ONE, script="x" * 2**20)
             assert os.listdir(home / "work") == []
 

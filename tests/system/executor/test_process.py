@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
+import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -17,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from arkqueue.errors import ExecutorError
+from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Ended, Program, Running, argv_for
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.model import AttemptId, Stream, TaskDefinition
@@ -181,6 +184,79 @@ class TestNotStarted:
         bench.executor.close()
         with pytest.raises(ExecutorError, match="it is closed"):
             bench.run("true")
+
+
+class TestNothingStarts:
+    """What is the fault of this host for the moment, and of no task."""
+
+    def test_no_descriptors(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def none(*_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        for where in ("os.pipe", "socket.socketpair"):
+            with monkeypatch.context() as patched:
+                patched.setattr(f"arkqueue.executor.process.{where}", none)
+                with pytest.raises(HostFault, match="no descriptors are left"):
+                    bench.start("true")
+        assert bench.run("exit 3")[0].exit_code == 3
+
+    def test_no_guard_server(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def none(*_: object, **__: object) -> None:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        bench.server.kill()
+        bench.server.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr("arkqueue.executor.process.subprocess.Popen", none)
+            for _ in range(2):
+                with pytest.raises(HostFault, match="the guard server does not start"):
+                    bench.start("true")
+        assert bench.run("exit 3")[0].exit_code == 3
+
+    def test_guard_that_cannot_fork(self, bench: Bench) -> None:
+        bench.run("true")
+        (guard,) = children(bench.server.pid)
+        # Room for the two ends of the output, and none for what a fork needs.
+        held = max(map(int, os.listdir(f"/proc/{guard}/fd")))
+        soft, hard = resource.prlimit(guard, resource.RLIMIT_NOFILE)
+        resource.prlimit(guard, resource.RLIMIT_NOFILE, (held + 3, hard))
+        try:
+            with pytest.raises(HostFault, match=r"no process \(Too many open files\)"):
+                bench.start("true")
+        finally:
+            resource.prlimit(guard, resource.RLIMIT_NOFILE, (soft, hard))
+        assert bench.run("exit 3")[0].exit_code == 3
+
+    def test_no_thread_leaves_no_process(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def none(_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("arkqueue.executor.process.threading.Thread.start", none)
+            with pytest.raises(HostFault, match="can't start new thread"):
+                bench.start("exec sleep 1000")
+        assert bench.left() == []
+        assert bench.run("exit 3")[0].exit_code == 3
+
+    def test_damaged_program_is_the_tasks_own_fault(self, bench: Bench) -> None:
+        """It is cut off within the name of its interpreter, which the system calls an I/O error."""
+        program = bench.folder / "damaged"
+        program.write_bytes(Path("/bin/true").read_bytes()[: elf_interpreter("/bin/true") + 1])
+        program.chmod(0o755)
+        with pytest.raises(ExecutorError, match="Input/output error"):
+            bench.start(str(program), "x")
+
+
+def elf_interpreter(program: str) -> int:
+    """Where in a program of 64 bits the name of its interpreter stands."""
+    data = Path(program).read_bytes()
+    (headers,) = struct.unpack_from("<Q", data, 0x20)
+    size, count = struct.unpack_from("<HH", data, 0x36)
+    for place in range(headers, headers + size * count, size):
+        kind, _, offset = struct.unpack_from("<IIQ", data, place)
+        if kind == 3:
+            return int(offset)
+    raise AssertionError(f"{program} has no interpreter")
 
 
 class TestOutput:
