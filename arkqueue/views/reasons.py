@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from arkqueue.model import End
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.find import RETIRED
@@ -75,16 +76,25 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
     alive = [m for m in managers if m.alive]
     if not alive:
         silent = f" (one was heard last{at(max(m.seen_at for m in managers))})" if managers else ""
-        text = f"{subject} is ready, but no task manager is running{silent}."
+        text = f"{subject} is ready, but no task manager is running{silent}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
     ahead = queue.rows("ready_ahead", ticket=row.ticket)[0].n if row.ticket is not None else 0
     slots, free = sum(m.slots for m in alive), sum(m.free for m in alive)
     hosts = f"{_counted(len(alive), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if free > ahead:
-        text = f"{subject} is ready and about to be claimed ({hosts})."
+        text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
-    text = f"{subject} is ready and waits for a slot: {_counted(ahead, 'task')} ahead of it ({hosts})."
+    text = (
+        f"{subject} is ready and waits for a slot: {_counted(ahead, 'task')} ahead of it ({hosts}).{_handed_back(row)}"
+    )
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name], commands=["arkqueue worker"])
+
+
+def _handed_back(row: Any) -> str:
+    """Why its last attempt was given up, where a host could not begin it or was shut down."""
+    if row.end != End.STOPPED or not row.message:
+        return ""
+    return f" Its attempt {row.attempts} on {row.host}: {' '.join(row.message.split()).rstrip('.')}."
 
 
 def running(queue: Queue, row: Any, subject: str) -> Reason:

@@ -167,6 +167,18 @@ def test_is_ready_and_about_to_be_claimed(queue: Queue) -> None:
     assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
 
 
+def test_is_ready_again_because_a_host_could_not_start_it(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    message = "not started, and handed back: work folder: No space left on device. 0 MiB are free there: make room"
+    archive.end("a@2", None, End.STOPPED, message=message)
+    assert archive.state("a@2") == "ready"
+    for key in ("a@2", "b@2"):
+        assert why(archive, key).text.endswith(f". Its attempt 1 on {HOST}: {message}.")
+    a_task_manager(queue)
+    assert why(archive, "a@2").text.endswith(f"4 free). Its attempt 1 on machine: {message}.")
+
+
 def test_is_deferred_because_it_asked_to_be(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "b": "depends: [a]"})
