@@ -72,7 +72,7 @@ MOVES: dict[Event, Move] = {
     Event.ENABLE: _move("waiting", "ready", "all edges are met and what it cancels is gone"),
     Event.UNMEET: _move("ready", "waiting", "what it depends on was retried before it started (design 5.8)"),
     Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
-    Event.HAND_BACK: _move("running", "waiting", "its task manager shut down or could not begin"),
+    Event.HAND_BACK: _move("running", "waiting", "its task manager shut down, or its host could not begin it"),
     Event.COMPLETE: _move("running", "completed", "exit code 0"),
     Event.FAIL: _move(
         "running", "failed", "it failed and its retries are used up, or its task managers died too often"

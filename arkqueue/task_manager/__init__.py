@@ -3,6 +3,7 @@
     claim → prepare → run → record → clean up          one ``Attempt`` passed along
 
     claiming     one thread: as many tasks as there are free slots, at a bell or once a second       (here)
+                 one at times, where this host could start none                                      (``fitness``)
     working      one thread for each slot: prepare, run, clean up                                    (``attempt``)
     recording    two threads, archives shared out: all ends at hand in one transaction, logs before  (``recorder``, ``logs``)
     keeping      three threads: renew leases, hear requests to stop, watch the clock                 (``leases``)
@@ -33,6 +34,7 @@ from arkqueue.queue import Queue, claim, finish
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
 from arkqueue.task_manager.executors import Executors
+from arkqueue.task_manager.fitness import Fitness
 from arkqueue.task_manager.home import HomeLock, host_id
 from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
@@ -70,6 +72,7 @@ class TaskManager:
         self._floor = 0
         """The last ticket that was claimed: a hint where the next one is, forgotten at each poll."""
         self._looked_at_all = 0.0
+        self._fitness = Fitness()
         self._closing = threading.Event()
         self._stopping = threading.Lock()
         self._is_stopped = False
@@ -104,7 +107,9 @@ class TaskManager:
             raise
         self._sources = Sources(self._queue, configuration)
         preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
-        self._means = Means(preparation, configuration.output_limit, self._reserve, self._recorder.started)
+        self._means = Means(
+            preparation, configuration.output_limit, self._reserve, self._started, self._fitness.faulted
+        )
         self._adoption = Adoption(
             self._queue, configuration, self.process, self.host, self.executors, self._logs, self._sources,
             self._leases.held, self._take,
@@ -230,7 +235,7 @@ class TaskManager:
         """Claim for all free slots and pass the attempts to workers."""
         self._staff()
         with self._idle:
-            free = self._configuration.slots - self._busy
+            free = self._fitness.share(self._configuration.slots - self._busy)
             self._is_more = True
         if free <= 0:
             return
@@ -241,6 +246,7 @@ class TaskManager:
         self._is_more = len(claims) == free
         if not claims:
             return
+        self._fitness.claimed(claims)
         self._floor = max(claimed.ticket for claimed in claims) - LATE
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
         self._hold(attempts, since)
@@ -299,6 +305,11 @@ class TaskManager:
     def _reserve(self, attempt: Attempt, image: str) -> bool:
         within = self._configuration.adopt_within
         return claim.reserve(self._queue, self.process, attempt.id, image, within)
+
+    def _started(self, attempt: Attempt) -> None:
+        self._recorder.started(attempt)
+        if self._fitness.started(attempt):
+            self._bell.ring()
 
     def _let_go(self, attempt: Attempt) -> None:
         """Its container goes on. What is not in its log by now, the next task manager reads from the engine."""

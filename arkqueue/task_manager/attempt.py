@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable, HostFault
 from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
 from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
@@ -137,7 +137,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What every attempt of a task manager needs. ``started`` notes that a program has begun.
+    """What every attempt of a task manager needs. ``started`` notes that a program has begun, ``faulted`` that this host could begin none.
 
     ``reserve`` says that a container of an image is about to begin; False: the attempt is not ours any more. Raises DatabaseUnavailable.
     """
@@ -146,6 +146,7 @@ class Means:
     output_limit: int
     reserve: Callable[[Attempt, str], bool]
     started: Callable[[Attempt], None]
+    faulted: Callable[[Attempt, HostFault], None]
 
 
 def perform(attempt: Attempt, means: Means) -> Outcome | None:
@@ -169,7 +170,10 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
     except ArkqueueError as error:
         if attempt.why is not None:
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {attempt.why}"))
-        # Nobody may look at the task's log for hours, and what cannot be had is often this host's fault.
+        if isinstance(error, HostFault):
+            means.faulted(attempt, error)
+            return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
+        # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         said = " ".join(str(error).split())
         log.warning("attempt %d of %s was not started: %s", attempt.id, full_name(attempt.claim), said)
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))

@@ -87,6 +87,7 @@ def circumstances(**changes: object) -> Circumstances:
         (End.TIMED_OUT, 143, {"retries": Retries(2)}, Event.DEFER),
         (End.NOT_STARTED, None, {}, Event.FAIL),
         (End.STOPPED, 143, {}, Event.HAND_BACK),
+        (End.STOPPED, None, {"on_lost": "fail", "failures": 9, "losses": MOST_LOSSES}, Event.HAND_BACK),
         (End.STOPPED, 143, {"stop": "cancel"}, Event.STOP),
         (End.STOPPED, 143, {"stop": "restart"}, Event.RESTART),
         (End.LOST, None, {}, Event.RERUN),

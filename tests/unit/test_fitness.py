@@ -1,0 +1,129 @@
+"""When a task manager whose host could start nothing claims again, and how many tasks: with a clock of the test's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from arkqueue.errors import HOST_FAULTS, ArchiveUnreachable, HostFault, WorkspaceError, host_fault
+from arkqueue.task_manager.fitness import LONGEST, Fitness
+
+FAULT = HostFault("work folder", "it is\nfull", "Make room")
+
+
+class Host:
+    """A task manager with four free slots; attempts are numbered in the order of their claims."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.fitness = Fitness(lambda: self.now)
+        self.last = 0
+
+    def claim(self) -> list[Any]:
+        count = self.fitness.share(4)
+        claims: list[Any] = [SimpleNamespace(attempt=self.last + n + 1) for n in range(count)]
+        self.last += count
+        if claims:
+            self.fitness.claimed(claims)
+        return [SimpleNamespace(id=claim.attempt) for claim in claims]
+
+    def fail(self, attempts: list[Any]) -> None:
+        for attempt in attempts:
+            self.fitness.faulted(attempt, FAULT)
+
+    def pause(self) -> float:
+        """Let the time pass until something is claimed; fails it."""
+        since = self.now
+        while not (claimed := self.claim()):
+            self.now += 0.25
+        assert len(claimed) == 1
+        self.fail(claimed)
+        return self.now - since
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    host = Host()
+    host.fail(host.claim())
+    assert [host.pause() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_first_attempt_that_starts_ends_the_pause() -> None:
+    host = Host()
+    host.fail(host.claim())
+    assert host.pause() == 1
+    host.now += 2
+    (trial,) = host.claim()
+    assert host.claim() == []
+    assert host.fitness.started(trial)
+    assert not host.fitness.started(trial)
+    (one, two, three, four) = host.claim()
+    host.fail([one])
+    assert host.pause() == 1
+    host.fail([two, three, four])
+    assert host.pause() == 2
+
+
+def test_what_was_claimed_before_the_fault_says_nothing_of_it() -> None:
+    host = Host()
+    one, two, three, _ = host.claim()
+    host.fail([one])
+    assert not host.fitness.started(two)
+    host.now += 1
+    host.claim()
+    assert not host.fitness.started(three)
+    assert host.claim() == []
+
+
+def test_a_trial_that_neither_starts_nor_fails_is_followed_by_another() -> None:
+    host = Host()
+    host.fail(host.claim())
+    host.now += 1
+    (slow,) = host.claim()
+    assert host.claim() == []
+    host.now += 1
+    (_,) = host.claim()
+    assert host.fitness.started(slow)
+
+
+def test_a_trial_waits_for_no_pause_where_nothing_was_ready() -> None:
+    host = Host()
+    host.fail(host.claim())
+    host.now += 1
+    assert host.fitness.share(4) == 1
+    assert host.fitness.share(4) == 1
+    assert host.fitness.share(0) == 0
+
+
+def test_faults_that_come_and_go_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    host = Host()
+    for _ in range(round(LONGEST) + 1):
+        host.fail(host.claim())
+        host.now += 1
+        assert host.fitness.started(host.claim()[0])
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].endswith("until one starts: work folder: it is full. Make room")
+    assert said[1::2] == ["tasks start on this host again"] * 2
+    assert len(said) == 4
+
+
+@pytest.mark.parametrize("number", sorted(HOST_FAULTS))
+def test_fault_of_the_host_is_found_below_what_it_caused(number: int) -> None:
+    error = OSError(number, os.strerror(number))
+    assert host_fault(error) is error
+    assert host_fault(_caused(WorkspaceError("a.txt", "cannot be written"), error)) is error
+    assert host_fault(_caused(WorkspaceError("w", "x"), _caused(ArchiveUnreachable("r", "x"), error))) is error
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR])
+def test_other_faults_are_the_tasks_own(number: int) -> None:
+    assert host_fault(OSError(number, os.strerror(number))) is None
+    assert host_fault(_caused(WorkspaceError("a.txt", "x"), OSError(number, "x"))) is None
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
