@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import click
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.1
 """Seconds between two looks at whether a repository was read."""
+LOOK_AT_HEALTH = 1.0
+"""Seconds between two looks at whether anybody is there to read it."""
 UNSET = {"images": "every one", "users": "every one", "networks": "bridge, none", "branches": "the main one"}
 """What holds where one of these settings is unset; of others, nothing."""
 
@@ -75,8 +79,10 @@ def add(
         say(f"note: to give those that name none an image: arkqueue archive set {name} --image IMAGE")
         say(f"note: or to run them as processes: arkqueue archive set {name} --executor process")
     if added["repository"].startswith(("/", "file://")):
-        path = added["repository"].removeprefix("file://")
-        say(f"next: let its commits be told at once: arkqueue hook install {visible(path)}")
+        path = added["repository"]
+        if path.startswith("file://"):
+            path = unquote(path.removeprefix("file://"))
+        say(f"next: let its commits be told at once: arkqueue hook install {visible(shlex.quote(path))}")
 
 
 @archive.command("list")
@@ -233,8 +239,15 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
 
     before = _get(client, archive)
     found = client.post(f"{archive_path(archive)}/sync")
+    looks_at, told = time.monotonic() + LOOK_AT_HEALTH, False
     while wait and not found["stopped"] and not _answered(found) and not _failed_since(found, before):
         time.sleep(LOOK)
+        if not told and time.monotonic() > looks_at:
+            told = _nobody_reads(client)
+            looks_at = time.monotonic() + LOOK_AT_HEALTH
+            if told:
+                waits = "no queue manager is running; it is waited for"
+                say(f"arkqueue: {visible(archive)}: {waits}. Start one: arkqueue manager", err=True)
         found = _get(client, archive)
     if as_json:
         print_json(found)
@@ -250,6 +263,11 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
             say(f"note: {lost}")
     if wait and (found["stopped"] or found["trouble"]):
         sys.exit(1)
+
+
+def _nobody_reads(client: Client) -> bool:
+    """Whether no queue manager is there, by the server's word."""
+    return any("no queue manager" in fault for fault in client.get("/healthz")["faults"])
 
 
 def _answered(found: Any) -> bool:

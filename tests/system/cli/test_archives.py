@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,33 @@ def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: Queue
     assert "arkqueue sync papers" in done.err
     assert done.err.count("arkqueue sync papers") == 1
     assert "in trouble" in arkqueue("archive", "list").out
+
+
+def test_sync_says_that_nobody_is_there_to_read_and_goes_on_waiting(
+    arkqueue: Cli, started: Start, queue: Queue, configuration: Configuration, tmp_path: Path
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    arkqueue("archive", "add", "papers", repository.url)
+    with queue.database.transaction() as connection:
+        connection.execute(b"update heartbeat set beat_at = now() - interval '1 hour'")
+    process = started("sync", "papers", "--wait")
+    assert process.stderr is not None
+    said = "papers: no queue manager is running; it is waited for. Start one: arkqueue manager"
+    assert process.stderr.readline() == f"arkqueue: {said}\n"
+    with closing(QueueManager(queue, configuration)) as manager:
+        manager.start()
+        assert the_rest(process) == ("papers: is read; its head is 1\n", "")
+
+
+@pytest.mark.parametrize("make", [a_subversion_repository, a_git_repository])
+def test_command_that_comes_next_can_be_pasted(arkqueue: Cli, tmp_path: Path, make: Callable[[Path, str], Any]) -> None:
+    repository = make(tmp_path, "Bücher & 'Karten' 100%41")
+    done = arkqueue("archive", "add", "books", str(repository.path))
+    (said,) = [line for line in done.lines if line.startswith("next: ")]
+    command = shlex.split(said.partition(": arkqueue ")[2])
+    assert command == ["hook", "install", str(repository.path)]
+    assert arkqueue(*command).code == 0
 
 
 def test_notice_names_a_revision_or_a_commit(arkqueue: Cli, tmp_path: Path) -> None:
