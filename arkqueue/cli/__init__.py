@@ -122,6 +122,7 @@ class Commands(click.Group):
 @click.option("--home", metavar="FOLDER", help="Where this host's arkqueue keeps what is its own (ARKQUEUE_HOME).")
 @click.option(
     "--config",
+    type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="The configuration file (ARKQUEUE_CONFIG; default: arkqueue.toml in the home folder).",
 )

@@ -15,7 +15,7 @@ import click
 
 from arkqueue.cli.options import as_json, client
 from arkqueue.cli.output import print_json, say, visible
-from arkqueue.errors import Invalid, NotFound
+from arkqueue.errors import Invalid
 
 if TYPE_CHECKING:
     from arkqueue.model import SourceFile
@@ -63,7 +63,7 @@ def _place(path: Path | None) -> Path:
     here = Path.cwd()
     found = next((folder / WORKFLOWS for folder in (here, *here.parents) if os.path.lexists(folder / WORKFLOWS)), None)
     if found is None:
-        raise NotFound(str(here), f"no folder {WORKFLOWS} here or above", "Name one: arkqueue check PATH")
+        raise Invalid(str(here), f"no folder {WORKFLOWS} here or above", "Name one: arkqueue check PATH")
     return Path(os.path.relpath(found))
 
 
@@ -92,7 +92,7 @@ def _sources(place: Path) -> list[SourceFile]:
     if named.is_file():
         return [no_folder(str(named))]
     if not place.exists():
-        raise NotFound(
+        raise Invalid(
             str(place), "does not exist", "Name a folder with _workflows, a folder of workflow files, or a file."
         )
     if not place.is_dir():
@@ -101,7 +101,7 @@ def _sources(place: Path) -> list[SourceFile]:
     files = sorted(f for f in folder.iterdir() if is_workflow_file(f.name) and (f.is_file() or f.is_symlink()))
     if not files and folder is place and place.name != WORKFLOWS:
         fault = f"holds no folder {WORKFLOWS} and no workflow file (*.yaml, *.yml, *.json)"
-        raise NotFound(str(place), fault, "Name another folder, or a file.")
+        raise Invalid(str(place), fault, "Name another folder, or a file.")
     return [linked(str(file)) if file.is_symlink() else _source(file) for file in files]
 
 

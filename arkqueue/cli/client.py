@@ -62,7 +62,12 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
     if url is None:
         remedy = "Start it with `arkqueue serve`, or name another with --server."
         raise Unreachable(f"the server of {configuration.home}", "cannot be reached: it does not run", remedy)
-    client = Client(url.rstrip("/"), configuration.token)
+    try:
+        client = Client(url.rstrip("/"), configuration.token)
+    except ConfigurationError as error:
+        if server is None:
+            raise
+        raise Invalid(f"--server {server!r}", error.fault, error.remedy) from error
     if client.token is None and own is not None and client.address == Client(own, None).address:
         client.token = _line(configuration.home / TOKEN_FILE)
     return client

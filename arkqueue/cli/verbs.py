@@ -107,18 +107,18 @@ def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, boo
 
 
 def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False) -> None:
-    """Act on each name; what is refused is told, and makes the exit code 1."""
+    """Act on each name; what is refused is told, and makes the exit code 1, or 2 where a name is malformed."""
     from arkqueue.cli.client import Unreachable
     from arkqueue.errors import ArkqueueError
 
-    answers, is_refused = [], False
+    answers, code = [], 0
     for name in names:
         try:
             answer, lines = act(name)
         except Unreachable:
             raise
         except ArkqueueError as error:
-            is_refused = True
+            code = max(code, error.exit_code)
             say(f"arkqueue: {visible(str(error))}", err=True)
             continue
         answers.append(answer)
@@ -127,8 +127,8 @@ def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_j
                 say(line)
     if as_json and answers:
         print_json(answers[0] if len(names) == 1 else answers)
-    if is_refused:
-        sys.exit(1)
+    if code:
+        sys.exit(code)
 
 
 def _task_line(task: Any) -> str:

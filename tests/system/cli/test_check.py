@@ -117,7 +117,7 @@ def test_places_without_workflow_files_are_told(tmp_path: Path, monkeypatch: pyt
         (["."], "no workflow file"),
     ):
         done = run_cli("check", *arguments)
-        assert (done.code, done.out) == (1, "")
+        assert (done.code, done.out) == (2, ""), "the answer is no where there are faults"
         assert said in done.err
         assert done.err.count("\n") == 1
 

@@ -89,6 +89,7 @@ def test_every_command_has_help(command: str) -> None:
         ["logs", "papers@2/a", "-f", "--json"],
         ["skip", "a", "--until", "3"],
         ["notify", "papers", "HEAD"],
+        ["--config", "/nowhere", "runs"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(arkqueue: Cli, arguments: list[str]) -> None:
@@ -193,8 +194,11 @@ def test_server_that_does_not_answer_is_not_said_to_be_down(tmp_path: Path, monk
 def test_address_that_is_none_is_said(tmp_path: Path) -> None:
     for address in ("ftp://here", "http://:80", "http://[::1", "http://a:b"):
         done = run_cli("--home", str(tmp_path), "runs", "--server", address)
-        assert done.code == 1, address
-        assert "is no address" in done.err
+        assert done.code == 2, address
+        assert done.err.startswith(f"arkqueue: --server {address!r}: is no address.")
+        (tmp_path / "arkqueue.toml").write_text(f"server = {address!r}\n")
+        assert run_cli("--home", str(tmp_path), "runs").code == 1, "the command itself is right"
+        (tmp_path / "arkqueue.toml").unlink()
 
 
 def test_token_of_the_home_goes_to_no_other_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

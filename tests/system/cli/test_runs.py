@@ -315,7 +315,6 @@ def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, queu
         (["show", "papers@2.7"], "there is no run 7"),
         (["explain", "papers@2/indx"], "Did you mean index?"),
         (["runs", "papres"], "Did you mean papers?"),
-        (["delete", "papers@2/index"], "Its run is papers@2."),
         (["archive", "show", "../.."], "there is none of this name"),
     ],
 )
@@ -335,6 +334,10 @@ def test_unknown_names_are_answered_with_the_nearest(
         (["trigger", "papers", "indx"], "indx"),
         (["show", "papers"], "ARCHIVE@REVISION"),
         (["show", "papers@"], "ARCHIVE@REVISION"),
+        (["cancel", "papers"], "ARCHIVE@REVISION"),
+        (["delete", "papers@2/index"], "Its run is papers@2."),
+        (["skip", "papers/bad", "papers@9/index"], "ARCHIVE@REVISION/TASK"),
+        (["cancel", "papers@9", "papers"], "ARCHIVE@REVISION"),
         (["logs", "papers@2"], "Its tasks: papers@2/COMMIT, papers@2/index."),
         (["serve", "--slots", "0"], "0 is not in the range"),
         (["serve", "--listen", "foo"], "write it like 127.0.0.1:8417"),
