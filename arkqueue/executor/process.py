@@ -73,8 +73,6 @@ class ProcessExecutor:
             running = self._begin(guard, program, request, sink)
         except BaseException:
             guard.close()
-            if guard.is_unattended:
-                self._look_after(program.attempt)  # it may have begun
             raise
         with self._lock:
             self._running.add(running)
@@ -254,6 +252,8 @@ class _Guard:
         self._pid = 0
         self.is_unattended = False
         """It was killed, and its server too, before that could end what is left of its tree."""
+        self._is_attended = False
+        """It was killed, and its server has ended what was left."""
         self.fileno = control.fileno
         self.close = control.close
 
@@ -269,7 +269,7 @@ class _Guard:
         self._pid = hello["guard"]
 
     def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
-        """Give the guard an attempt; return when its program is being executed."""
+        """Give the guard an attempt; return when its program is being executed, or has killed its guard at once."""
         with self._limited():
             try:
                 sent = socket.send_fds(self._control, [request], descriptors)
@@ -279,11 +279,12 @@ class _Guard:
                 answer = None
             else:
                 answer = self.receive()
-        if answer is None:
+        # One that was killed when it had the request may have executed the program, which killed it: its end will be told.
+        if answer is None and not (self._is_attended or self.is_unattended):
             self._kill()
             fault = "its guard process was killed, or could not execute it in time"
             raise ExecutorError("process executor", fault, "Try again")
-        if "failed" in answer:
+        if answer is not None and "failed" in answer:
             raise _failure(program, *answer["failed"])
 
     def _kill(self) -> None:
@@ -332,12 +333,15 @@ class _Guard:
             except ConnectionResetError:
                 data = b""
             if not data:
-                self.is_unattended = True
+                self.is_unattended = not self._is_attended
                 return None
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
-        return None if "killed" in message else message
+        if "killed" in message:
+            self._is_attended = True
+            return None
+        return message
 
 
 class _GuardServer:

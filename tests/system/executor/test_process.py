@@ -505,6 +505,13 @@ class TestGone:
         assert bench.left() == []
         assert bench.run("exit 4")[0].exit_code == 4
 
+    def test_a_task_that_kills_its_guard_before_that_has_told_of_its_start(self, bench: Bench) -> None:
+        for _ in range(20):
+            end = ended(bench.start("kill -9 $PPID; while :; do sleep 1000; done")[0])
+            assert (end.exit_code, end.stopped) == (None, False)
+            assert end.message.endswith("what was left of it has been ended")
+        assert bench.left() == []
+
     def test_a_task_that_stops_its_guard_and_is_stopped(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("arkqueue.executor.process.OVERDUE", 0.1)
         os.mkfifo(bench.folder / "go")
