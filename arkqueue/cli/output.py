@@ -22,6 +22,9 @@ COLOURS = {
     "waiting": "bright_black", "pending": "bright_black", "deleted": "bright_black",
 }  # fmt: skip
 
+LONGEST = 500
+"""Characters of a line that others wrote, in a table that no terminal cuts."""
+
 # C0 but tab and line feed, DEL, C1, what turns the direction of writing, lone surrogates, and line breaks that only Unicode knows.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -33,10 +36,11 @@ def visible(text: str) -> str:
     return _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
 
 
-def one_line(text: str, width: int | None = None) -> str:
+def one_line(text: str, width: int = LONGEST) -> str:
     """The first line of a text, visible and cut to a width."""
-    line = visible(text.strip().partition("\n")[0].rstrip("\r").replace("\t", " "))
-    return line if width is None or len(line) <= width else line[: max(width - 1, 0)] + "…"
+    # Cut before as well: a commit message may have megabytes.
+    line = visible(text.strip().partition("\n")[0].rstrip("\r")[: width + 1].replace("\t", " "))
+    return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
 
 
 def shortened(text: str, width: int) -> str:

@@ -178,6 +178,17 @@ def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, qu
     assert arkqueue("runs", "--json").json["runs"][0]["message"] == evil
 
 
+def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    revision = replace(a_revision(2), message="x" * 100_000)
+    archive.append("", [planning.Entry(revision, faulty(), ())])
+    for command in (("runs",), ("archive", "show", "papers")):
+        (line,) = [line for line in arkqueue(*command).lines if "xxx" in line]
+        assert line.endswith("x…"), command
+        assert len(line) < 700, command
+    assert "x" * 100_000 in arkqueue("show", "papers@2").out
+
+
 # Explained
 
 
