@@ -200,7 +200,9 @@ class TaskManager:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
         self._end_leftovers()
         for attempt in finish.bury(self._queue, self.process, self.host):
-            log.warning("attempt %d of an earlier task manager of this host was lost", attempt)
+            log.warning(
+                "a task that an earlier task manager of this host ran was lost with it (attempt id %d)", attempt
+            )
         self._adoption.start()
 
     def _end_leftovers(self) -> None:

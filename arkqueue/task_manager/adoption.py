@@ -28,6 +28,7 @@ from arkqueue.queue.claim import Adopted
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.leases import asked_for, boottime
+from arkqueue.task_manager.preparation import full_name
 from arkqueue.task_manager.sources import Sources
 
 log = logging.getLogger("arkqueue")
@@ -148,12 +149,18 @@ class Adoption:
         attempt.resume(self._executors.docker.adopt(id, attempt.log, adopted.stored))
         if adopted.stop is not None:
             attempt.stop(asked_for(adopted.stop))
-        log.warning("attempt %d of an earlier task manager of this host is adopted with its container", id)
+        log.warning(
+            "attempt %d of %s, which an earlier task manager of this host ran, is adopted with its container",
+            adopted.claim.attempt_number,
+            full_name(adopted.claim),
+        )
         return attempt
 
     def _bury(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:
         for id in finish.bury(self._queue, self._process, self._host, gone):
-            log.warning("attempt %d of an earlier task manager of this host was lost", id)
+            log.warning(
+                "a task that an earlier task manager of this host ran was lost with its container (attempt id %d)", id
+            )
         own = [id for id in gone if left[id] == self._process]
         finish.finish(
             self._queue, self._process, [Outcome(id, End.LOST, message="its container is gone") for id in own]

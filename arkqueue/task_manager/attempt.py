@@ -175,10 +175,12 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         said = " ".join(str(error).split())
-        log.warning("attempt %d of %s was not started: %s", attempt.id, full_name(attempt.claim), said)
+        claim = attempt.claim
+        log.warning("attempt %d of %s was not started: %s", claim.attempt_number, full_name(claim), said)
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))
     except Exception as error:
-        log.exception("attempt %d of %s failed inside arkqueue", attempt.id, attempt.claim.name)
+        claim = attempt.claim
+        log.exception("attempt %d of %s failed inside arkqueue", claim.attempt_number, full_name(claim))
         message = f"arkqueue itself failed ({type(error).__name__}); the server's log says more"
         attempt.end()
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=message))

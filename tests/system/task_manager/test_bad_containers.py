@@ -121,12 +121,12 @@ def test_unknown_user_names_the_image_as_the_task_does(archive: AnArchive, boxes
 def test_what_was_not_started_is_one_line_of_the_servers_own_log(
     archive: AnArchive, boxes: Boxes, caplog: pytest.LogCaptureFixture
 ) -> None:
+    archive.sql("select setval('attempt_id', 1000)")  # what people are told counts the task's own
     archive.commit({"task": boxes.task("true", user="mallory"), "good": boxes.task("false")})
     message = told(archive, "task@2")
     settled(archive, "good@2", "failed")
-    (attempt,) = attempts(archive, "task@2")
     assert [one.getMessage() for one in caplog.records if "not started" in one.getMessage()] == [
-        f"attempt {attempt['id']} of papers@2/task was not started: {message}"
+        f"attempt 1 of papers@2/task was not started: {message}"
     ]
 
 
