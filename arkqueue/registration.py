@@ -22,6 +22,7 @@ from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.planning import Entry
 from arkqueue.reading import EntryReader, last_known, named
+from arkqueue.views.find import no_main_branch
 from arkqueue.workflow.containers import image_fault
 
 T = TypeVar("T")
@@ -121,8 +122,11 @@ def rewind(
     known = [b for b in archives.branches(queue, archive) if not b.deleted]
     chosen = next((b for b in known if (b.main if branch is None else b.name == branch)), None)
     if chosen is None:
-        names = ", ".join(b.name for b in known)
-        raise NotFound(f"archive {row.name}", f"has no branch {branch!r}", f"It has: {names}." if names else "")
+        names = [b.name for b in known]
+        if branch is None:
+            raise no_main_branch(row.name, names)
+        remedy = f"It has: {', '.join(names)}." if names else ""
+        raise NotFound(f"archive {row.name}", f"has no branch {branch!r}", remedy)
     is_number = row.kind == ArchiveKind.GIT and re.fullmatch("[0-9]{1,18}", to)
     listed = queue.rows("revisions_with", branches=[chosen.id], number=int(to), prefix=None) if is_number else []
 

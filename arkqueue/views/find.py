@@ -52,8 +52,22 @@ def find_branch(queue: Queue, archive: ArchiveId, name: str | None, shown: str) 
     chosen = next((row for row in rows if (row.main if name is None else row.name == name)), None)
     if chosen is None:
         names = [row.name for row in rows if row.name]
-        raise NotFound(f"archive {shown}", f"has no branch {name!r}", _nearest(name or "", names, "It has"))
+        raise (
+            no_main_branch(shown, names)
+            if name is None
+            else NotFound(f"archive {shown}", f"has no branch {name!r}", _nearest(name, names, "It has"))
+        )
     return BranchId(chosen.id)
+
+
+def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
+    """What to say where the main branch is meant and none of an archive's is."""
+    if names:
+        return NotFound(
+            f"archive {archive}", "has no main branch", f"Name one of its branches: {', '.join(names[:20])}."
+        )
+    remedy = f"Track one: arkqueue archive set {archive} --branch GLOB"
+    return NotFound(f"archive {archive}", "no branch of it is tracked", remedy)
 
 
 def find_revision(queue: Queue, archive: ArchiveId, name: Name) -> Place:
@@ -63,7 +77,7 @@ def find_revision(queue: Queue, archive: ArchiveId, name: Name) -> Place:
         found = _revisions(queue, [branch], name)
     else:
         branches = [row.id for row in queue.rows("branches_named", archive=archive)]
-        branch = BranchId(branches[0])
+        branch = BranchId(branches[0]) if branches else find_branch(queue, archive, None, name.archive)
         found = _revisions(queue, branches, name)
         found = [row for row in found if row.branch_id == branch] or found
     if not found:
@@ -108,6 +122,9 @@ def no_task(queue: Queue, place: Place, name: Name) -> NotFound:
     found = queue.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     elsewhere = f"Another run has it: {replace(name, run=found[0].run)}." if found else ""
     own = own_names(queue, place, name.run)
+    if name.item and name.task in own and not elsewhere:
+        fault = f"{replace(name, item='')} has no item {name.item!r}"
+        return NotFound(str(name), fault, f"See what it has: arkqueue show {where}")
     remedy = elsewhere or _nearest(name.task or "", own, "It has")
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
 
@@ -177,6 +194,7 @@ def _in_a_removed_archive(queue: Queue, name: Name) -> Name | None:
 
 
 def _nearest(word: str, names: Sequence[str], have: str) -> str:
-    if near := get_close_matches(word, names, 3):
+    # What was given is no answer, whatever else was wrong with it.
+    if near := get_close_matches(word, [name for name in names if name != word], 3):
         return f"Did you mean {' or '.join(near)}?"
     return f"{have}: {', '.join(names[:20])}." if names else ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import ArchiveId, End, RunId, Trigger
+from arkqueue.model import ArchiveId, ArchiveSettings, End, RunId, Trigger
 from arkqueue.queue import Queue, actions, archives, claim
 from arkqueue.states import State
 from arkqueue.views import find, installation
@@ -464,6 +464,7 @@ def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
         ("papers@2.7", "The newest is 1"),
         ("papers:main@2", "has no branch 'main'"),
         ("papers@gabcdef", "is not in the ledger"),
+        ("papers@2/index/item", "papers@2/index has no item 'item'. See what it has: arkqueue show papers@2"),
     ],
 )
 def test_unknown_names_are_answered_with_the_nearest(queue: Queue, name: str, message: str) -> None:
@@ -471,6 +472,30 @@ def test_unknown_names_are_answered_with_the_nearest(queue: Queue, name: str, me
     archive.commit({"index": ""})
     with pytest.raises(NotFound, match=message):
         (find.find_task if "/" in name else find.find_run)(queue, name)
+
+
+def test_archive_without_a_main_branch_says_what_helps(queue: Queue) -> None:
+    archive = an_archive(queue, "books", branches=("main", "topic"))
+    archive.sql("update branch set main = false")
+    for name in ("books@1", "books@2"):
+        with pytest.raises(NotFound, match=r"has no main branch\. Name one of its branches: main, topic"):
+            find.find_run(queue, name)
+    archives.register(
+        queue,
+        name="new",
+        kind="git",
+        url="/new",
+        repository="/new",
+        uuid="",
+        folder="",
+        settings=ArchiveSettings(),
+        starts=[],
+    )
+    for name in ("new@1", "new@gabcd"):
+        with pytest.raises(
+            NotFound, match=r"no branch of it is tracked\. Track one: arkqueue archive set new --branch GLOB"
+        ):
+            find.find_run(queue, name)
 
 
 def test_run_is_no_task(queue: Queue) -> None:

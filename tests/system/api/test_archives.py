@@ -234,6 +234,12 @@ def test_rewind_takes_up_a_stopped_archive(
     problem(operator.post("/archives/papers/rewind", json={"revision": 2}), 403)
     problem(admin.post("/archives/papers/rewind", json={"revision": 9}), 404, "has no revision 9")
     problem(admin.post("/archives/papers/rewind", json={"revision": 2, "branch": "x"}), 404, "has no branch 'x'")
+    with queue.database.transaction() as connection:
+        connection.execute(b"update branch set deleted_at = now()")
+    untracked = problem(admin.post("/archives/papers/rewind", json={"revision": 2}), 404, "no branch of it is tracked")
+    assert untracked["remedy"] == "Track one: arkqueue archive set papers --branch GLOB"
+    with queue.database.transaction() as connection:
+        connection.execute(b"update branch set deleted_at = null")
     rewound = admin.post("/archives/papers/rewind", json={"revision": 2}).json()
     assert rewound["stopped"] is None
     assert [(b["name"], b["main"], b["deleted"], b["rev"]) for b in rewound["branches"]] == [
