@@ -55,8 +55,7 @@ def add(
     if settings.author is not None:
         check_author(location.kind, settings.author)
     if settings.task_url is not None:
-        _check_whole(settings.task_url)
-        locate(settings.task_url, location.kind)
+        _check_task_url(location.kind, settings.task_url)
 
     def read() -> tuple[Identity, list[archives.Start]]:
         archive = open_registered(configuration, location.url, location.kind)
@@ -91,8 +90,7 @@ def change_settings(queue: Queue, configuration: Configuration, archive: Archive
     if settings.author is not None and settings.author != row.settings.get("author"):
         check_author(ArchiveKind(row.kind), settings.author)
     if settings.task_url is not None and settings.task_url != row.settings.get("task_url"):
-        _check_whole(settings.task_url)
-        locate(settings.task_url, ArchiveKind(row.kind))
+        _check_task_url(ArchiveKind(row.kind), settings.task_url)
     starts = []
     if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
         known = {branch.name: branch for branch in archives.branches(queue, archive)}
@@ -203,6 +201,11 @@ def check_image(image: str | None) -> None:
 def _check_whole(url: str) -> None:
     if is_relative(url):
         raise Invalid(url, "is a relative path, and the server stands elsewhere", "Give the whole path, or a URL.")
+
+
+def _check_task_url(kind: ArchiveKind, url: str) -> None:
+    _check_whole(url)
+    locate(url, kind)
 
 
 def _check_branches(kind: ArchiveKind, settings: ArchiveSettings) -> None:

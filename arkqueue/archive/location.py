@@ -6,13 +6,13 @@ Pure but for looking at local folders (`locate`, `notice_key`). Called by whoeve
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from arkqueue.accounts import account
 from arkqueue.errors import ArchiveUnreachable, Invalid
 from arkqueue.model import ArchiveKind
 
@@ -159,17 +159,10 @@ def shut_out(path: Path | str, thing: str) -> ArchiveUnreachable | None:
                 os.stat(Path(path, inside))
     except PermissionError:
         remedy = "Let that user read it, and enter the folders above it."
-        return ArchiveUnreachable(thing, f"the user {_user()} may not read it", remedy)
+        return ArchiveUnreachable(thing, f"the user {account()} may not read it", remedy)
     except (OSError, ValueError):
         pass
     return None
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def _kind_on_disk(path: Path) -> ArchiveKind | None:

@@ -96,7 +96,7 @@ class Client:
         self._base = parts.path.rstrip("/")
 
     @property
-    def address(self) -> tuple[bool, str, int | None, str]:
+    def address(self) -> tuple[bool, str, int, str]:
         """Where it asks, in one spelling."""
         host = "127.0.0.1" if self._host == "localhost" else self._host
         return self._tls, host, self._port or (443 if self._tls else 80), self._base

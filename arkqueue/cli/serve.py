@@ -7,7 +7,6 @@ import gc
 import itertools
 import logging
 import os
-import pwd
 import signal
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import click
 
 from arkqueue import __version__
+from arkqueue.accounts import account
 from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import MOST_SLOTS, Configuration, is_address
@@ -254,7 +254,7 @@ def _tell_about_processes(queue: Queue) -> None:
     """Say plainly what an archive's right to run processes means."""
     for archive in archives.watched(queue):
         if archive.settings.get("process"):
-            user = archive.settings.get("process_user") or pwd.getpwuid(os.geteuid()).pw_name
+            user = archive.settings.get("process_user") or account()
             click.echo(
                 f"archive {archive.name}: its tasks run as processes of this host, as the user {user}. "
                 f"Whoever may commit to {archive.url} can do here whatever {user} may do."

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from arkqueue.accounts import account
 from arkqueue.archive import locate
 from arkqueue.archive.location import local_path
 from arkqueue.errors import ArkqueueError, Conflict, Invalid
@@ -169,17 +170,10 @@ def _changing(repository: _Repository) -> Iterator[None]:
         where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, (str, bytes)) else ""
         remedy = "See what is the matter there, and run this again."
         if isinstance(error, PermissionError):
-            remedy = f"Correct its permissions, or run this as {_owner(repository.folder)}, to whom it belongs."
+            remedy = f"Correct its permissions, or run this as {account(repository.folder.stat().st_uid)}, to whom it belongs."
         raise ArkqueueError(
             str(repository.folder), f"its hooks cannot be changed: {error.strerror}{where}", remedy
         ) from error
-
-
-def _owner(folder: Path) -> str:
-    try:
-        return folder.owner()
-    except KeyError:
-        return f"user {folder.stat().st_uid}"
 
 
 # Where a repository keeps things

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from arkqueue.accounts import account
 from arkqueue.errors import ConfigurationError, HomeTaken
 
 GUARDS_END = 30.0
@@ -79,19 +79,12 @@ def _used(path: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        fault = f"cannot be used by {_name(os.geteuid())}: {error.strerror}"
+        fault = f"cannot be used by {account()}: {error.strerror}"
         with suppress(OSError):
-            fault += f"; it belongs to {_name(path.stat().st_uid)}"
+            fault += f"; it belongs to {account(path.stat().st_uid)}"
         raise ConfigurationError(
             str(path), fault, "Run this as the user of its home folder, or give it another --home."
         ) from error
-
-
-def _name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return f"user {user}"
 
 
 def _locked(descriptor: int, seconds: float) -> bool:

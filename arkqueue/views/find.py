@@ -52,11 +52,9 @@ def find_branch(queue: Queue, archive: ArchiveId, name: str | None, shown: str) 
     chosen = next((row for row in rows if (row.main if name is None else row.name == name)), None)
     if chosen is None:
         names = [row.name for row in rows if row.name]
-        raise (
-            no_main_branch(shown, names)
-            if name is None
-            else NotFound(f"archive {shown}", f"has no branch {name!r}", _nearest(name, names, "It has"))
-        )
+        if name is None:
+            raise no_main_branch(shown, names)
+        raise NotFound(f"archive {shown}", f"has no branch {name!r}", _nearest(name, names, "It has"))
     return BranchId(chosen.id)
 
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from arkqueue.accounts import account
 from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
 from arkqueue.model import AttemptId, Layer
 from arkqueue.workspace import outputs
@@ -275,7 +276,7 @@ def _make(workspace: Workspace, owner: Owner | None, *, is_passed_through: bool)
     if owner is not None and owner != OURS and os.geteuid() != 0:
         raise WorkspaceError(
             f"workspace {workspace.folder}",
-            f"it cannot be given to user {_name(owner)!r} by a task manager that is not root",
+            f"it cannot be given to user {account(owner[0])!r} by a task manager that is not root",
             "Run the task manager as root, or the task as its user",
         )
     os.mkdir(workspace.folder, 0o700)
@@ -309,7 +310,7 @@ def _check_way(folder: Path, owner: Owner) -> None:
         status = parent.stat()
         if not status.st_mode & stat.S_IXOTH and status.st_uid != owner[0]:
             raise WorkspaceError(
-                f"workspace {folder}", f"user {_name(owner)!r} cannot pass through {parent}", f"chmod o+x {parent}"
+                f"workspace {folder}", f"user {account(owner[0])!r} cannot pass through {parent}", f"chmod o+x {parent}"
             )
 
 
@@ -338,10 +339,3 @@ def _give(folder: Path, owner: Owner | None) -> None:
                     pending.append(entry.path)
                 else:
                     os.lchown(entry.path, *owner)
-
-
-def _name(owner: Owner) -> str:
-    try:
-        return pwd.getpwuid(owner[0]).pw_name
-    except KeyError:
-        return str(owner[0])

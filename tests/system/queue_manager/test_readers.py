@@ -270,12 +270,7 @@ def test_gits_dates_and_texts_are_stored_whatever_they_say(watch: Watch, tmp_pat
 
 @pytest.mark.usefixtures("manager")
 def test_a_branch_whose_head_cannot_be_read_is_no_deleted_one(watch: Watch, tmp_path: Path) -> None:
-    repository = a_git_repository(tmp_path)
-    repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path)
-    repository.commit({"readme": "2"})
-    papers.notify()
-    papers.wait_for_ledger(2, "main")
+    repository, papers = watched_at_2(watch, tmp_path)
     odd = a_raw_commit(repository, "author X <x> nonsense\ncommitter nonsense\n\nhello")
     repository.git("push", "-q", "origin", f"{odd}:refs/heads/main")
     papers.notify()
@@ -290,12 +285,7 @@ def test_a_branch_whose_ref_cannot_be_read_is_no_deleted_one(
     watch: Watch, tmp_path: Path, branches: tuple[str, ...]
 ) -> None:
     """A power cut leaves an empty one, and a push with another umask one that is its pusher's alone."""
-    repository = a_git_repository(tmp_path)
-    repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path, branches=branches)
-    repository.commit({"readme": "2"})
-    papers.notify()
-    papers.wait_for_ledger(2, "main")
+    repository, papers = watched_at_2(watch, tmp_path, branches)
     ref = repository.path / "refs/heads/main"
     kept = ref.read_text()
     ref.write_text("")
@@ -314,18 +304,24 @@ def test_a_branch_whose_ref_cannot_be_read_is_no_deleted_one(
 def test_an_empty_repository_in_the_place_of_another_stops_the_archive(
     watch: Watch, tmp_path: Path, branches: tuple[str, ...]
 ) -> None:
-    repository = a_git_repository(tmp_path)
-    repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path, branches=branches)
-    repository.commit({"readme": "2"})
-    papers.notify()
-    papers.wait_for_ledger(2, "main")
+    repository, papers = watched_at_2(watch, tmp_path, branches)
     repository.path.rename(tmp_path / "elsewhere")
     run("git", "init", "-q", "--bare", "-b", "main", repository.path)
     papers.notify()
     papers.wait_for(lambda: papers.row()["stopped"])
     assert "no longer holds the last known commit" in papers.row()["stopped"]
     assert papers.tasks("main") == {"index@2": "ready"}
+
+
+def watched_at_2(watch: Watch, tmp_path: Path, branches: tuple[str, ...] = ()) -> tuple[GitRepository, Watched]:
+    """A repository whose second revision has a task that waits to be claimed."""
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=branches)
+    repository.commit({"readme": "2"})
+    papers.notify()
+    papers.wait_for_ledger(2, "main")
+    return repository, papers
 
 
 def a_raw_commit(repository: GitRepository, rest: str) -> str:
