@@ -8,6 +8,7 @@ import hashlib
 import os
 import resource
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pytest
 
 from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Ended, Program, Running, argv_for
+from arkqueue.executor.guard_client import Guard
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.model import AttemptId, Stream, TaskDefinition
 from tests.system.executor.recorder import Recorder, ended
@@ -195,7 +197,7 @@ class TestNothingStarts:
 
         for where in ("os.pipe", "socket.socketpair"):
             with monkeypatch.context() as patched:
-                patched.setattr(f"arkqueue.executor.process.{where}", none)
+                patched.setattr(where, none)
                 with pytest.raises(HostFault, match="no descriptors are left"):
                     bench.start("true")
         assert bench.run("exit 3")[0].exit_code == 3
@@ -207,7 +209,7 @@ class TestNothingStarts:
         bench.server.kill()
         bench.server.wait()
         with monkeypatch.context() as patched:
-            patched.setattr("arkqueue.executor.process.subprocess.Popen", none)
+            patched.setattr("arkqueue.executor.guard_client.subprocess.Popen", none)
             for _ in range(2):
                 with pytest.raises(HostFault, match="the guard server does not start"):
                     bench.start("true")
@@ -512,8 +514,18 @@ class TestGone:
             assert end.message.endswith("what was left of it has been ended")
         assert bench.left() == []
 
+    def test_a_killed_guard_is_not_kept_until_its_server_has_closed_the_socket(self) -> None:
+        control, theirs = socket.socketpair()
+        with control, theirs:
+            guard = Guard(control)
+            assert guard.is_alive()
+            theirs.sendall(b'{"killed": true}\n')
+            assert guard.receive() is None
+            assert not guard.is_alive()
+            assert not guard.is_unattended
+
     def test_a_task_that_stops_its_guard_and_is_stopped(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("arkqueue.executor.process.OVERDUE", 0.1)
+        monkeypatch.setattr("arkqueue.executor.guard_client.OVERDUE", 0.1)
         os.mkfifo(bench.folder / "go")
         running, recorder = bench.start("read line < go; kill -STOP $PPID; echo ready; while :; do sleep 1000; done")
         (bench.folder / "go").write_text("\n")
@@ -529,7 +541,7 @@ class TestGone:
         bench.run("true")
         (guard,) = children(bench.server.pid)
         os.kill(guard, signal.SIGSTOP)
-        monkeypatch.setattr("arkqueue.executor.process.START_TIMEOUT", 0.05)
+        monkeypatch.setattr("arkqueue.executor.guard_client.START_TIMEOUT", 0.05)
         with pytest.raises(ExecutorError, match="could not execute it in time"):
             bench.start("sleep 1000")
         eventually(lambda: guard not in children(bench.server.pid))

@@ -1,0 +1,261 @@
+"""Our side of the conversation with guards and their server; ``guard`` documents the messages.
+
+What a guard answers becomes an error with its remedy here: ExecutorError for what is the task's own, HostFault for what this host cannot do for any. Called
+by ``process`` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pwd
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from arkqueue.errors import ExecutorError, HostFault
+from arkqueue.executor import Program, check_texts
+
+START_TIMEOUT = 60.0
+"""Seconds until a program that does not get executed (its folder is on a dead file server) is given up."""
+OVERDUE = 5.0
+"""Seconds after the grace until a guard that has reported no end is killed: its task may have stopped it with a signal.
+The guard server then ends what is left."""
+
+
+class Guard:
+    """Our side of the conversation with a guard; ``guard.py`` documents the messages."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._buffer = b""
+        self._pid = 0
+        self.is_unattended = False
+        """It was killed, and its server too, before that could end what is left of its tree."""
+        self._tree_has_ended = False
+        """It was killed, and its server has ended what was left."""
+        self.fileno = control.fileno
+        self.close = control.close
+
+    def greet(self) -> None:
+        """Return when the guard is there."""
+        with self._limited():
+            hello = self.receive()
+        if hello is None:
+            raise NoGuard
+        if "failed" in hello:
+            reason = os.strerror(hello["failed"][1])
+            raise nothing_starts(f"this host gives no further process ({reason})", "Use fewer slots")
+        self._pid = hello["guard"]
+
+    def begin(self, program: Program, request: bytes, descriptors: list[int]) -> None:
+        """Give the guard an attempt; return when its program is being executed, or has killed its guard at once."""
+        with self._limited():
+            try:
+                sent = socket.send_fds(self._control, [request], descriptors)
+                if rest := request[sent:]:
+                    self._control.sendall(rest)
+            except OSError:
+                answer = None
+            else:
+                answer = self.receive()
+        # One that was killed when it had the request may have executed the program, which killed it: its end will be told.
+        if answer is None and not (self._tree_has_ended or self.is_unattended):
+            self._kill()
+            fault = "its guard process was killed, or could not execute it in time"
+            raise ExecutorError("process executor", fault, "Try again")
+        if answer is not None and "failed" in answer:
+            raise _failure(program, *answer["failed"])
+
+    def _kill(self) -> None:
+        """Kill it, if it is there: a guard that was stopped with a signal. The server then ends what is left of its tree."""
+        # Its process id cannot be another's yet: the server closes the control socket when it has reaped it.
+        if self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def is_alive(self) -> bool:
+        """Whether it can be given an attempt. A guard without one says nothing; it can only have ended."""
+        if self._tree_has_ended or self.is_unattended:
+            return False  # the word has been read, and the socket may not have been closed yet
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        return not poll.poll(0)
+
+    def stop(self, grace: float) -> None:
+        with contextlib.suppress(OSError):  # it has been killed: the end is near
+            self._control.sendall(json.dumps({"stop": grace}).encode() + b"\n")
+
+    def patience(self, stop_by: float | None) -> float:
+        """How long to wait for it, in milliseconds. A guard that is overdue is killed here."""
+        if stop_by is None:
+            return 1000.0
+        rest = stop_by + OVERDUE - time.monotonic()
+        if rest <= 0:
+            self._kill()
+            return OVERDUE * 1000
+        return min(rest * 1000 + 1, 1000.0)
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        self._control.settimeout(START_TIMEOUT)
+        yield
+        self._control.settimeout(None)
+
+    def has_message(self) -> bool:
+        return b"\n" in self._buffer
+
+    def receive(self) -> dict[str, Any] | None:
+        """Its next message; None where it has been killed (or a timeout that was set has passed)."""
+        while not self.has_message():
+            try:
+                data = self._control.recv(4096)
+            except TimeoutError:
+                return None
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self.is_unattended = not self._tree_has_ended
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        if "killed" in message:
+            self._tree_has_ended = True
+            return None
+        return message
+
+
+class GuardServer:
+    """The program that forks guards: one for each executor."""
+
+    def __init__(self, inherited: tuple[int, ...]) -> None:
+        try:
+            self._requests, theirs = socket.socketpair()
+        except OSError as error:
+            raise no_descriptors(error) from None
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                    pass_fds=inherited,
+                )
+            except OSError as error:
+                self._requests.close()
+                raise nothing_starts(f"the guard server does not start ({error})", "Free memory or processes") from None
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def new_guard(self) -> Guard:
+        try:
+            control, theirs = socket.socketpair()
+        except OSError as error:
+            raise no_descriptors(error) from None
+        guard = Guard(control)
+        try:
+            with theirs, contextlib.suppress(BrokenPipeError):
+                socket.send_fds(self._requests, [b"."], [theirs.fileno()])
+            guard.greet()
+        except NoGuard:
+            guard.close()
+            self._process.kill()  # should it be there but not answer; the next start has another
+            self._process.wait()
+            raise
+        except BaseException:
+            guard.close()
+            raise
+        return guard
+
+    def close(self) -> None:
+        """Let the server end, which it does when its guards have ended."""
+        self._requests.close()
+        self._process.wait()
+
+
+class NoGuard(HostFault):
+    """The guard server has been killed, or stopped with a signal."""
+
+    def __init__(self) -> None:
+        super().__init__("process executor", "the guard server does not answer", "Try again")
+
+
+# --- What a guard is asked for, and what it may answer ---------------------------------------------------------------
+
+
+def request_for(program: Program) -> bytes:
+    """What a guard is asked for. Raises ExecutorError for what no process can be given."""
+    check_texts(program, os.fsencode)
+    request = {"argv": program.argv, "env": program.env, "cwd": str(program.cwd), "user": _user(program.user)}
+    return json.dumps(request).encode() + b"\n"
+
+
+def _user(name: str | None) -> tuple[int, int, list[int]] | None:
+    """The ids of a user, None for our own."""
+    if name is None:
+        return None
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise ExecutorError(
+            f"user {name!r}", "there is no such user on this host", "Create it or name another"
+        ) from None
+    if user.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise ExecutorError(
+            f"user {name!r}", "a task manager that is not root cannot use another user", "Leave `user` out"
+        )
+    return user.pw_uid, user.pw_gid, os.getgrouplist(name, user.pw_gid)
+
+
+_NO_PROCESS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What a fork says of the host. Not EIO, which a damaged program of the task's own gives, too."""
+
+
+def _failure(program: Program, step: str, number: int, path: str) -> ExecutorError | HostFault:
+    """The words for what kept a guard from executing the program."""
+    command = program.argv[0]
+    thing = f"shell {command!r}" if program.shell else f"command {command!r}"
+    reason = os.strerror(number)
+    if number in _NO_PROCESS:
+        return nothing_starts(f"this host gives {thing} no process ({reason})", "Use fewer slots")
+    match step, number:
+        case "find", errno.ENOENT:
+            remedy = "Install it or use sh" if program.shell else "Install it, or correct the name or PATH"
+            return ExecutorError(thing, f"there is no such {thing.split()[0]} on this host", remedy)
+        case "find", _:
+            return ExecutorError(thing, f"it cannot be executed ({reason})", "Make it executable (chmod +x)")
+        case "exec", errno.ENOENT:
+            return ExecutorError(thing, f"the interpreter that {path} names is not on this host", "Correct its #! line")
+        case "exec", errno.ENOEXEC:
+            return ExecutorError(thing, f"{path} is not a program of this host", "Give it a #! line, or run it with sh")
+        case "exec", errno.E2BIG:
+            return ExecutorError(thing, "its arguments and environment are too long", "Pass them in a file")
+        case "cwd", _:
+            return ExecutorError(f"folder {program.cwd}", f"the task cannot start there ({reason})", "Create it")
+        case "user", _:
+            return ExecutorError(f"user {program.user!r}", f"the task cannot become it ({reason})", "Name another")
+    return ExecutorError(thing, f"it cannot be executed ({reason})")
+
+
+def nothing_starts(fault: str, remedy: str) -> HostFault:
+    """What keeps this host from starting any process."""
+    return HostFault("process executor", fault, remedy)
+
+
+def no_descriptors(error: OSError) -> HostFault:
+    return nothing_starts(f"no descriptors are left ({error.strerror})", "Use fewer slots")
