@@ -12,6 +12,7 @@ first as it grows, then once more when the container has ended, since only then 
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ REMOVALS = 20
 """Attempts to remove a container: something in it can be busy for a moment."""
 REMEMBERED_EVENTS = 256
 """How many events an engine remembers."""
+
+KILLED = 128 + signal.SIGKILL
+"""The exit code of a container whose first program got SIGKILL, and of a shell whose last one did."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -273,17 +277,17 @@ class DockerRunning:
         stopped = signaled is not None and state.finished >= signaled
         if stopped or state.exit_code == 0:
             return Ended(state.exit_code, stopped)
+        limit = f"its limit is {size_in_words(state.memory)} (`resources: memory`)" if state.memory else ""
         if state.out_of_memory:
-            limit = (
-                f"its limit is {size_in_words(state.memory)} (`resources: memory`)"
-                if state.memory
-                else "the host's is used up"
-            )
-            return Ended(state.exit_code, stopped, f"it was ended because it ran out of memory: {limit}")
+            why = limit or "the host's is used up"
+            return Ended(state.exit_code, stopped, f"it was ended because it ran out of memory: {why}")
         if message := self._note(state.exit_code, self._output.last_error_output):
             return Ended(state.exit_code, stopped, message)
         if ended_by := self._foreign_end(state):
             return Ended(state.exit_code, stopped, ended_by, lost=True)
+        if state.exit_code == KILLED and limit:
+            # An engine that has much to do may see the end first, and never look whether memory was its cause.
+            return Ended(state.exit_code, stopped, f"it was killed, most likely because it ran out of memory: {limit}")
         return Ended(state.exit_code, stopped, state.error)
 
     def _foreign_end(self, state: State) -> str:

@@ -63,7 +63,17 @@ class TestOutcome:
 
         assert end.exit_code == 137
         assert not end.lost
-        assert end.message == "it was ended because it ran out of memory: its limit is 16 MiB (`resources: memory`)"
+        assert end.message in [
+            "it was ended because it ran out of memory: its limit is 16 MiB (`resources: memory`)",
+            "it was killed, most likely because it ran out of memory: its limit is 16 MiB (`resources: memory`)",
+        ]
+
+    def test_what_is_killed_and_has_a_limit_of_memory_is_told_of_it(self, bench: Bench) -> None:
+        """Engines miss one of twenty that run out of memory while they have much to do."""
+        end, _ = bench.run("sh -c 'kill -9 $$'; exit $?", resources=Resources(memory=16 << 20))
+
+        likely = "it was killed, most likely because it ran out of memory: its limit is 16 MiB (`resources: memory`)"
+        assert end == Ended(137, stopped=False, message=likely)
 
     def test_program_that_the_image_does_not_have_is_told(self, bench: Bench) -> None:
         end, _ = bench.run("nonesuch", "--now")
