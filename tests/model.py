@@ -86,6 +86,11 @@ class Kind(StrEnum):
     EXCLUSIVE = "exclusive"
     STOPPING = "stopping"
     """From a victim that was running to what cancels it."""
+    HANDED_ON = "handed on"
+    """From what a source still waited for that never began, to what had depended on it."""
+
+
+DEPENDS = (Kind.DECLARED, Kind.IMPLICIT, Kind.HANDED_ON)
 
 
 @dataclass(slots=True, eq=False)
@@ -331,7 +336,8 @@ class Model:
     def _pass_at_once(self, run: Run) -> None:
         """A COMMIT whose edges are all met has passed when the step begins."""
         commit = run.tasks[COMMIT]
-        if all(satisfied(edge) for edge in self.into(commit)):
+        met = self.into(commit)
+        if all(satisfied(edge) for edge in met) and not self._hand_on(met):
             commit.state = move(commit.state, Event.PASS)
 
     def trigger(
@@ -475,10 +481,41 @@ class Model:
         return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
 
     def _meet(self) -> bool:
-        met = [edge for edge in self.edges if not edge.met and satisfied(edge)]
+        met = [edge for edge in self.edges if not edge.met and satisfied(edge) and not self._is_followed_back(edge)]
+        self.edges += self._hand_on(met)
         for edge in met:
             edge.met = True
         return bool(met)
+
+    def _is_followed_back(self, edge: Edge) -> bool:
+        """Between tasks that never began: it is not met, but stays, to be followed back from what depends on the target."""
+        return edge.crossing and edge.source.bad and bool(self.unmet(edge.source)) and edge.target.settled
+
+    def _hand_on(self, met: Collection[Edge]) -> list[Edge]:
+        """What the targets of these edges, which are about to be met, wait for in the place of sources that never began (decision 0001, point 18)."""
+
+        def awaited(task: Task) -> Iterator[tuple[Task, When]]:
+            for edge in self.unmet(task):
+                if satisfied(edge):
+                    if edge.crossing:
+                        yield from awaited(edge.source)
+                elif edge.kind is Kind.EXCLUSIVE:
+                    continue
+                elif edge.crossing or edge.source.is_star:
+                    yield edge.source, edge.when
+                elif edge.source.name != COMMIT:
+                    yield from awaited(edge.source)
+
+        new: dict[tuple[Task, Task, When], Edge] = {}
+        for edge in met:
+            if edge.crossing and edge.kind in DEPENDS:
+                for source, when in awaited(edge.source):
+                    known = [
+                        e for e in self.into(edge.target) if e.source is source and e.when is when and e.kind in DEPENDS
+                    ]
+                    if not known:
+                        new[source, edge.target, when] = Edge(source, edge.target, Kind.HANDED_ON, when)
+        return list(new.values())
 
     def _skip(self) -> bool:
         """One level: what hangs on a task that was bad when the round began; the first root in the order of the file is stored."""
@@ -872,8 +909,25 @@ class Model:
                             shut = other.definition.exclusive and not other.settled and not other.retried
                             assert not shut, f"{task.key} passed {other.key}, which is exclusive"
 
+    def _overtaken(self, task: Task) -> Iterator[Task]:
+        """What should have been over before the task: its sources across runs, and in the place of those that never began what they waited for (design 5.9)."""
+        for edge in self.into(task):
+            if edge.kind not in (Kind.DECLARED, Kind.IMPLICIT) or (not edge.crossing and edge.source.name == COMMIT):
+                continue
+            source = edge.source
+            if source.retried or (not edge.crossing and source.attempts):
+                continue
+            if edge.crossing and not source.settled:
+                yield source
+            elif not source.attempts and (
+                source.bad if edge.crossing else edge.when is When.COMPLETED or not source.bad
+            ):
+                yield from self._overtaken(source)
+
     def _check_start(self, task: Task) -> None:
         """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
+        if len(task.attempts) == 1 and not task.retried:
+            assert not (older := [other.key for other in self._overtaken(task)]), f"{task.key} overtook {older}"
         for edge in self.into(task):
             if edge.kind is Kind.STOPPING:
                 assert not (edge.attempt and edge.attempt.live), f"{task.key} started beside {edge.source.key}"

@@ -98,11 +98,13 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
         if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
             root, remedy = _root(graph, needed[0].root)
             raise Conflict(here, f"needs {root}, which is not completed", remedy)
-        reopened = _judge_again(graph, row.id)
+        reopened, staying = _judge_again(graph, row.id)
         if not force:
             _refuse_outdated(graph, row, [row.id, *reopened])
         graph.ids("retry", task=row.id)
         _reopen(graph, row, [row.id, *reopened], reopened)
+        unjudged = graph.ids("unjudged", tasks=[row.id, *reopened])
+        graph.follow(entering=[row.id, *reopened], waived=[*staying, *unjudged])
 
     _on_task(queue, task, "retry", by, work)
 
@@ -166,37 +168,35 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     tasks = [row.id for row in rows]
     graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
     reopened: list[int] = []
+    staying: list[int] = []
     if as_completed:
-        for row in rows:
-            reopened = _judge_again(graph, row.id)
-            if reopened and not force:
-                _refuse_outdated(graph, row, reopened)
-            _reopen(graph, row, reopened, reopened)
-    graph.follow(waived=[*tasks, *graph.ids("skipped_because_of", roots=tasks)])
+        (row,) = rows
+        reopened, staying = _judge_again(graph, row.id)
+        if reopened and not force:
+            _refuse_outdated(graph, row, reopened)
+        _reopen(graph, row, reopened, reopened)
+    graph.follow(entering=reopened, waived=[*tasks, *staying, *graph.ids("skipped_because_of", roots=tasks)])
 
 
-def _judge_again(graph: Graph, root: int) -> list[int]:
-    """Which tasks skipped because of ``root`` may come back; those that another root still skips get that root."""
+def _judge_again(graph: Graph, root: int) -> tuple[list[int], list[int]]:
+    """Which tasks skipped because of ``root`` may come back, and which stay, as another root still skips them; they get that root."""
     candidates = graph.ids("skipped_because_of", roots=[root])
-    while candidates:
-        staying = {row.id: row.root for row in graph.rows("staying_skipped", candidates=candidates, root=root)}
-        if not staying:
-            break
-        graph.do("change_root", tasks=list(staying), roots=list(staying.values()))
-        graph.follow(waived=list(staying))
+    staying: list[int] = []
+    while candidates and (found := graph.rows("staying_skipped", candidates=candidates, root=root)):
+        graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
+        staying += [row.id for row in found]
         candidates = [c for c in candidates if c not in staying]
-    return candidates
+    return candidates, staying
 
 
 def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int]) -> None:
-    """Take tasks back to waiting, unmeet what leads from ``sources`` inside the run, and follow up."""
+    """Take tasks back to waiting and unmeet what leads from ``sources`` inside the run."""
     graph.ids("reopen", tasks=list(reopened))
     if sources:
         graph.rows("lock_ready_targets", sources=list(sources))
         graph.ids("unmeet", sources=list(sources))
         graph.do("untick_report", run=row.run_id, n=len(sources))
         graph.do("uncancel_run", run=row.run_id)
-    graph.follow(entering=list(sources))
 
 
 def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:

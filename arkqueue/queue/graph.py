@@ -9,13 +9,21 @@ claims and renewals happen beside it. A row that is judged is locked by an earli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from arkqueue.db import Connection
 from arkqueue.queue.door import SQL, Kept, Queue, rows
 
 T = TypeVar("T")
+
+
+class Awaited(NamedTuple):
+    """An edge's source, and whether any settled one meets it."""
+
+    source: int
+    settled: bool
 
 
 class Graph:
@@ -68,6 +76,8 @@ class Graph:
         while settled or entering or waived or then:
             if not (settled or entering or waived):
                 entering, then = then, ()
+            if judged := [*(settled if may_skip else ()), *waived]:
+                self._hand_on(judged)
             rows = self._advance(settled, entering, waived)
             skipped = self.ids("skip_dependents", settled=list(settled)) if settled and may_skip else []
             canceled: list[int] = []
@@ -77,6 +87,19 @@ class Graph:
             settled = [*skipped, *canceled, *(row.id for row in rows if row.settles)]
             may_skip = bool(skipped or canceled)
             entering, then, waived = then, (), ()
+
+    def still_awaited(self, tasks: Sequence[int], *, planned: bool = False) -> dict[int, set[Awaited]]:
+        """What tasks still waited for across runs that were canceled or skipped before they began. ``planned``: for tasks to be; else only of tasks that others depend on."""
+        into: dict[int | None, list[Any]] = defaultdict(list)
+        for row in self.rows("still_awaited", tasks=tasks, planned=planned):
+            into[row.target].append(row)
+        return {row.source: found for row in into[None] if (found := _ends(row.source, into))}
+
+    def _hand_on(self, settled: Sequence[int]) -> None:
+        """What depends on tasks across runs takes over what they waited for, where they never began (decision 0001, point 18)."""
+        if handed := [(task, *one) for task, found in self.still_awaited(settled).items() for one in found]:
+            tasks, sources, kinds = map(list, zip(*handed, strict=True))
+            self.do("hand_on", tasks=tasks, sources=sources, settled=kinds)
 
     def _advance(
         self, settled: Sequence[int], entering: Sequence[int], waived: Sequence[int], *, fired: bool = False
@@ -128,3 +151,17 @@ def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *,
     if graph[0].to_wake:
         queue.wake(*graph[0].to_wake)
     return result
+
+
+def _ends(task: int, into: Mapping[int | None, Sequence[Any]]) -> set[Awaited]:
+    """Follow edges back to those that lead no further."""
+    found: set[Awaited] = set()
+    seen, left = {task}, [task]
+    while left:
+        for edge in into.get(left.pop(), ()):
+            if not edge.through:
+                found.add(Awaited(edge.source, edge.settled))
+            elif edge.source not in seen:
+                seen.add(edge.source)
+                left.append(edge.source)
+    return found

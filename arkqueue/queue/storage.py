@@ -15,7 +15,7 @@ from typing import Any
 
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, Trigger, Workflow
 from arkqueue.plan import EVERYTHING, Node, Plan, names_needed, plan
-from arkqueue.queue.graph import Graph
+from arkqueue.queue.graph import Awaited, Graph
 from arkqueue.workflow import to_json
 
 IMPLICIT = 4
@@ -45,6 +45,8 @@ class Storage:
         self._past: dict[str, TaskId] = {}
         self._settled: dict[int, bool] = {}
         """Of the tasks in ``_past``, those that are settled, and whether that meets every edge from them (else those that any settled source meets)."""
+        self._awaited: dict[int, set[Awaited]] = {}
+        """Of those of them that never began, what they still waited for."""
         self._asked: set[str] = set()
         self._knows_all = False
         self._ids_by_digest: dict[bytes, int] = {}
@@ -106,6 +108,8 @@ class Storage:
         if load:
             found = self.graph.rows("nearest", branch=self.branch.id, names=sorted(load), number=number, run=run)
             self._settled |= {row.id: row.passes for row in found if row.settled}
+            if over := [row.id for row in found if row.settled and row.waited]:
+                self._awaited |= self.graph.still_awaited(over, planned=True)
             # What was planned a moment ago in this transaction is nearer than anything stored.
             self._past = {row.name: TaskId(row.id) for row in found} | self._past
             self._asked |= load
@@ -150,6 +154,7 @@ class Storage:
             else (ids[target], source, kind, settled, True, declared)
             for target, source, kind, settled, declared in planned.edges
         ]
+        edges += self._handed_on(edges)
         edges += [(ids[COMMIT], source, "exclusive", True, True, False) for source in closing]
         if all(self._is_met(edge) for edge in edges if edge[0] == ids[COMMIT]):
             self._settled[ids[COMMIT]] = True
@@ -180,6 +185,17 @@ class Storage:
         self._asked |= ids.keys()
         self._names |= {name for name in ids if not name.startswith(EVERYTHING)}
         return id
+
+    def _handed_on(self, edges: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Edges from what met sources still waited for that never began (decision 0001, point 18)."""
+        known = {edge[:4] for edge in edges}
+        handed = {
+            (edge[0], one.source, "depends", one.settled)
+            for edge in edges
+            if edge[2] == "depends" and edge[1] in self._awaited and self._is_met(edge)
+            for one in self._awaited[edge[1]]
+        }
+        return [(*edge, True, False) for edge in sorted(handed - known)]
 
     def _is_met(self, edge: tuple[Any, ...]) -> bool:
         _, source, kind, settled, *_ = edge

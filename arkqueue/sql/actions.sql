@@ -83,6 +83,11 @@ update task t set unmet = t.unmet + c.n,
 from counted c where t.id = c.target
 returning t.id;
 
+-- name: unjudged
+-- Settled tasks of other runs from which edges to reopened tasks were not judged while these were settled, too.
+select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
+where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind <> 'cancels';
+
 -- name: untick_report
 -- A REPORT that has not run waits for reopened tasks again.
 update task t set unmet = t.unmet + %(n)s

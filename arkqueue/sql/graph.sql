@@ -19,19 +19,20 @@ where id = any(%(archives)s::bigint[] || array(
 order by id for no key update;
 
 -- name: advance
--- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before; count them off their targets, and what has just settled off its
+-- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but for those between tasks that never began, which are
+-- followed back: `still_awaited`); count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (gates) or becomes ready, with a ticket that makes
 -- archives take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
 with source as (
-    select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
+    select t.id, t.state, t.as_completed, t.unmet > 0 as waited, passes(t.state, t.waived, r.state, r.waived) as passes
     from task t left join task r on r.id = t.root_id
     where t.id = any(%(settled)s::bigint[] || %(waived)s::bigint[])
 ), met as (
     update edge e set met = true
     from source s
-    where e.source = s.id and not e.met
-      and (e.settled or s.state = 'completed' or s.as_completed or (e.crossing and s.passes))
+    where e.source = s.id and not e.met and meets(e.settled, e.crossing, s.state, s.as_completed, s.passes)
+      and not (s.waited and e.crossing and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
 ), counted as (
     select id, sum(n)::int as n from (
@@ -77,6 +78,42 @@ update task t set
 from judged j left join entering e on e.id = j.id left join turns on turns.id = e.archive_id
 where t.id = j.id and (j.n > 0 or j.enters)
 returning t.id, t.cancels, j.enters and e.id is null as held_back, not e.gate as is_ready, e.gate and t.name <> 'REPORT' as settles;
+
+-- name: still_awaited
+-- What tasks that never began waited for across runs when they were canceled or skipped (decision 0001, point 18): the edges into them that are followed back, `through` what they waited
+-- for inside their runs and others that never began, to what is not over. COMMIT is left out, as later ones wait for it; a gate of PREV:* is waited for itself. Where these are
+-- not `planned` for, only of tasks that somebody depends on.
+with recursive behind(target, source, settled, through) as (
+    select null::bigint, t.id, false, true from task t
+    where t.id = any(%(tasks)s) and t.unmet > 0
+      and (%(planned)s or (select true from edge e join task u on u.id = e.target and u.state in ('waiting', 'held')
+                           where e.source = t.id and not e.met and e.crossing and e.kind = 'depends' limit 1))
+    union
+    select e.target, s.id, e.settled,
+           case when e.crossing then meets(e.settled, true, s.state, s.as_completed, passes(s.state, s.waived, r.state, r.waived))
+                else s.name not like 'PREV:%%' end
+    from behind b join edge e on e.target = b.source and not e.met and e.kind in ('depends', 'stopping')
+    join task s on s.id = e.source left join task r on r.id = s.root_id
+    where b.through and (e.crossing or s.name <> 'COMMIT' and not meets(e.settled, false, s.state, s.as_completed, false))
+)
+select target, source, settled, through from behind;
+
+-- name: hand_on
+-- Give what tasks still waited for to those whose edges from them are about to be met.
+with handed as (
+    insert into edge (target, source, kind, settled, crossing, declared, met)
+    select e.target, h.source, 'depends', h.settled, true, false, false
+    from unnest(%(tasks)s::bigint[], %(sources)s::bigint[], %(settled)s::bool[]) h(task, source, settled)
+    join task s on s.id = h.task left join task r on r.id = s.root_id
+    join edge e on e.source = h.task and not e.met and e.crossing and e.kind = 'depends'
+    join task t on t.id = e.target and t.state in ('waiting', 'held')
+    where meets(e.settled, true, s.state, s.as_completed, passes(s.state, s.waived, r.state, r.waived))
+    on conflict do nothing
+    returning target
+), counted as (
+    select target, count(*)::int as n from handed group by target
+)
+update task t set unmet = t.unmet + c.n from counted c where t.id = c.target;
 
 -- name: cancel_gone
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.

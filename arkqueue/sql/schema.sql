@@ -295,3 +295,8 @@ create function passes(state task_state, waived boolean, root_state task_state, 
     language sql immutable as
 $$ select state in ('completed', 'canceled') or waived
        or state = 'skipped' and (root_state is null or root_waived or root_state not in ('failed', 'rejected')) $$;
+
+-- Whether a source meets an edge (decision 0001, point 1).
+create function meets(settled boolean, crossing boolean, state task_state, as_completed boolean, passes boolean) returns boolean
+    language sql immutable as
+$$ select state = 'completed' or state in ('failed', 'rejected', 'canceled', 'skipped') and (settled or as_completed or crossing and passes) $$;

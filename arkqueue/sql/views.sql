@@ -246,16 +246,22 @@ where r.id = %(revision)s;
 
 -- name: unmet_chain
 -- The unmet edges into a task and, as long as what it waits for waits too, into that, and so on; cut off at a limit.
-with recursive chain(target, source, kind, settled, crossing) as (
-    select e.target, e.source, e.kind, e.settled, e.crossing
+with recursive chain(target, source, kind, settled, crossing, declared) as (
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared
     from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
     union
-    select e.target, e.source, e.kind, e.settled, e.crossing
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared
     from chain c
     join task s on s.id = c.source and s.state = 'waiting'
     join edge e on e.target = c.source and not e.met and e.kind <> 'cancels'
 )
 select * from chain limit %(limit)s;
+
+-- name: never_began
+-- What a task depended on across runs that was canceled or skipped before it began, and handed on what it waited for.
+select s.id, s.state from edge e join task s on s.id = e.source
+where e.target = %(task)s and e.met and e.crossing and e.kind = 'depends' and s.unmet > 0 and s.state in ('canceled', 'skipped')
+order by s.id limit 3;
 
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.

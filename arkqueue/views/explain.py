@@ -227,7 +227,7 @@ class _Task:
 
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
         """One task at the end of a chain of unmet edges, and what is the matter with it."""
-        name, via = task_name(other), self._via(way)
+        name, via = task_name(other), self._via(way) + self._instead(edge, other)
         subject = f"It waits for {name}{via}, which"
         if edge.kind == "stopping" and other.state == State.RUNNING:
             canceler = "It"
@@ -263,6 +263,18 @@ class _Task:
             return ""
         passed = [task_names(self.queue, way[:3])[id] for id in way[:3]]
         return f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
+
+    def _instead(self, edge: Any, other: Any) -> str:
+        """Of an edge that no file has: which of the tasks that are depended on waited like this before it was canceled or skipped."""
+        if edge.kind != "depends" or edge.declared or not edge.crossing or other.name == COMMIT:
+            return ""
+        before = self.queue.rows("never_began", task=edge.target)
+        names = task_names(self.queue, [row.id for row in before])
+        return (
+            f" (as did {' and '.join(f'{names[row.id]} before it was {row.state}' for row in before)})"
+            if before
+            else ""
+        )
 
     def _starving(self) -> list[Reason]:
         row = self.row

@@ -5,6 +5,7 @@
 - REPORT is shown only where it has a command.
 - What a task cancels and is being stopped is the same arrow: a ``cancels`` edge is ``active`` meanwhile. Where the victim has no such arrow, because the task
   cancels it from further away, a ``stopping`` edge is shown as long as it is waited for.
+- So is an edge that no file has: from what a task waits for in the place of one that was canceled or skipped before it began.
 - Tasks of other runs that an edge comes from are nodes too, ``outside``.
 """
 
@@ -127,6 +128,7 @@ def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
             e.source in commits and e.kind == "depends" and not (e.crossing or e.declared) and e.target in waits_inside
         )
         and not (e.kind == "stopping" and (e.met or (e.target, e.source) in canceled))
+        and not (e.met and e.kind == "depends" and e.crossing and not e.declared and e.source not in commits)
     ]
 
 

@@ -42,6 +42,23 @@ def test_waits_for_a_running_task(queue: Queue) -> None:
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/index", "running", "depends")]
 
 
+def test_waits_in_the_place_of_what_never_began(queue: Queue) -> None:
+    archive = an_archive(queue)
+    tasks = {"upload": "depends: [PREV]"}
+    for _ in range(3):
+        archive.commit(tasks)
+    a_task_manager(queue)
+    archive.claim("upload@2")
+    archive.cancel("upload@3")
+    told = why(archive, "upload@4")
+    assert kinds(told) == [Why.WAITS_FOR_RUNNING]
+    assert (
+        "It waits for papers@2/upload (as did papers@3/upload before it was canceled), which is running since"
+        in told.text
+    )
+    assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/upload", "running", "depends")]
+
+
 def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(queue: Queue) -> None:
     archive = an_archive(queue)
     for _ in range(4):

@@ -270,8 +270,9 @@ class Beside(RuleBasedStateMachine):
         self.both("finish", key, *data.draw(ends))
 
     def lose(self, data: st.DataObject) -> None:
-        """Once, or until it is given up."""
-        key = self.pick(data, State.RUNNING)
+        """Once, or until it is given up; rather one that is being stopped."""
+        running = self.keys(State.RUNNING)
+        key = data.draw(st.sampled_from([key for key in running if self.model.task(key).stop] or running))
         for _ in range(data.draw(st.sampled_from([1, 1, 4]))):
             self.saw("a stopping task is lost", self.model.task(key).stop)
             self.both("finish", key, End.LOST, None)
@@ -420,7 +421,7 @@ class Beside(RuleBasedStateMachine):
                 found.update({"deferred for another attempt"} if task.failures and len(task.attempts) > 1 else ())
                 found.update({"its task managers died too often"} if task.losses > 3 else ())
         for edge in self.model.edges:
-            if edge.kind in (Kind.EXCLUSIVE, Kind.STOPPING):
+            if edge.kind in (Kind.EXCLUSIVE, Kind.STOPPING, Kind.HANDED_ON):
                 found.add(f"{edge.kind} {'across runs' if edge.crossing else 'inside a run'}")
         return found
 

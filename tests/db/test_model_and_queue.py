@@ -392,7 +392,7 @@ EXAMPLES = max(300, settings().max_examples)
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
     *("COMMIT extended", "faults", "paths leave out", "branches leave out", "definitions that change"),
-    *("canceled as superseded", "stopped as superseded", "stopping across runs"),
+    *("canceled as superseded", "stopped as superseded", "stopping across runs", "handed on across runs"),
     *("only unstarted fires", "exclusive across runs", "exclusive inside a run", "skipped with a root", "waived"),
     *("a notice is lost", "a notice is late", "a notice comes twice", "notices change places"),
     *("several revisions at once", "something happens during a look", "a look inside another one", "a look is stale"),

@@ -220,6 +220,125 @@ def test_a_canceled_task_does_not_block(archive: AnArchive) -> None:
     assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "a@3": "ready", "b@3": "waiting"}
 
 
+UPLOAD = {"pdf": "cancels: [PREV]", "upload": "depends: [pdf, PREV]"}
+
+
+def uploading(archive: AnArchive) -> AnArchive:
+    """Revision 2 is being uploaded, and 3's PDF built."""
+    archive.commit(UPLOAD)
+    archive.run("pdf@2")
+    archive.claim("upload@2")
+    archive.commit(UPLOAD)
+    archive.claim("pdf@3")
+    return archive
+
+
+def test_what_depends_on_a_task_that_never_began_waits_for_what_that_waited_for(archive: AnArchive) -> None:
+    uploading(archive).commit(UPLOAD)
+    archive.end("pdf@3", None, End.STOPPED)
+    archive.run("pdf@4")
+    assert archive.states() == {
+        "pdf@2": "completed", "upload@2": "running",
+        "pdf@3": "canceled", "upload@3": "skipped",
+        "pdf@4": "completed", "upload@4": "waiting",
+    }  # fmt: skip
+    archive.run("upload@2")
+    assert archive.state("upload@4") == "ready"
+
+
+def test_a_revision_that_comes_after_the_cancellation_waits_as_well(archive: AnArchive) -> None:
+    uploading(archive).cancel("upload@3")
+    archive.commit(UPLOAD)
+    archive.end("pdf@3", None, End.STOPPED)
+    archive.run("pdf@4")
+    assert archive.state("upload@4") == "waiting"
+    archive.run("upload@2")
+    assert archive.state("upload@4") == "ready"
+
+
+def test_many_that_never_began_are_passed_at_once(archive: AnArchive) -> None:
+    tasks = {"a": "depends: [PREV]"}
+    for _ in range(5):
+        archive.commit(tasks)
+    archive.claim("a@2")
+    archive.commit({**tasks, "stop": "cancels: [{task: 'PREV:a', only: unstarted}]"})
+    assert archive.states() == {
+        "a@2": "running", "a@3": "canceled", "a@4": "canceled", "a@5": "canceled", "a@6": "canceled",
+        "a@7": "waiting", "stop@7": "ready",
+    }  # fmt: skip
+    archive.run("a@2")
+    assert archive.state("a@7") == "ready"
+
+
+def test_a_failure_goes_on_blocking_where_what_waited_for_it_is_canceled(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    archive.fail("a@2")
+    archive.commit(CHAIN)
+    archive.commit(CHAIN)
+    archive.cancel("a@3")
+    archive.commit(CHAIN)
+    assert (archive.state("a@4"), archive.state("a@5")) == ("waiting", "waiting")
+    archive.skip("a@2")
+    archive.run("a@4")
+    assert archive.state("a@5") == "ready"
+
+
+def test_what_a_canceled_task_waited_for_by_way_of_its_run_is_waited_for_in_its_place(archive: AnArchive) -> None:
+    tasks = {"a": "depends: ['PREV:b']", "b": "depends: [a]"}
+    archive.commit(tasks)
+    archive.run("a@2")
+    archive.claim("b@2")
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.cancel("b@3")
+    assert (archive.state("a@3"), archive.state("a@4")) == ("waiting", "waiting")
+    archive.run("b@2")
+    assert (archive.state("a@3"), archive.state("a@4")) == ("ready", "ready")
+
+
+def test_what_a_canceled_task_needed_inside_its_run_holds_nobody_up(archive: AnArchive) -> None:
+    tasks = {"pdf": "", "upload": "depends: [pdf, PREV]"}
+    archive.commit(tasks)
+    archive.claim("pdf@2")
+    archive.commit(tasks)
+    archive.cancel("upload@2")
+    archive.run("pdf@3")
+    assert archive.states() == {"pdf@2": "running", "upload@2": "canceled", "pdf@3": "completed", "upload@3": "ready"}
+
+
+def test_what_was_handed_on_goes_through_the_gate_of_everything(archive: AnArchive) -> None:
+    tasks = {"a": "depends: ['PREV:*']"}
+    archive.commit(tasks)
+    archive.claim("a@2")
+    archive.commit(tasks)
+    archive.cancel("a@3")
+    archive.commit(tasks)
+    assert archive.state("a@4") == "waiting"
+    archive.run("a@2")
+    assert archive.state("a@4") == "ready"
+
+
+def test_what_is_retried_waits_for_what_it_waited_for(archive: AnArchive) -> None:
+    uploading(archive).cancel("upload@3")
+    archive.run("pdf@3")
+    archive.retry("upload@3")
+    assert archive.state("upload@3") == "waiting"
+    archive.run("upload@2")
+    assert archive.state("upload@3") == "ready"
+
+
+def test_one_of_many_that_never_began_is_retried_and_waits_as_before(archive: AnArchive) -> None:
+    for _ in range(4):
+        archive.commit({"a": "depends: [PREV]"})
+    archive.claim("a@2")
+    archive.cancel("a@4")
+    archive.cancel("a@3")
+    archive.retry("a@4")
+    assert archive.states() == {"a@2": "running", "a@3": "canceled", "a@4": "waiting", "a@5": "waiting"}
+    archive.run("a@2")
+    assert archive.state("a@4") == "ready"
+
+
 def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive) -> None:
     two(archive).skip("b@2")
     archive.run("a@2", "a@3", "b@3")

@@ -97,6 +97,18 @@ def test_victim_of_an_earlier_revision_is_shown_while_it_is_stopped(queue: Queue
     assert "2/pdf <.. 5/pdf" not in arrows(graph(queue, [RunId(archive.run_id(5))]))
 
 
+def test_what_is_waited_for_in_the_place_of_what_never_began_is_shown_meanwhile(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(3):
+        archive.commit({"upload": "depends: [PREV]"})
+    archive.claim("upload@2")
+    archive.cancel("upload@3")
+    declared = {"3/COMMIT <-- 4/COMMIT", "4/COMMIT <-- 4/upload", "3/upload <-- 4/upload"}
+    assert arrows(graph(queue, [RunId(archive.run_id(4))])) == {*declared, "2/upload <-- 4/upload"}
+    archive.run("upload@2")
+    assert arrows(graph(queue, [RunId(archive.run_id(4))])) == declared
+
+
 def test_everything_before_is_one_node_and_leaves_the_edge_to_commit(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "b": "depends: [a]"})

@@ -215,6 +215,42 @@ def test_an_edge_to_what_is_settled_already_is_judged_at_once(archive: Archive) 
     assert archive.at("3:a", "3:b") == [READY, WAITING]
 
 
+def test_what_a_source_that_never_began_waited_for_is_handed_on(archive: Archive) -> None:
+    for number in (2, 3, 4):
+        archive.revision(number, task("a", "PREV"))
+    archive.start("2:a")
+    archive.cancel(k("3:a"))
+    assert archive.at("4:a") is WAITING
+    archive.end("2:a", 1)
+    assert archive.at("4:a") is WAITING
+    archive.waive("2:a")
+    assert archive.at("4:a") is READY
+
+
+def test_what_is_handed_on_keeps_its_when(archive: Archive) -> None:
+    archive.revision(2, task("a"))
+    archive.revision(3, task("b", settled("PREV:a")))
+    archive.revision(4, task("c", "PREV:b"))
+    archive.start("2:a")
+    archive.cancel(k("3:b"))
+    archive.end("2:a", 1)
+    assert archive.at("4:c") is READY
+
+
+def test_between_tasks_that_never_began_nothing_is_handed_on_before_one_of_them_is_retried(archive: Archive) -> None:
+    for number in (2, 3, 4):
+        archive.revision(number, task("a", "PREV"))
+    archive.start("2:a")
+    archive.cancel(k("4:a"))
+    archive.cancel(k("3:a"))
+    archive.revision(5, task("a", "PREV"))
+    assert archive.at("5:a") is WAITING
+    archive.again("4:a")
+    assert archive.at("4:a") is WAITING
+    archive.end("2:a")
+    assert archive.at("4:a", "5:a") == [READY, READY]
+
+
 def test_a_met_edge_across_runs_stays_met_when_its_source_is_retried(archive: Archive) -> None:
     archive.revision(2, task("a"))
     archive.revision(3, task("a", settled("PREV")))
@@ -823,6 +859,8 @@ def test_a_rewrite_cancels_what_does_not_run_yet_of_the_dropped_commits(archive:
     archive.rewrite("", [3])
     assert archive.at("2:a", "3:a", "3:b", "3:c", "3:d") == [READY, CANCELED, RUNNING, CANCELED, CANCELED]
     archive.revision(4, task("a", "PREV"))
+    assert archive.at("2:a", "4:a") == [READY, WAITING]
+    archive.do("2:a")
     assert archive.at("4:a") is READY
 
 
