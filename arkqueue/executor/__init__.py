@@ -78,6 +78,7 @@ class Program:
 
     ``user`` is an OS user (only root can name another), or a user of the image. ``cwd`` is a path of the host, or in the container.
     ``shell`` says that ``argv[0]`` is the shell of a script, so that a missing one is called by its name.
+    ``keep``: when a process begins to be ended, and is gone, where nobody says anything more (``ProcessExecutor``; CLOCK_BOOTTIME, seconds).
     """
 
     attempt: AttemptId
@@ -87,6 +88,7 @@ class Program:
     user: str | None = None
     shell: bool = False
     container: Container | None = None
+    keep: tuple[float, float] | None = None
 
 
 def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:

@@ -18,9 +18,13 @@ Three generations::
   has ended anything, and ``leftovers`` has to look for it.
 
 Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to it: ``{"argv", "env",
-"cwd", "user"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or ``{"started":
-pid}``; to it any number of ``{"stop": grace}``; from it ``{"exit": code, "stopped": bool, "left": [names]}``. From the
-server, when the guard was killed and nothing of its tree is left: ``{"killed": true}``.
+"cwd", "user", "keep"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or
+``{"started": pid}``; to it any number of ``{"stop": grace}`` and of ``{"keep": [begin, end]}``; from it ``{"exit": code,
+"stopped": bool, "left": [names]}``. From the server, when the guard was killed and nothing of its tree is left:
+``{"killed": true}``.
+
+``keep``, null for as long as it takes, tells two moments of CLOCK_BOOTTIME. The task manager may stand still (SIGSTOP) while
+others take its lease for lapsed: unless told anew by then, the guard asks the tree to end at the first, and ends it at the second.
 
 A fork of Python costs more than all the rest of a short attempt, so guards are kept, and start tasks by a vfork.
 
@@ -204,7 +208,7 @@ class Guard:
                 os.close(descriptor)
             self.descriptors.clear()
         self.send({"started": main})
-        tree = Tree(main)
+        tree = Tree(main, request["keep"])
         self.watch(tree)
         self.send({"exit": tree.exit_code, "stopped": tree.stopped, "left": tree.left})
 
@@ -223,7 +227,10 @@ class Guard:
                     poll.unregister(self.control)
                     messages = [{"stop": ABANDONED_GRACE}]
                 for message in messages:
-                    tree.stop(message["stop"])
+                    if "keep" in message:
+                        tree.keep(*message["keep"])
+                    else:
+                        tree.stop(message["stop"])
 
     def send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the task manager is gone: nobody to tell
@@ -277,8 +284,10 @@ def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
 class Tree:
     """The processes of one attempt: the main one, which is the task, and all that descend from it."""
 
-    def __init__(self, main: int) -> None:
+    def __init__(self, main: int, kept: tuple[float, float] | None) -> None:
         self.main = main
+        self.kept = kept
+        """From when on it is ended although nobody asks, and when it has to be gone, by CLOCK_BOOTTIME."""
         self.exit_code: int | None = None
         self.stopped = False
         self.warned = False
@@ -309,10 +318,14 @@ class Tree:
             self.warn()
         self.deadline = until if self.deadline is None else min(until, self.deadline)
 
+    def keep(self, begin: float, end: float) -> None:
+        self.kept = begin, end
+
     def press(self) -> float | None:
         """Where the time of what is left is up, ask it to end, or end it. Milliseconds until the next time."""
+        heard = self.abandon()
         if self.deadline is None:
-            return None
+            return heard
         rest = self.deadline - time.monotonic()
         if rest <= 0:
             if self.exit_code is not None and not self.left:
@@ -325,7 +338,19 @@ class Tree:
                 self.warn()
                 rest = LEFT_GRACE
             self.deadline = time.monotonic() + rest
-        return rest * 1000 + 1
+        return rest * 1000 + 1 if heard is None else min(rest * 1000 + 1, heard)
+
+    def abandon(self) -> float | None:
+        """Stop the tree if nothing was heard for too long. Milliseconds until that is so, as long as this machine does not sleep: then the task manager looks first."""
+        if self.kept is None:
+            return None
+        begin, end = self.kept
+        now = boottime()
+        if now < begin:
+            return (begin - now) * 1000 + 1
+        self.kept = None
+        self.stop(max(0.0, end - now))
+        return None
 
     def warn(self) -> None:
         self.warned = True
@@ -338,6 +363,10 @@ class Tree:
         if not LINUX:
             with contextlib.suppress(OSError):
                 os.killpg(self.main, number)
+
+
+def boottime() -> float:
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def find(command: str, path: str, cwd: str) -> str:

@@ -91,8 +91,14 @@ class Guard:
         return not poll.poll(0)
 
     def stop(self, grace: float) -> None:
+        self._tell({"stop": grace})
+
+    def keep(self, begin: float, end: float) -> None:
+        self._tell({"keep": [begin, end]})
+
+    def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it has been killed: the end is near
-            self._control.sendall(json.dumps({"stop": grace}).encode() + b"\n")
+            self._control.sendall(json.dumps(message).encode() + b"\n")
 
     def patience(self, stop_by: float | None) -> float:
         """How long to wait for it, in milliseconds. A guard that is overdue is killed here."""
@@ -199,7 +205,13 @@ class NoGuard(HostFault):
 def request_for(program: Program) -> bytes:
     """What a guard is asked for. Raises ExecutorError for what no process can be given."""
     check_texts(program, os.fsencode)
-    request = {"argv": program.argv, "env": program.env, "cwd": str(program.cwd), "user": _user(program.user)}
+    request = {
+        "argv": program.argv,
+        "env": program.env,
+        "cwd": str(program.cwd),
+        "user": _user(program.user),
+        "keep": program.keep,
+    }
     return json.dumps(request).encode() + b"\n"
 
 

@@ -6,7 +6,7 @@ sink holds up one task and no other.
 
 If the guard server dies, the attempts go on under their guards, and the next start brings up another server. If such a
 guard dies as well, we look ourselves for what it has left (``leftovers``). If the task manager dies, its ends of the
-control sockets close, and the guards end their trees.
+control sockets close, and the guards end their trees; if it stands still, they do so when they were told to (``keep``).
 """
 
 from __future__ import annotations
@@ -173,6 +173,12 @@ class _ProcessRunning:
             if self._ended is None and (self._stop_by is None or by < self._stop_by):
                 self._stop_by = by
                 self._guard.stop(grace)
+
+    def keep(self, begin: float, end: float) -> None:
+        """Where nothing more is said, as our process stands still, its guard asks it to end at ``begin``, and it has ended at ``end`` (CLOCK_BOOTTIME, seconds)."""
+        with self._lock:
+            if self._ended is None:
+                self._guard.keep(begin, end)
 
     def follow(self) -> None:
         """In a thread of its own; RuntimeError where there is none to be had."""

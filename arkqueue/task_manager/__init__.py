@@ -108,7 +108,12 @@ class TaskManager:
         self._sources = Sources(self._queue, configuration)
         preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
         self._means = Means(
-            preparation, configuration.output_limit, self._reserve, self._started, self._fitness.faulted
+            preparation,
+            configuration.output_limit,
+            self._reserve,
+            self._started,
+            self._fitness.faulted,
+            self._leases.kept,
         )
         self._adoption = Adoption(
             self._queue, configuration, self.process, self.host, self.executors, self._logs, self._sources,

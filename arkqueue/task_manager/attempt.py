@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -39,7 +39,7 @@ class Why(StrEnum):
     RESTART = "it is restarted"
     TIMEOUT = "its time was up"
     SHUTDOWN = "its task manager is shutting down; it will be run again"
-    SILENCE = "its task manager could not reach the database in time to keep it; it will be run again"
+    SILENCE = "its task manager could not renew its lease in time; it will be run again"
     LOST = "it no longer belongs to this task manager"
 
 
@@ -49,6 +49,14 @@ class Outliving(Protocol):
 
     def leave(self) -> None:
         """Let go of it; its ``wait`` says so."""
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """What is ended by somebody else when its task manager stands still."""
+
+    def keep(self, begin: float, end: float) -> None:
+        """Begin to end it at one moment, unless told anew by then; it is gone at another (CLOCK_BOOTTIME, seconds)."""
 
 
 class Attempt:
@@ -94,6 +102,12 @@ class Attempt:
         if running is not None:
             running.stop(self.grace if grace is None else min(grace, self.grace))
 
+    def keep(self, begin: float, end: float) -> None:
+        """Its program has been seen to: should we stand still, it is to end between these moments (CLOCK_BOOTTIME, seconds)."""
+        running = self._running
+        if isinstance(running, Guarded):
+            running.keep(begin, end)
+
     def leave(self) -> None:
         """Our task manager shuts down: its container is let go on, anything else is stopped. What is being stopped already, is."""
         with self._lock:
@@ -137,7 +151,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What every attempt of a task manager needs. ``started`` notes that a program has begun, ``faulted`` that this host could begin none.
+    """What every attempt of a task manager needs. ``started`` notes that a program has begun, ``faulted`` that this host could begin none; ``kept`` as `Leases.kept`.
 
     ``reserve`` says that a container of an image is about to begin; False: the attempt is not ours any more. Raises DatabaseUnavailable.
     """
@@ -147,6 +161,7 @@ class Means:
     reserve: Callable[[Attempt, str], bool]
     started: Callable[[Attempt], None]
     faulted: Callable[[Attempt, HostFault], None]
+    kept: Callable[[Attempt], tuple[float, float]]
 
 
 def perform(attempt: Attempt, means: Means) -> Outcome | None:
@@ -202,9 +217,8 @@ def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means
         if not attempt.outlives:
             attempt.stop(Why.LOST)
     executors = means.preparation.executors
-    running = attempt.begin(
-        lambda: executors.start(prepared.program, prepared.image, attempt.log, lambda: attempt.why is None)
-    )
+    program = replace(prepared.program, keep=means.kept(attempt))
+    running = attempt.begin(lambda: executors.start(program, prepared.image, attempt.log, lambda: attempt.why is None))
     if running is None:
         return None
     means.started(attempt)
@@ -222,7 +236,7 @@ def _followed(attempt: Attempt, definition: TaskDefinition, begun: float) -> End
 
 
 def _judge(attempt: Attempt, definition: TaskDefinition, ended: Ended | None) -> Outcome:
-    why = attempt.why or Why.SHUTDOWN
+    why = attempt.why or Why.SILENCE  # its guard stopped it: we stood still
     if ended is None:
         return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {why}"))
     message = "; ".join(filter(None, (_killed(ended), ended.message)))

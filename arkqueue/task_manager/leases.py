@@ -6,7 +6,8 @@ to another: it is stopped, and the fence refuses its report and its log.
 Others may take an attempt when its lease is over by the database's clock, so it has to be gone by then. The clock here is CLOCK_BOOTTIME, which goes on
 while the machine sleeps, and it is read before a renewal is sent, so that our idea of a lease ends earlier than the database's. What could not
 be renewed for lease − grace − margin is asked to stop, with ``grace`` left to it. A container stays reserved for its host for ``adopt_within`` after its
-lease, and goes on for so much longer. Watching is done by a thread that never waits for the database.
+lease, and goes on for so much longer. Watching is done by a thread that never waits for the database; and as all of this process may stand still (SIGSTOP,
+Ctrl-Z, a debugger), guards of processes are told when to do the same, a little later, by themselves.
 
 The order of the two clocks does not matter for correctness: the fence refuses the report of an attempt that another has got meanwhile.
 """
@@ -49,6 +50,7 @@ class Leases:
         self._lease, self._renew = configuration.lease, configuration.renew
         self._adopt_within = configuration.adopt_within
         self._margin = min(MARGIN, self._lease / 9)
+        self._look = min(LOOK, self._lease / 20)
         self._lock = threading.Lock()
         self._held: dict[AttemptId, Attempt] = {}
         self._renewed: dict[AttemptId, float] = {}
@@ -81,6 +83,14 @@ class Leases:
             asked = [(a, self._asked.pop(a.id)) for a in attempts if a.id in self._asked]
         for attempt, request in asked:
             attempt.stop(asked_for(request))
+
+    def kept(self, attempt: Attempt) -> tuple[float, float]:
+        """When its guard begins to end it by itself, should this process stand still, and when it is gone (CLOCK_BOOTTIME, seconds)."""
+        with self._lock:
+            renewed = self._renewed.get(attempt.id, self._clock())
+        end = renewed + self._kept(attempt) - self._margin
+        # Our own look at the clock comes first, where there is one.
+        return min(renewed + self.patience(attempt) + 2 * self._look, end), end
 
     def let_go(self, attempt: Attempt) -> None:
         """The database knows its end."""
@@ -124,8 +134,10 @@ class Leases:
         for id, attempt in attempts.items():
             if id not in ours:
                 attempt.stop(Why.LOST)  # or it has ended this moment, and nothing happens
-            elif request := ours[id]:
-                attempt.stop(asked_for(request))
+            else:
+                attempt.keep(*self.kept(attempt))
+                if request := ours[id]:
+                    attempt.stop(asked_for(request))
 
     # -- requests to stop --------------------------------------------------------------------------------------------
 
@@ -152,7 +164,7 @@ class Leases:
     # -- silence -----------------------------------------------------------------------------------------------------
 
     def _watching(self) -> None:
-        while not self._closing.wait(min(LOOK, self._lease / 20)):
+        while not self._closing.wait(self._look):
             self.look()
 
     def look(self) -> None:

@@ -86,7 +86,7 @@ def test_outage_longer_than_the_lease_stops_tasks_and_runs_them_again(
     papers.wait_for_run(2)
     first, second = papers.attempts("held@2")
     assert (first["end"], second["end"]) == ("stopped", "exited")
-    assert "could not reach the database in time" in first["message"]
+    assert "could not renew its lease in time" in first["message"]
     assert stage.events() == ["begin held@2", "begin held@2", "end held@2", "begin after@2", "end after@2"]
 
 

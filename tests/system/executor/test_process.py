@@ -23,6 +23,7 @@ import pytest
 
 from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Ended, Program, Running, argv_for
+from arkqueue.executor.guard import boottime
 from arkqueue.executor.guard_client import Guard
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.model import AttemptId, Stream, TaskDefinition
@@ -450,6 +451,62 @@ class TestStop:
             assert end in (Ended(5, stopped=False), Ended(128 + signal.SIGTERM, stopped=True), Ended(5, stopped=True))
             seen[end.stopped] += 1
         assert seen.total() == 60
+
+
+class TestKept:
+    """What becomes of it when its task manager stands still, and says nothing more."""
+
+    FOREVER, OVER = boottime() + 1e6, boottime() - 1
+
+    def test_it_is_asked_to_end_and_has_time_for_it(self, bench: Bench) -> None:
+        running, recorder = bench.start("trap 'echo bye; exit 3' TERM; echo begun; while :; do sleep 0.01; done")
+        recorder.wait_for(b"begun")
+        running.keep(self.OVER, self.FOREVER)
+
+        assert ended(running) == Ended(3, stopped=True)
+        assert recorder.out == b"begun\nbye\n"
+
+    def test_it_is_gone_at_the_end_of_its_time(self, bench: Bench) -> None:
+        running, recorder = bench.start("trap '' TERM; echo begun; while :; do sleep 0.01; done")
+        recorder.wait_for(b"begun")
+        running.keep(self.OVER, boottime() + 0.1)
+
+        assert ended(running) == Ended(137, stopped=True)
+
+    def test_the_time_it_begins_with_counts_where_nothing_more_is_said(self, bench: Bench) -> None:
+        end, _ = bench.run("sleep", "1000", keep=(boottime() + 0.05, self.FOREVER))
+
+        assert end == Ended(143, stopped=True)
+
+    def test_it_goes_on_when_it_is_told_anew(self, bench: Bench, tmp_path: Path) -> None:
+        go = tmp_path / "go"
+        os.mkfifo(go)
+        running, recorder = bench.start(
+            f"echo begun; read line < {go}; echo went on", keep=(boottime() + 2, self.FOREVER)
+        )
+        running.keep(self.FOREVER, self.FOREVER)
+        recorder.wait_for(b"begun")
+        other, _ = bench.start("sleep", "1000", keep=(boottime() + 2.1, self.FOREVER))
+        assert ended(other).stopped  # so that time is over now
+        go.write_bytes(b"\n")
+
+        assert ended(running) == Ended(0, stopped=False)
+
+    def test_a_long_grace_is_cut_short(self, bench: Bench) -> None:
+        running, recorder = bench.start("trap '' TERM; echo begun; while :; do sleep 0.01; done")
+        recorder.wait_for(b"begun")
+        running.stop(1000)
+        running.keep(self.OVER, self.OVER)
+
+        assert ended(running) == Ended(137, stopped=True)
+
+    def test_nothing_of_it_is_left_to_the_guards_next_attempt(self, bench: Bench) -> None:
+        running, _ = bench.start("sleep", "1000", keep=(boottime() + 1e6, self.FOREVER))
+        running.keep(self.OVER, self.OVER)
+        assert ended(running).stopped
+        running.keep(self.OVER, self.OVER)
+
+        assert bench.run("sleep 0.1; echo here")[0] == Ended(0, stopped=False)
 
 
 class TestGone:

@@ -17,7 +17,7 @@ from tests.system.task_manager.test_running import command
 from tests.waiting import PATIENCE, eventually
 
 MakeBells = Callable[[str], Bells]
-Drivers = Callable[[], subprocess.Popen[bytes]]
+Drivers = Callable[..., subprocess.Popen[bytes]]
 
 DRIVER = """
 import sys, threading
@@ -27,7 +27,8 @@ from arkqueue.queue import Queue
 from arkqueue.task_manager import TaskManager
 
 database = Database.open(sys.argv[1])
-TaskManager(Queue(database, Wakeups(database)), Configuration.load({}, home=sys.argv[2], slots=2, poll="100ms")).start()
+settings = {"slots": 2, "poll": "100ms"} | dict(one.removeprefix("--").split("=") for one in sys.argv[3:])
+TaskManager(Queue(database, Wakeups(database)), Configuration.load({}, home=sys.argv[2], **settings)).start()
 threading.Event().wait()
 """
 
@@ -37,8 +38,8 @@ def drivers(pg_uri: str, home_folder: Path) -> Iterator[Drivers]:
     """Starts processes that are task managers."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start() -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder]))
+    def start(*settings: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder, *settings]))
         return started[-1]
 
     yield start
@@ -99,6 +100,24 @@ def test_frozen_task_manager_that_wakes_up_late_changes_nothing(
     (attempt,) = attempts(archive, "task@2")
     assert attempt["ended_at"] is None
     assert archive.sql("select * from log_chunk where attempt_id = %s", attempt["id"]) == []
+
+
+def test_frozen_task_manager_leaves_nothing_running_past_its_lease(
+    archive: AnArchive, drivers: Drivers, bells: MakeBells
+) -> None:
+    """Its guards end what it cannot keep; when it goes on, it hands that back."""
+    begun = bells("begun")
+    archive.commit({"task": command(f"test $ARKQUEUE_ATTEMPT = 2 || {{ echo $$ > {begun.path}; sleep 1000; }}")})
+    driver = drivers("--lease=9s", "--renew=1s")
+    pid = int(begun.hear())
+    os.kill(driver.pid, signal.SIGSTOP)
+    eventually(lambda: is_gone(pid))
+    assert archive.state("task@2") == "running"
+    os.kill(driver.pid, signal.SIGCONT)
+    settled(archive, "task@2", "completed")
+    first, second = attempts(archive, "task@2")
+    assert (first["end"], second["end"]) == ("stopped", "exited")
+    assert first["message"] == "stopped: its task manager could not renew its lease in time; it will be run again"
 
 
 def test_everything_of_a_task_manager_is_killed_at_once(
