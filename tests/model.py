@@ -919,10 +919,8 @@ class Model:
                 continue
             if edge.crossing and not source.settled:
                 yield source
-            elif not source.attempts and (
-                source.bad if edge.crossing else edge.when is When.COMPLETED or not source.bad
-            ):
-                yield from self._overtaken(source)
+            elif not source.attempts and (source.bad if edge.crossing else not (source.bad and edge.met)):
+                yield from self._overtaken(source)  # inside a run nothing is handed on
 
     def _check_start(self, task: Task) -> None:
         """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""

@@ -43,7 +43,7 @@ select e.target, s.name, a.outputs
 from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
-where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and a.outputs is not null
+where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
 union all
 select t.id, needed.task, a.outputs
 from task t

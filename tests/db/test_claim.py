@@ -258,6 +258,16 @@ def test_what_did_not_start_is_handed_back(queue: Queue) -> None:
     assert archive.claim("a@2").attempt_number == 2
 
 
+def test_what_is_waited_for_in_the_place_of_what_never_began_is_no_input(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(3):
+        archive.commit({"a": "depends: [PREV]"})
+    archive.claim("a@2")
+    archive.cancel("a@3")
+    archive.end("a@2", outputs={"pages": 12})
+    assert claim.inputs(queue, [archive.claim("a@4").task]) == {}
+
+
 def test_the_newest_outputs_of_dependencies_are_the_inputs(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
