@@ -101,3 +101,7 @@ class WorkspaceError(ArkqueueError):
 
 class ExecutorError(ArkqueueError):
     """A task's program cannot be started."""
+
+
+class EngineFault(ExecutorError):
+    """The container engine of this host can start nothing for now: not the task's fault, and it may pass."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arkqueue.errors import ExecutorError
+from arkqueue.errors import EngineFault, ExecutorError
 from arkqueue.executor import SHELL, Container, Mount, Program, check_texts
 from arkqueue.model import Layer
 
@@ -163,8 +163,8 @@ def is_full(words: str) -> bool:
     return "no space left on device" in words or "disk quota exceeded" in words
 
 
-def full(words: str) -> ExecutorError:
-    return ExecutorError("Docker engine", f"its disk is full ({words})", "Free space on it")
+def full(words: str) -> EngineFault:
+    return EngineFault("Docker engine", f"its disk is full ({words})", "Free space on it")
 
 
 _INIT_FAILED = re.compile(rb"\[FATAL [^\]]*\] exec (?P<program>.+) failed: (?P<reason>.+)\s*\Z")

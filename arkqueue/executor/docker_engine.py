@@ -26,7 +26,7 @@ from docker import auth
 from docker.errors import APIError, DockerException
 from docker.utils import parse_repository_tag
 
-from arkqueue.errors import ExecutorError
+from arkqueue.errors import EngineFault
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 CALL_TIMEOUT = 120.0
@@ -37,7 +37,7 @@ CHUNK = 256 * 1024
 NOT_FOUND, CONFLICT = 404, 409
 
 
-class EngineUnavailable(ExecutorError):
+class EngineUnavailable(EngineFault):
     """No engine answers. It says nothing about the task: what was asked may be asked again when the engine is back."""
 
     def __init__(self, url: str, reason: object) -> None:

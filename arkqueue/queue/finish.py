@@ -151,7 +151,8 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
-    return verdict.event in (Event.FAIL, Event.DEFER) and outcome.exit_code != 75 and outcome.end is not End.LOST
+    blameless = outcome.exit_code == 75 or outcome.end in (End.LOST, End.POSTPONED)
+    return verdict.event in (Event.FAIL, Event.DEFER) and not blameless
 
 
 def _circumstances(row: Any) -> Circumstances:

@@ -188,6 +188,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         if isinstance(error, HostFault):
             means.faulted(attempt, error)
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
+        if means.preparation.executors.may_pass(error):
+            return _told(attempt, Outcome(attempt.id, End.POSTPONED, message=f"not started, and postponed: {error}"))
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         said = " ".join(str(error).split())
         claim = attempt.claim

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from arkqueue.config import Configuration
-from arkqueue.errors import DatabaseUnavailable, ExecutorError
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable, EngineFault, ExecutorError
 from arkqueue.executor import Program, Running
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.logs import LogWriter
@@ -43,6 +43,8 @@ class Executors:
         self._installation: str | None = None
         self._docker: DockerExecutor | None = None
         self._is_proved = False
+        self._was_used = self._mark.exists()
+        """Whether an earlier task manager of this home had an engine: it may only be starting now."""
 
     @property
     def installation(self) -> str:
@@ -74,14 +76,20 @@ class Executors:
                 )
             return self._docker
 
+    def may_pass(self, error: ArkqueueError) -> bool:
+        """Whether an error says of an engine that there is, or has been, that it can start nothing for now."""
+        return isinstance(error, EngineFault) and (self._is_proved or self._was_used or not _is_away(error))
+
     def with_engine(self, work: Callable[[], T], log: LogWriter, is_wanted: Callable[[], bool]) -> T:
-        """Do what needs an engine. One that has answered before and does not now is waited for, so that its restart fails no task."""
+        """Do what needs an engine. One that has answered before and does not now is waited for, so that its restart postpones no task."""
         until = 0.0
         while True:
             try:
                 return work()
             except ExecutorError as error:
-                if not (self._is_proved and _is_away(error) and is_wanted()) or (until and time.monotonic() > until):
+                if not (_is_away(error) and self.may_pass(error) and is_wanted()) or (
+                    until and time.monotonic() > until
+                ):
                     raise
                 if not until:
                     until = time.monotonic() + PATIENCE

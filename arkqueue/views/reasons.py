@@ -138,7 +138,10 @@ def _choreography(queue: Queue, row: Any) -> str:
 
 def deferred(row: Any, subject: str) -> Reason:
     asked = row.exit_code == 75 and row.end == "exited"
-    why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
+    if row.end == "postponed":
+        why = row.message
+    else:
+        why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
     text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why}."
     return Reason(kind=Why.DEFERRED, text=text, tasks=[task_name(row)], commands=[f"arkqueue logs {task_name(row)}"])
 

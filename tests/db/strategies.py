@@ -82,6 +82,13 @@ def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
 ends = st.sampled_from(
     [(End.EXITED, 0)] * 9
     + [(End.EXITED, 1)] * 3
-    + [(End.EXITED, 65), (End.EXITED, 75), (End.TIMED_OUT, 143), (End.NOT_STARTED, None), (End.LOST, None)]
+    + [
+        (End.EXITED, 65),
+        (End.EXITED, 75),
+        (End.TIMED_OUT, 143),
+        (End.NOT_STARTED, None),
+        (End.POSTPONED, None),
+        (End.LOST, None),
+    ]
 )
 """How an attempt may end that nobody asked to stop: (end, exit code)."""

@@ -10,6 +10,8 @@ import docker
 import pytest
 
 from arkqueue.model import Stream
+from arkqueue.queue import Queue, finish
+from arkqueue.views.explain import explain
 from tests.builders import AnArchive
 from tests.engine import OwnEngine, busybox_files, client, import_image
 from tests.system.task_manager.boxes import FOREVER, Boxes, boxes
@@ -70,9 +72,81 @@ def test_task_whose_engine_is_restarted_is_lost_and_does_what_it_says_of_that(
     assert only["message"] in log_of(archive, "never@2", Stream.NOTE)
 
 
+def let_it_be_due(archive: AnArchive, queue: Queue) -> None:
+    """Its time has passed, and a queue manager sees it."""
+    archive.sql("update task set due_at = now() where state = 'deferred'")
+    finish.wake_deferred(queue)
+
+
+def test_engine_that_is_started_after_its_task_manager_is_waited_for(
+    archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
+) -> None:
+    """As at the start of a host, where nothing says which comes first."""
+    engine = own_engine()
+    _, image = an_image(engine)
+    home_folder.mkdir()
+    first = managers(docker={"host": engine.url})
+    archive.commit({"task": in_container(image, "true")})
+    settled(archive, "task@2", "completed")
+    first.stop()
+    engine.stop()
+
+    managers(docker={"host": engine.url})
+    archive.commit({"task": in_container(image, "true")})
+    eventually(lambda: attempts(archive, "task@3") and "it is waited for" in log_of(archive, "task@3", Stream.NOTE))
+    engine.start()
+
+    settled(archive, "task@3", "completed")
+    assert [one["end"] for one in attempts(archive, "task@3")] == ["exited"]
+
+
+def test_task_whose_engine_stays_away_is_postponed(
+    archive: AnArchive,
+    queue: Queue,
+    managers: Managers,
+    home_folder: Path,
+    own_engine: OwnEngines,
+    an_image: AnImage,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arkqueue.task_manager.executors.PATIENCE", 0.1)
+    engine = own_engine()
+    _, image = an_image(engine)
+    home_folder.mkdir()
+    managers(docker={"host": engine.url}).executors.prove()
+    engine.stop()
+    archive.commit({"task": in_container(image, "true"), "process": "command: echo here\ncheckout: none"})
+    settled(archive, "process@2", "completed")
+    eventually(lambda: archive.state("task@2") == "deferred")
+    told = explain(queue, archive.task("task@2"))
+    assert f"not started, and postponed: Docker engine at {engine.url}: it does not answer" in told.text
+    engine.start()
+    let_it_be_due(archive, queue)
+
+    settled(archive, "task@2", "completed")
+    assert [one["end"] for one in attempts(archive, "task@2")] == ["postponed", "exited"]
+
+
+def test_task_for_containers_fails_where_there_never_was_an_engine(
+    archive: AnArchive, managers: Managers, tmp_path: Path
+) -> None:
+    managers(docker={"host": f"unix://{tmp_path}/none.sock"})
+    archive.commit({"task": in_container("busybox", "true")})
+    settled(archive, "task@2", "failed")
+    (only,) = attempts(archive, "task@2")
+    assert only["end"] == "not-started"
+    assert "it does not answer" in only["message"]
+
+
 @pytest.mark.parametrize("was_used", [False, True])
-def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_the_next_one_runs(
-    archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage, was_used: bool
+def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_runs_later(
+    archive: AnArchive,
+    queue: Queue,
+    managers: Managers,
+    home_folder: Path,
+    own_engine: OwnEngines,
+    an_image: AnImage,
+    was_used: bool,
 ) -> None:
     def small_disk(folder: Path) -> None:
         (folder / "data").mkdir()
@@ -93,15 +167,18 @@ def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_the_next_one_runs(
     archive.commit({"known": in_container(image, "true"), "unknown": in_container(unknown, "true")})
     rev = 3 if was_used else 2
     for name in ("known", "unknown"):
-        settled(archive, f"{name}@{rev}", "failed")
+        eventually(lambda name=name: archive.state(f"{name}@{rev}") == "deferred")
         message = attempts(archive, f"{name}@{rev}")[0]["message"]
-        assert message.startswith("Docker engine: its disk is full (")
+        assert message.startswith("not started, and postponed: Docker engine: its disk is full (")
         assert message.endswith("Free space on it")
 
     full.unlink()
-    archive.commit({"next": in_container(unknown, "true")})
+    let_it_be_due(archive, queue)
 
-    settled(archive, f"next@{rev + 1}", "completed")
+    for name in ("known", "unknown"):
+        settled(archive, f"{name}@{rev}", "completed")
+        assert [one["end"] for one in attempts(archive, f"{name}@{rev}")] == ["postponed", "exited"]
+    assert archive.sql("select distinct failures from task") == [{"failures": 0}]
     assert eventually(lambda: list((home_folder / "work").iterdir()) == [])
 
 
