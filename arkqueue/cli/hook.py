@@ -15,7 +15,7 @@ import click
 from arkqueue.cli.options import calls_server
 from arkqueue.cli.options import client as client_of
 from arkqueue.cli.output import visible
-from arkqueue.errors import ArkqueueError
+from arkqueue.errors import ArkqueueError, Invalid
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -42,7 +42,7 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
     name = _token_name(hooks.folder_of(repository))
     made = None
     if token_file is not None:
-        token = token_file.read_text("utf-8").strip()
+        token = _token_in(token_file)
     else:  # it may only say "look", for every archive of the repository
         made = client.post("/tokens", {"name": name, "scope": "hook", "archives": None})
         token = str(made["token"])
@@ -121,6 +121,13 @@ def _tried(server: str, token: str, repository: str) -> list[str]:
 def _this_program() -> str:
     """The ``arkqueue`` that a hook will start: the one of this Python."""
     return str(Path(sys.executable).with_name("arkqueue"))
+
+
+def _token_in(file: Path) -> str:
+    token = file.read_bytes().strip().decode("utf-8", "replace")
+    if not (token.isascii() and token.isprintable()) or " " in token or not token:
+        raise Invalid(str(file), "holds no token, which is one word", "Save there what `arkqueue token create` prints.")
+    return token
 
 
 def _token_name(folder: Path) -> str:

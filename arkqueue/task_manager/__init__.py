@@ -323,7 +323,7 @@ class TaskManager:
         try:
             self._logs.flush([attempt.log])
         except DatabaseUnavailable as error:
-            log.warning("the log of attempt %d is not complete until it is adopted: %s", attempt.id, error)
+            log.warning("the log of %s is not complete until it is adopted: %s", attempt, error)
         self._logs.forget(attempt.log)
         self._leases.let_go(attempt)
         self.left.append(attempt.id)

@@ -28,7 +28,6 @@ from arkqueue.queue.claim import Adopted
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.leases import asked_for, boottime
-from arkqueue.task_manager.preparation import full_name
 from arkqueue.task_manager.sources import Sources
 
 log = logging.getLogger("arkqueue")
@@ -149,11 +148,7 @@ class Adoption:
         attempt.resume(self._executors.docker.adopt(id, attempt.log, adopted.stored))
         if adopted.stop is not None:
             attempt.stop(asked_for(adopted.stop))
-        log.warning(
-            "attempt %d of %s, which an earlier task manager of this host ran, is adopted with its container",
-            adopted.claim.attempt_number,
-            full_name(adopted.claim),
-        )
+        log.warning("%s, which an earlier task manager of this host ran, is adopted with its container", attempt)
         return attempt
 
     def _bury(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:

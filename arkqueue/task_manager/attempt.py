@@ -75,6 +75,9 @@ class Attempt:
         self._running: Running | None = None
         self._why: Why | None = None
 
+    def __str__(self) -> str:
+        return f"attempt {self.claim.attempt_number} of {full_name(self.claim)}"
+
     @property
     def id(self) -> AttemptId:
         return self.claim.attempt
@@ -192,12 +195,10 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
             return _told(attempt, Outcome(attempt.id, End.POSTPONED, message=f"not started, and postponed: {error}"))
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         said = " ".join(str(error).split())
-        claim = attempt.claim
-        log.warning("attempt %d of %s was not started: %s", claim.attempt_number, full_name(claim), said)
+        log.warning("%s was not started: %s", attempt, said)
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))
     except Exception as error:
-        claim = attempt.claim
-        log.exception("attempt %d of %s failed inside arkqueue", claim.attempt_number, full_name(claim))
+        log.exception("%s failed inside arkqueue", attempt)
         message = f"arkqueue itself failed ({type(error).__name__}); the server's log says more"
         attempt.end()
         return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=message))

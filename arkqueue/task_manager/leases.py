@@ -178,7 +178,7 @@ class Leases:
             ]
         for attempt, rest in overdue:
             if attempt.why is None:
-                log.warning("attempt %d is stopped: its lease could not be renewed", attempt.id)
+                log.warning("%s is stopped: its lease could not be renewed", attempt)
             # Also where it is being stopped already: its grace may be longer than its lease.
             attempt.stop(Why.SILENCE, max(0.0, rest))
 

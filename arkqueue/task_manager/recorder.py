@@ -169,7 +169,7 @@ class _Lane:
             return [again for ending in ended for again in self._tried([ending])]
         for attempt, _ in ended:
             if receipts[attempt.id] is Receipt.NOT_YOURS:
-                log.warning("attempt %d ended here, but it had been taken away before", attempt.id)
+                log.warning("%s ended here, but it had been taken away before", attempt)
             self._settle(attempt)
         return []
 
@@ -185,7 +185,7 @@ class _Lane:
 
     def _recorded_plainly(self, attempt: Attempt, outcome: Outcome) -> list[Ending]:
         """Record an end without what the task put into it, because the database does not take it as it is."""
-        log.exception("the end of attempt %d could not be recorded as it is", attempt.id)
+        log.exception("the end of %s could not be recorded as it is", attempt)
         message = "arkqueue could not record its message and outputs; the server's log says more"
         plain = Outcome(outcome.attempt, outcome.end, outcome.exit_code, message)
         if outcome == plain:

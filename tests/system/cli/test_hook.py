@@ -59,6 +59,16 @@ def test_installing_tells_whether_notices_get_through(
     assert "note: notices do not get through: " in arkqueue(*with_file).out
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"two words", b"two\nlines", "schlüssel".encode()])
+def test_file_that_holds_no_token_is_refused(arkqueue: Cli, tmp_path: Path, content: bytes) -> None:
+    repository, file = a_git_repository(tmp_path), tmp_path / "token"
+    file.write_bytes(content)
+    done = arkqueue("hook", "install", str(repository.path), "--token-file", str(file))
+    assert done.code == 2
+    assert f"{file}: holds no token, which is one word" in done.err
+    assert not (repository.path / "arkqueue").exists()
+
+
 def test_hooks_that_could_not_be_installed_leave_no_token(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     (repository.path / "arkqueue").symlink_to(tmp_path)
