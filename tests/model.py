@@ -488,8 +488,8 @@ class Model:
         return bool(met)
 
     def _is_followed_back(self, edge: Edge) -> bool:
-        """Between tasks that never began: it is not met, but stays, to be followed back from what depends on the target."""
-        return edge.crossing and edge.source.bad and bool(self.unmet(edge.source)) and edge.target.settled
+        """From what is canceled or skipped to what is settled: it is not met, but stays, to be followed back from what depends on the target."""
+        return edge.crossing and edge.source.state in (State.CANCELED, State.SKIPPED) and edge.target.settled
 
     def _hand_on(self, met: Collection[Edge]) -> list[Edge]:
         """What the targets of these edges, which are about to be met, wait for in the place of sources that never began (decision 0001, point 18)."""

@@ -19,20 +19,20 @@ where id = any(%(archives)s::bigint[] || array(
 order by id for no key update;
 
 -- name: advance
--- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but for those between tasks that never began, which are
--- followed back: `still_awaited`); count them off their targets, and what has just settled off its
+-- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but not what a canceled or skipped one of another run is to
+-- a settled one: that is followed back by `still_awaited`, and judged should the target be retried); count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (gates) or becomes ready, with a ticket that makes
 -- archives take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
 with source as (
-    select t.id, t.state, t.as_completed, t.unmet > 0 as waited, passes(t.state, t.waived, r.state, r.waived) as passes
+    select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
     from task t left join task r on r.id = t.root_id
     where t.id = any(%(settled)s::bigint[] || %(waived)s::bigint[])
 ), met as (
     update edge e set met = true
     from source s
     where e.source = s.id and not e.met and meets(e.settled, e.crossing, s.state, s.as_completed, s.passes)
-      and not (s.waited and e.crossing and (select u.settled_at is not null from task u where u.id = e.target))
+      and not (e.crossing and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
 ), counted as (
     select id, sum(n)::int as n from (

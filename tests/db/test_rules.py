@@ -339,6 +339,18 @@ def test_one_of_many_that_never_began_is_retried_and_waits_as_before(archive: An
     assert archive.state("a@4") == "ready"
 
 
+def test_what_was_canceled_and_is_retried_is_waited_for_in_the_place_of_what_never_began(archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"a": "depends: [PREV]"})
+    archive.cancel("a@3")
+    archive.cancel("a@2")
+    archive.retry("a@2")
+    archive.commit({"a": "depends: [PREV]"})
+    assert archive.states() == {"a@2": "ready", "a@3": "canceled", "a@4": "waiting"}
+    archive.run("a@2")
+    assert archive.state("a@4") == "ready"
+
+
 def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive) -> None:
     two(archive).skip("b@2")
     archive.run("a@2", "a@3", "b@3")
