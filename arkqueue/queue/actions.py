@@ -103,8 +103,8 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
             _refuse_outdated(graph, row, [row.id, *reopened])
         graph.ids("retry", task=row.id)
         _reopen(graph, row, [row.id, *reopened], reopened)
-        unjudged = graph.ids("unjudged", tasks=[row.id, *reopened])
-        graph.follow(entering=[row.id, *reopened], waived=[*staying, *unjudged])
+        again = [*staying, *_unjudged(graph, [row.id, *reopened])]
+        graph.follow(entering=[row.id, *reopened], waived=again)
 
     _on_task(queue, task, "retry", by, work)
 
@@ -175,7 +175,8 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
         if reopened and not force:
             _refuse_outdated(graph, row, reopened)
         _reopen(graph, row, reopened, reopened)
-    graph.follow(entering=reopened, waived=[*tasks, *staying, *graph.ids("skipped_because_of", roots=tasks)])
+    again = [*staying, *_unjudged(graph, reopened)]
+    graph.follow(entering=reopened, waived=[*tasks, *again, *graph.ids("skipped_because_of", roots=tasks)])
 
 
 def _judge_again(graph: Graph, root: int) -> tuple[list[int], list[int]]:
@@ -197,6 +198,11 @@ def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[i
         graph.ids("unmeet", sources=list(sources))
         graph.do("untick_report", run=row.run_id, n=len(sources))
         graph.do("uncancel_run", run=row.run_id)
+
+
+def _unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
+    """Settled tasks of other runs that were not judged for what now comes back (docs/decisions/0001, point 18)."""
+    return graph.ids("unjudged", tasks=list(reopened)) if reopened else []
 
 
 def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:

@@ -351,6 +351,20 @@ def test_what_was_canceled_and_is_retried_is_waited_for_in_the_place_of_what_nev
     assert archive.state("a@4") == "ready"
 
 
+def test_what_comes_back_as_if_its_need_had_completed_waits_for_what_was_handed_on_to_it(archive: AnArchive) -> None:
+    tasks = {"x": "", "b": "depends: [x, PREV]"}
+    for _ in range(3):
+        archive.commit(tasks)
+    archive.run("x@2")
+    archive.claim("b@2")
+    archive.fail("x@3", "x@4")
+    archive.skip("x@3")
+    archive.skip("x@4", as_completed=True)
+    assert (archive.state("b@2"), archive.state("b@3"), archive.state("b@4")) == ("running", "skipped", "waiting")
+    archive.run("b@2")
+    assert archive.state("b@4") == "ready"
+
+
 def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive) -> None:
     two(archive).skip("b@2")
     archive.run("a@2", "a@3", "b@3")
