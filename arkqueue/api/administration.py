@@ -111,6 +111,9 @@ def health(request: Request) -> JSONResponse:
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
         if count:
             faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
+    if count := numbers.tasks_postponed:
+        what = "1 task waits" if count == 1 else f"{count} tasks wait"
+        faults.append(f"{what} for a container engine that is away or full (arkqueue explain TASK says which)")
     return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults})
 
 
@@ -123,6 +126,7 @@ def metrics(request: Request) -> PlainTextResponse:
     gauges: list[tuple[str, str, str, dict[str, Any]]] = [
         ("tasks", "gauge", "Tasks that are not settled, by state.",
          {f'{{state="{s}"}}': n.tasks.get(s, 0) for s in State if s in UNSETTLED}),
+        ("tasks_postponed", "gauge", "Deferred tasks whose container engine is away or full.", {"": n.tasks_postponed}),
         ("tasks_planned_total", "counter", "Tasks that were ever planned.", {"": n.tasks_planned}),
         ("attempts_total", "counter", "Attempts that were ever begun.", {"": n.attempts_begun}),
         ("attempts_live", "gauge", "Attempts that are running.", {"": n.attempts_live}),

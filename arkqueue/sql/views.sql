@@ -295,6 +295,8 @@ order by t.number desc, t.run desc limit 200;
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
         select state, count(*) as n from task where settled_at is null group by state) s) as tasks,
+    (select count(*) from task t join attempt a on a.id = t.attempt_id
+     where t.state = 'deferred' and a."end" = 'postponed') as tasks_postponed,
     (select count(*) from attempt where ended_at is null) as attempts_live,
     (select count(*) from attempt where ended_at is null and lease_until < clock_timestamp()) as attempts_lapsed,
     (select last_value from attempt_id) as attempts_begun,

@@ -18,6 +18,7 @@ from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import ArkqueueError
+from arkqueue.model import End
 from arkqueue.queue import Queue, archives, claim, finish, tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
@@ -161,6 +162,18 @@ def test_health_tells_of_archives_that_cannot_be_read(client: Client, queue: Que
     assert health["faults"] == [
         "1 archive is stopped (arkqueue archive list)",
         "1 archive is in trouble (arkqueue archive list)",
+    ]
+
+
+def test_health_tells_of_tasks_whose_container_engine_is_away(client: Client, queue: Queue) -> None:
+    finish.lapse(queue)
+    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": ""})
+    archive.end("a@2", None, End.POSTPONED)
+    archive.end("b@2", 75)
+    assert client().get("/healthz").json()["faults"] == [
+        "1 task waits for a container engine that is away or full (arkqueue explain TASK says which)"
     ]
 
 
