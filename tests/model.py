@@ -10,7 +10,7 @@ Ordered as things happen: plan, follow (what a step sets off), attempts, a perso
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -489,27 +489,32 @@ class Model:
 
     def _is_followed_back(self, edge: Edge) -> bool:
         """From what is canceled or skipped to what is settled: it is not met, but stays, to be followed back from what depends on the target."""
-        return edge.crossing and edge.source.state in (State.CANCELED, State.SKIPPED) and edge.target.settled
+        never_began = edge.source.state in (State.CANCELED, State.SKIPPED)
+        return edge.crossing and edge.kind in DEPENDS and never_began and edge.target.settled
 
     def _hand_on(self, met: Collection[Edge]) -> list[Edge]:
         """What the targets of these edges, which are about to be met, wait for in the place of sources that never began (decision 0001, point 18)."""
 
-        def awaited(task: Task) -> Iterator[tuple[Task, When]]:
+        def awaited(task: Task, when: When) -> Iterator[tuple[Task, When]]:
+            if task.state in (State.COMPLETED, State.FAILED, State.REJECTED):
+                return  # it began
             for edge in self.unmet(task):
-                if satisfied(edge):
-                    if edge.crossing:
-                        yield from awaited(edge.source)
-                elif edge.kind is Kind.EXCLUSIVE:
+                if edge.kind is Kind.EXCLUSIVE:
                     continue
-                elif edge.crossing or edge.source.is_star:
-                    yield edge.source, edge.when
-                elif edge.source.name != COMMIT:
-                    yield from awaited(edge.source)
+                if not edge.crossing:
+                    if edge.source.name != COMMIT and not satisfied(edge):
+                        yield from awaited(edge.source, when)
+                    continue
+                its = When.SETTLED if When.SETTLED in (when, edge.when) else When.COMPLETED
+                if satisfied(replace(edge, when=its)):
+                    yield from awaited(edge.source, its)
+                else:
+                    yield edge.source, its
 
         new: dict[tuple[Task, Task, When], Edge] = {}
         for edge in met:
             if edge.crossing and edge.kind in DEPENDS:
-                for source, when in awaited(edge.source):
+                for source, when in awaited(edge.source, edge.when):
                     known = [
                         e for e in self.into(edge.target) if e.source is source and e.when is when and e.kind in DEPENDS
                     ]

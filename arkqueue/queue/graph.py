@@ -9,20 +9,25 @@ claims and renewals happen beside it. A row that is judged is locked by an earli
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from arkqueue.db import Connection
 from arkqueue.queue.door import SQL, Kept, Queue, rows
+from arkqueue.states import SETTLED, State
 
 T = TypeVar("T")
 
+MOST_HANDED_ON = 100
+"""Tasks that one takes over from another to wait for: each of n tasks may have to wait for each of m, and n times m edges must not stop an archive."""
+
 
 class Awaited(NamedTuple):
-    """An edge's source, and whether any settled one meets it."""
+    """A task, and whether any settled one will do."""
 
-    source: int
+    task: int
     settled: bool
 
 
@@ -88,18 +93,18 @@ class Graph:
             may_skip = bool(skipped or canceled)
             entering, then, waived = then, (), ()
 
-    def still_awaited(self, tasks: Sequence[int], *, planned: bool = False) -> dict[int, set[Awaited]]:
-        """What tasks still waited for across runs that were canceled or skipped before they began. ``planned``: for tasks to be; else only of tasks that others depend on."""
-        into: dict[int | None, list[Any]] = defaultdict(list)
-        for row in self.rows("still_awaited", tasks=tasks, planned=planned):
-            into[row.target].append(row)
-        return {row.source: found for row in into[None] if (found := _ends(row.source, into))}
+    def still_awaited(self, tasks: Sequence[int], *, planned: bool = False) -> dict[Awaited, list[Awaited]]:
+        """What tasks still waited for across runs that were canceled or skipped before they began, as `followed_back` says it.
+
+        ``planned``: for tasks to be; else only of tasks that others depend on.
+        """
+        return followed_back(self.rows("still_awaited", tasks=tasks, planned=planned))
 
     def _hand_on(self, settled: Sequence[int]) -> None:
         """What depends on tasks across runs takes over what they waited for, where they never began (decision 0001, point 18)."""
-        if handed := [(task, *one) for task, found in self.still_awaited(settled).items() for one in found]:
-            tasks, sources, kinds = map(list, zip(*handed, strict=True))
-            self.do("hand_on", tasks=tasks, sources=sources, settled=kinds)
+        if handed := [(*passed, *one) for passed, found in self.still_awaited(settled).items() for one in found]:
+            tasks, by, sources, kinds = map(list, zip(*handed, strict=True))
+            self.do("hand_on", tasks=tasks, by=by, sources=sources, settled=kinds)
 
     def _advance(
         self, settled: Sequence[int], entering: Sequence[int], waived: Sequence[int], *, fired: bool = False
@@ -153,15 +158,28 @@ def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *,
     return result
 
 
-def _ends(task: int, into: Mapping[int | None, Sequence[Any]]) -> set[Awaited]:
-    """Follow edges back to those that lead no further."""
-    found: set[Awaited] = set()
-    seen, left = {task}, [task]
+def followed_back(edges: Iterable[Any]) -> dict[Awaited, list[Awaited]]:
+    """From the rows of ``still_awaited``: what takes the place of each task that was asked for, where that is depended on; the nearest, where they are many.
+
+    One edge on the way that any settled source meets makes all that is behind it such.
+    """
+    into: dict[int | None, list[Any]] = defaultdict(list)
+    for edge in edges:
+        into[edge.target].append(edge)
+    asked = [Awaited(edge.source, settled) for edge in into[None] for settled in (False, True)]
+    return {passed: found for passed in asked if (found := list(islice(_behind(passed, into), MOST_HANDED_ON)))}
+
+
+def _behind(passed: Awaited, into: Mapping[int | None, Sequence[Any]]) -> Iterator[Awaited]:
+    found, seen, left = set[Awaited](), {passed}, deque([passed])
     while left:
-        for edge in into.get(left.pop(), ()):
-            if not edge.through:
-                found.add(Awaited(edge.source, edge.settled))
-            elif edge.source not in seen:
-                seen.add(edge.source)
-                left.append(edge.source)
-    return found
+        target, settled = left.popleft()
+        for edge in into.get(target, ()):
+            source = Awaited(edge.source, settled or (edge.crossing and edge.settled))
+            if edge.crossing and not (edge.state in SETTLED and (edge.passes or source.settled)):
+                if source not in found:
+                    found.add(source)
+                    yield source
+            elif source not in seen and (not edge.crossing or edge.state in (State.CANCELED, State.SKIPPED)):
+                seen.add(source)
+                left.append(source)

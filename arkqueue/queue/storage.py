@@ -45,7 +45,7 @@ class Storage:
         self._past: dict[str, TaskId] = {}
         self._settled: dict[int, bool] = {}
         """Of the tasks in ``_past``, those that are settled, and whether that meets every edge from them (else those that any settled source meets)."""
-        self._awaited: dict[int, set[Awaited]] = {}
+        self._awaited: dict[Awaited, list[Awaited]] = {}
         """Of those of them that never began, what they still waited for."""
         self._asked: set[str] = set()
         self._knows_all = False
@@ -190,10 +190,10 @@ class Storage:
         """Edges from what met sources still waited for that never began (decision 0001, point 18)."""
         known = {edge[:4] for edge in edges}
         handed = {
-            (edge[0], one.source, "depends", one.settled)
+            (edge[0], one.task, "depends", one.settled)
             for edge in edges
-            if edge[2] == "depends" and edge[1] in self._awaited and self._is_met(edge)
-            for one in self._awaited[edge[1]]
+            if edge[2] == "depends" and self._is_met(edge)
+            for one in self._awaited.get(Awaited(edge[1], edge[3]), ())
         }
         return [(*edge, True, False) for edge in sorted(handed - known)]
 

@@ -86,7 +86,7 @@ returning t.id;
 -- name: unjudged
 -- Settled tasks of other runs from which edges to reopened tasks were not judged while these were settled, too.
 select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
-where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind <> 'cancels';
+where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depends';
 
 -- name: untick_report
 -- A REPORT that has not run waits for reopened tasks again.

@@ -32,7 +32,7 @@ with source as (
     update edge e set met = true
     from source s
     where e.source = s.id and not e.met and meets(e.settled, e.crossing, s.state, s.as_completed, s.passes)
-      and not (e.crossing and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
+      and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
 ), counted as (
     select id, sum(n)::int as n from (
@@ -80,32 +80,34 @@ where t.id = j.id and (j.n > 0 or j.enters)
 returning t.id, t.cancels, j.enters and e.id is null as held_back, not e.gate as is_ready, e.gate and t.name <> 'REPORT' as settles;
 
 -- name: still_awaited
--- What tasks that never began waited for across runs when they were canceled or skipped (decision 0001, point 18): the edges into them that are followed back, `through` what they waited
--- for inside their runs and others that never began, to what is not over. COMMIT is left out, as later ones wait for it; a gate of PREV:* is waited for itself. Where these are
--- not `planned` for, only of tasks that somebody depends on.
-with recursive behind(target, source, settled, through) as (
-    select null::bigint, t.id, false, true from task t
-    where t.id = any(%(tasks)s) and t.unmet > 0
+-- What canceled and skipped tasks waited for across runs, as they never began (decision 0001, point 18): the edges into them and into what is behind them, inside their runs and across, as
+-- far as that never began either. COMMIT is left out, as later ones wait for it. Where these are not `planned` for, only of tasks that somebody depends on.
+with recursive behind(target, source, settled, crossing, state, passes) as (
+    select null::bigint, t.id, false, false, t.state, false from task t
+    where t.id = any(%(tasks)s) and t.unmet > 0 and t.state in ('canceled', 'skipped')
       and (%(planned)s or (select true from edge e join task u on u.id = e.target and u.state in ('waiting', 'held')
                            where e.source = t.id and not e.met and e.crossing and e.kind = 'depends' limit 1))
     union
-    select e.target, s.id, e.settled,
-           case when e.crossing then meets(e.settled, true, s.state, s.as_completed, passes(s.state, s.waived, r.state, r.waived))
-                else s.name not like 'PREV:%%' end
-    from behind b join edge e on e.target = b.source and not e.met and e.kind in ('depends', 'stopping')
+    select b.source, s.id, e.settled, e.crossing, s.state, s.as_completed or passes(s.state, s.waived, r.state, r.waived)
+    from behind b
+    cross join lateral (
+        select e.source, e.settled, e.crossing from edge e
+        where e.target = b.source and not e.met and e.kind in ('depends', 'stopping') offset 0) e
     join task s on s.id = e.source left join task r on r.id = s.root_id
-    where b.through and (e.crossing or s.name <> 'COMMIT' and not meets(e.settled, false, s.state, s.as_completed, false))
+    where (not b.crossing or b.state in ('canceled', 'skipped'))
+      and (e.crossing or s.name <> 'COMMIT' and s.state not in ('completed', 'failed', 'rejected')
+                         and not meets(e.settled, false, s.state, s.as_completed, false))
 )
-select target, source, settled, through from behind;
+select target, source, settled, crossing, state, passes from behind;
 
 -- name: hand_on
--- Give what tasks still waited for to those whose edges from them are about to be met.
+-- Give what tasks still waited for to those whose edges from them are about to be met: other things where these are met by any settled source (`by`).
 with handed as (
     insert into edge (target, source, kind, settled, crossing, declared, met)
     select e.target, h.source, 'depends', h.settled, true, false, false
-    from unnest(%(tasks)s::bigint[], %(sources)s::bigint[], %(settled)s::bool[]) h(task, source, settled)
+    from unnest(%(tasks)s::bigint[], %(by)s::bool[], %(sources)s::bigint[], %(settled)s::bool[]) h(task, by, source, settled)
     join task s on s.id = h.task left join task r on r.id = s.root_id
-    join edge e on e.source = h.task and not e.met and e.crossing and e.kind = 'depends'
+    join edge e on e.source = h.task and e.settled = h.by and not e.met and e.crossing and e.kind = 'depends'
     join task t on t.id = e.target and t.state in ('waiting', 'held')
     where meets(e.settled, true, s.state, s.as_completed, passes(s.state, s.waived, r.state, r.waived))
     on conflict do nothing

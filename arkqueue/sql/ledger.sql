@@ -141,7 +141,7 @@ where branch_id = %(branch)s and settled_at is null;
 -- name: nearest
 -- For each name, its nearest occurrence before a place of the branch (design 5.7), which edges from it are met (all, or those that any settled source meets), and whether it
 -- may never have begun.
-select n.name, t.id, t.settled_at is not null as settled, t.unmet > 0 as waited,
+select n.name, t.id, t.settled_at is not null as settled, t.unmet > 0 and t.state in ('canceled', 'skipped') as waited,
        t.settled_at is not null and (t.as_completed or passes(t.state, t.waived, r.state, r.waived)) as passes
 from unnest(%(names)s::text[]) n(name)
 cross join lateral (

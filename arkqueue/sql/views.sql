@@ -261,7 +261,7 @@ select * from chain limit %(limit)s;
 -- What a task depended on across runs that was canceled or skipped before it began, and handed on what it waited for.
 select s.id, s.state from edge e join task s on s.id = e.source
 where e.target = %(task)s and e.met and e.crossing and e.kind = 'depends' and s.unmet > 0 and s.state in ('canceled', 'skipped')
-order by s.id limit 3;
+order by s.id limit 100;
 
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.

@@ -18,6 +18,7 @@ from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.plan import EVERYTHING, matches_branch
 from arkqueue.queue.door import Queue
+from arkqueue.queue.graph import followed_back
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import (
@@ -269,6 +270,9 @@ class _Task:
         if edge.kind != "depends" or edge.declared or not edge.crossing or other.name == COMMIT:
             return ""
         before = self.queue.rows("never_began", task=edge.target)
+        waited = followed_back(self.queue.rows("still_awaited", tasks=[row.id for row in before], planned=True))
+        true = {by.task for by, found in waited.items() if any(one.task == other.id for one in found)}
+        before = [row for row in before if row.id in true][:3]
         names = task_names(self.queue, [row.id for row in before])
         return (
             f" (as did {' and '.join(f'{names[row.id]} before it was {row.state}' for row in before)})"

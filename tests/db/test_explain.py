@@ -59,6 +59,18 @@ def test_waits_in_the_place_of_what_never_began(queue: Queue) -> None:
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/upload", "running", "depends")]
 
 
+def test_only_what_waited_for_it_is_named_in_whose_place_a_task_waits(queue: Queue) -> None:
+    archive = an_archive(queue)
+    tasks = {"a": "depends: [PREV]", "z": "", "b": "depends: [z]", "c": "depends: ['PREV:a', 'PREV:b']"}
+    for _ in range(3):
+        archive.commit(tasks)
+    a_task_manager(queue)
+    archive.claim(slots=100)
+    for key in ("a@3", "b@3"):
+        archive.cancel(key)
+    assert "papers@2/a (as did papers@3/a before it was canceled), which is running" in why(archive, "c@4").text
+
+
 def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(queue: Queue) -> None:
     archive = an_archive(queue)
     for _ in range(4):

@@ -7,6 +7,7 @@ import pytest
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import End, RunId
 from arkqueue.queue import Queue, actions, archives, claim, finish, planning
+from arkqueue.queue.graph import MOST_HANDED_ON
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
@@ -363,6 +364,58 @@ def test_what_comes_back_as_if_its_need_had_completed_waits_for_what_was_handed_
     assert (archive.state("b@2"), archive.state("b@3"), archive.state("b@4")) == ("running", "skipped", "waiting")
     archive.run("b@2")
     assert archive.state("b@4") == "ready"
+
+
+def test_strict_order_goes_on_when_everything_has_settled_also_behind_what_never_began(archive: AnArchive) -> None:
+    tasks = {**STRICT, "a": "depends: [PREV]", "b": ""}
+    for _ in range(3):
+        archive.commit(tasks)
+    archive.fail("a@2")
+    archive.run("b@2", "b@3")
+    archive.cancel("a@3")
+    assert (archive.state("COMMIT@4"), archive.state("b@4")) == ("completed", "ready")
+
+
+def test_what_has_run_hands_nothing_on(archive: AnArchive) -> None:
+    tasks = {"p": "", "r": "depends: [p, PREV]", "clean": "depends: [{task: r, when: settled}]"}
+    archive.commit(tasks)
+    archive.run("p@2")
+    archive.fail("r@2")
+    archive.run("clean@2")
+    archive.commit(tasks)
+    archive.fail("p@3")
+    archive.run("clean@3")
+    archive.retry("p@3")
+    archive.commit({**tasks, "next": "depends: ['PREV:clean']"})
+    assert (archive.state("clean@3"), archive.state("next@4")) == ("completed", "ready")
+
+
+def test_a_retried_canceler_cancels_again_what_it_had_waited_to_see_stopped(archive: AnArchive) -> None:
+    archive.commit({"v": ""})
+    archive.claim("v@2")
+    archive.commit({"c": "cancels: ['PREV:v']"})
+    archive.cancel("c@3")
+    archive.end("v@2", None, End.STOPPED)
+    archive.retry("v@2", force=True)
+    archive.retry("c@3", force=True)
+    assert archive.states() == {"v@2": "canceled", "c@3": "ready"}
+
+
+def test_no_task_takes_over_more_than_it_can_wait_for(archive: AnArchive) -> None:
+    """Each of many would wait for each of many."""
+    many = 2 * MOST_HANDED_ON
+    names = [f"t{n}" for n in range(many)]
+    tasks = dict.fromkeys(names, "depends: [PREV, 'PREV:deploy']") | {"deploy": f"depends: [{', '.join(names)}]"}
+    archive.commit(tasks)
+    archive.claim(slots=10 * many)
+    archive.commit(tasks)
+    actions.cancel_run(archive.queue, RunId(archive.run_id(3)), "ann")
+    archive.commit(tasks)
+    (row,) = archive.sql(
+        "select max(n) as n from (select count(*) as n from edge where not met and crossing and not declared group by target) e"
+    )
+    assert MOST_HANDED_ON <= row["n"] <= MOST_HANDED_ON + 2, "those of `deploy`, and its own"
+    assert archive.state("t0@4") == "waiting"
 
 
 def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive) -> None:
