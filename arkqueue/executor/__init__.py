@@ -121,6 +121,7 @@ class Ended:
 
     ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
     ``message`` is a note for the log. ``lost``: the engine, not the task, ended it; as if its task manager had died.
+    ``abandoned``: it was stopped because nothing was heard of us, whatever we have asked for since.
     ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
     """
 
@@ -129,6 +130,7 @@ class Ended:
     message: str = ""
     lost: bool = False
     left: bool = False
+    abandoned: bool = False
 
 
 class Running(Protocol):

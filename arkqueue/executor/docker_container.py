@@ -129,8 +129,8 @@ def refusal(program: Program, image: str, words: str) -> ExecutorError:
     assert container is not None
     command = program.argv[0]
     thing = f"shell {command!r}" if program.shell else f"command {command!r}"
-    if is_full(words):
-        return full(words)
+    if fault := engine_fault(words):
+        return fault
     if "No such image" in words:
         return ExecutorError(f"image {image!r}", "the engine no longer has it", "Try again, or pull it")
     if re.search(r"network \S+ not found|No such network", words):
@@ -159,12 +159,17 @@ def no_program(program: Program, image: str) -> ExecutorError:
     return ExecutorError(f"{kind} {program.argv[0]!r}", f"there is no such {kind} in image {image}", remedy)
 
 
-def is_full(words: str) -> bool:
-    return "no space left on device" in words or "disk quota exceeded" in words
-
-
-def full(words: str) -> EngineFault:
-    return EngineFault("Docker engine", f"its disk is full ({words})", "Free space on it")
+def engine_fault(words: str) -> EngineFault | None:
+    """What an engine says of itself, and not of what was asked."""
+    if "no space left on device" in words or "disk quota exceeded" in words:
+        return EngineFault("Docker engine", f"its disk is full ({words})", "Free space on it")
+    if "read-only file system" in words and re.search(r"/overlay2/|/containers/|\.db\b", words):
+        return EngineFault("Docker engine", f"its disk is read-only ({words})", "Mend its file system")
+    if re.search(r"containerd\S*\.sock", words) and "connect" in words:
+        return EngineFault(
+            "Docker engine", f"its containerd does not answer ({words})", "Start it, or restart the engine"
+        )
+    return None
 
 
 _INIT_FAILED = re.compile(rb"\[FATAL [^\]]*\] exec (?P<program>.+) failed: (?P<reason>.+)\s*\Z")

@@ -20,7 +20,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.utils import parse_repository_tag
 
 from arkqueue.errors import ExecutorError
-from arkqueue.executor.docker_container import full, is_full, no_user
+from arkqueue.executor.docker_container import engine_fault, no_user
 from arkqueue.executor.docker_engine import Engine, Silence, said
 from arkqueue.model import Pull
 
@@ -106,8 +106,8 @@ class Images:
                 if not self._has(container, f"/probe/{mark.name}"):
                     fault = "it is another folder there"
         except APIError as error:
-            if is_full(said(error)):
-                raise full(said(error)) from None
+            if its_own := engine_fault(said(error)):
+                raise its_own from None
             if "bind source path does not exist" not in said(error):
                 raise ExecutorError(f"folder {folder}", f"the engine cannot mount it ({said(error)})") from None
             fault = "there is no such folder there"
@@ -276,8 +276,8 @@ def _digest(name: str, image: Mapping[str, Any]) -> str:
 def _cannot_be_had(name: str, words: str) -> ExecutorError:
     thing = f"image {name!r}"
     words = " ".join(words.split())
-    if is_full(words):
-        return full(words)
+    if fault := engine_fault(words):
+        return fault
     if any(sign in words for sign in ("dial tcp", "no such host", "timeout", "connection refused", "TLS")):
         return ExecutorError(
             thing, f"its registry is not reached ({words})", "Try again, or pull or build it on the engine's host"

@@ -20,7 +20,7 @@ Three generations::
 Messages are JSON, one a line. From a guard, once: ``{"guard": pid}``. Then for each attempt, to it: ``{"argv", "env",
 "cwd", "user", "keep"}`` with the descriptors of stdout and stderr; from it ``{"failed": [step, errno, path]}`` or
 ``{"started": pid}``; to it any number of ``{"stop": grace}`` and of ``{"keep": [begin, end]}``; from it ``{"exit": code,
-"stopped": bool, "left": [names]}``. From the server, when the guard was killed and nothing of its tree is left:
+"stopped": bool, "abandoned": bool, "left": [names]}``. From the server, when the guard was killed and nothing of its tree is left:
 ``{"killed": true}``.
 
 ``keep``, null for as long as it takes, tells two moments of CLOCK_BOOTTIME. The task manager may stand still (SIGSTOP) while
@@ -210,7 +210,7 @@ class Guard:
         self.send({"started": main})
         tree = Tree(main, request["keep"])
         self.watch(tree)
-        self.send({"exit": tree.exit_code, "stopped": tree.stopped, "left": tree.left})
+        self.send({"exit": tree.exit_code, "stopped": tree.stopped, "abandoned": tree.abandoned, "left": tree.left})
 
     def watch(self, tree: Tree) -> None:
         """Return when no process of the attempt is left."""
@@ -289,7 +289,7 @@ class Tree:
         self.kept = kept
         """From when on it is ended although nobody asks, and when it has to be gone, by CLOCK_BOOTTIME."""
         self.exit_code: int | None = None
-        self.stopped = False
+        self.stopped = self.abandoned = False
         self.warned = False
         """SIGTERM has been sent."""
         self.deadline: float | None = None
@@ -349,6 +349,7 @@ class Tree:
         if now < begin:
             return (begin - now) * 1000 + 1
         self.kept = None
+        self.abandoned = not self.warned
         self.stop(max(0.0, end - now))
         return None
 

@@ -233,7 +233,8 @@ class _ProcessRunning:
             return Ended(None, self._stop_by is not None, _notes(note, self._lost_output))
         left = report["left"]
         if report["stopped"] or not left:
-            return Ended(report["exit"], report["stopped"], self._lost_output)
+            abandoned = report["stopped"] and report["abandoned"]
+            return Ended(report["exit"], report["stopped"], self._lost_output, abandoned=abandoned)
         names = ", ".join(sorted(set(left))[:5])
         note = f"it left {len(left)} process{'es' if len(left) > 1 else ''} behind, which had to be ended: {names}"
         return Ended(report["exit"], False, _notes(note, self._lost_output))

@@ -239,7 +239,9 @@ def _followed(attempt: Attempt, definition: TaskDefinition, begun: float) -> End
 
 
 def _judge(attempt: Attempt, definition: TaskDefinition, ended: Ended | None) -> Outcome:
-    why = attempt.why or Why.SILENCE  # its guard stopped it: we stood still
+    why = attempt.why
+    if why is None or (ended is not None and ended.abandoned):
+        why = Why.SILENCE
     if ended is None:
         return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {why}"))
     message = "; ".join(filter(None, (_killed(ended), ended.message)))

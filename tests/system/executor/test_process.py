@@ -463,7 +463,7 @@ class TestKept:
         recorder.wait_for(b"begun")
         running.keep(self.OVER, self.FOREVER)
 
-        assert ended(running) == Ended(3, stopped=True)
+        assert ended(running) == Ended(3, stopped=True, abandoned=True)
         assert recorder.out == b"begun\nbye\n"
 
     def test_it_is_gone_at_the_end_of_its_time(self, bench: Bench) -> None:
@@ -471,12 +471,12 @@ class TestKept:
         recorder.wait_for(b"begun")
         running.keep(self.OVER, boottime() + 0.1)
 
-        assert ended(running) == Ended(137, stopped=True)
+        assert ended(running) == Ended(137, stopped=True, abandoned=True)
 
     def test_the_time_it_begins_with_counts_where_nothing_more_is_said(self, bench: Bench) -> None:
         end, _ = bench.run("sleep", "1000", keep=(boottime() + 0.05, self.FOREVER))
 
-        assert end == Ended(143, stopped=True)
+        assert end == Ended(143, stopped=True, abandoned=True)
 
     def test_it_goes_on_when_it_is_told_anew(self, bench: Bench, tmp_path: Path) -> None:
         go = tmp_path / "go"

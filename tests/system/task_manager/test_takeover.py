@@ -120,6 +120,23 @@ def test_frozen_task_manager_leaves_nothing_running_past_its_lease(
     assert first["message"] == "stopped: its task manager could not renew its lease in time; it will be run again"
 
 
+def test_time_that_was_up_while_a_task_manager_was_frozen_is_not_the_tasks_failure(
+    archive: AnArchive, drivers: Drivers, bells: MakeBells
+) -> None:
+    """Its guard had ended it before."""
+    begun = bells("begun")
+    text = command(f"test $ARKQUEUE_ATTEMPT = 2 || {{ echo $$ > {begun.path}; sleep 1000; }}")
+    archive.commit({"task": text + "timeout: 6s\n"})
+    driver = drivers("--lease=9s", "--renew=1s")
+    pid = int(begun.hear())
+    os.kill(driver.pid, signal.SIGSTOP)
+    eventually(lambda: is_gone(pid))
+    eventually(lambda: archive.sql("select id from attempt where claimed_at < clock_timestamp() - interval '7s'"))
+    os.kill(driver.pid, signal.SIGCONT)
+    settled(archive, "task@2", "completed")
+    assert [one["end"] for one in attempts(archive, "task@2")] == ["stopped", "exited"]
+
+
 def test_everything_of_a_task_manager_is_killed_at_once(
     archive: AnArchive, drivers: Drivers, managers: Managers, bells: MakeBells, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,49 @@
+"""What an engine says of itself is no fault of a task; the words are those of real engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arkqueue.errors import EngineFault, ExecutorError
+from arkqueue.executor import Container, Program
+from arkqueue.executor.docker_container import refusal
+from arkqueue.model import AttemptId, Pull
+
+PROGRAM = Program(
+    AttemptId(1), ("/bin/sh", "-c", "true"), {}, Path("/workspace"), container=Container("box", Pull.MISSING, {})
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("write /var/lib/docker/overlay2/1f/merged/x: no space left on device", "its disk is full"),
+        ("mkdir /var/lib/docker/overlay2/1f0c-init: read-only file system", "its disk is read-only"),
+        ("open /var/lib/docker/containers/1f/.tmp-config.json: read-only file system", "its disk is read-only"),
+        (
+            'connection error: desc = "transport: Error while dialing dial unix /run/containerd/containerd.sock:'
+            ' connect: connection refused": unavailable',
+            "its containerd does not answer",
+        ),
+    ],
+)
+def test_what_an_engine_cannot_do_for_now_is_its_own_fault(words: str, fault: str) -> None:
+    error = refusal(PROGRAM, "box", words)
+    assert isinstance(error, EngineFault)
+    assert str(error).startswith(f"Docker engine: {fault} (")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OCI runtime create failed: mkdir /workspace: read-only file system: unknown",
+        'dial tcp 10.0.0.1:443: connect: connection refused while pulling "containerd/box"',
+        'exec: "nonesuch": executable file not found in $PATH',
+    ],
+)
+def test_what_a_task_asks_for_is_its_own_fault(words: str) -> None:
+    error = refusal(PROGRAM, "box", words)
+    assert isinstance(error, ExecutorError)
+    assert not isinstance(error, EngineFault)
