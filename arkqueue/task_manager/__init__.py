@@ -24,6 +24,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable
@@ -147,8 +148,9 @@ class TaskManager:
         with self._stopping:
             if self._is_stopped:
                 return
-            with self._idle:
-                self._idle.wait_for(lambda: self._busy == 0)
+            while not self._is_idle(self._configuration.renew):
+                with suppress(DatabaseUnavailable):
+                    self._register()  # or it would count as gone, with what still runs
             self._recorder.close(self._configuration.lease)
             self._leases.close()
             for _ in self._workers:
@@ -163,6 +165,10 @@ class TaskManager:
                 log.warning("the task manager leaves without a word: %s", error)
             self._lock.release()
             self._is_stopped = True
+
+    def _is_idle(self, timeout: float) -> bool:
+        with self._idle:
+            return self._idle.wait_for(lambda: self._busy == 0, timeout)
 
     # -- claiming ----------------------------------------------------------------------------------------------------
 

@@ -102,6 +102,22 @@ def test_stop_hands_running_and_waiting_attempts_back(
         settled(archive, key, "completed")
 
 
+def test_task_manager_that_drains_goes_on_being_heard(archive: AnArchive, managers: Managers, bells: MakeBells) -> None:
+    """Or what it still runs could be assumed to be gone."""
+    begun, go = bells("begun"), bells("go")
+    manager = managers(**OFTEN)
+    archive.commit({"a": command(f"echo > {begun.path}; read line < {go.path}")})
+    begun.hear()
+    stopping = threading.Thread(target=manager.stop, kwargs={"drain": True})
+    stopping.start()
+    eventually(lambda: not manager._claimer.is_alive())
+    (before,) = archive.sql("select clock_timestamp() as now")
+    eventually(lambda: archive.sql("select process from task_manager where seen_at > %s", before["now"]))
+    go.ring()
+    stopping.join()
+    assert archive.state("a@2") == "completed"
+
+
 def test_drain_lets_running_tasks_finish_and_claims_no_others(
     archive: AnArchive, managers: Managers, bells: MakeBells
 ) -> None:
