@@ -188,6 +188,8 @@ class Storage:
 
     def _handed_on(self, edges: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Edges from what met sources still waited for that never began (decision 0001, point 18)."""
+        if not self._awaited:
+            return []
         known = {edge[:4] for edge in edges}
         handed = {
             (edge[0], one.task, "depends", one.settled)
