@@ -95,7 +95,7 @@ def test_task_is_ended_before_its_lease_is_over_and_handed_back_later(
     becomes(archive, "task@2", "completed")
     first, _ = attempts(archive, "task@2")
     assert first["end"] == "stopped"
-    assert "could not reach the database" in first["message"]
+    assert "could not renew its lease" in first["message"]
 
 
 def test_log_tells_an_outage_once_and_its_end(
