@@ -171,6 +171,7 @@ def followed_back(edges: Iterable[Any]) -> dict[Awaited, list[Awaited]]:
 
 
 def _behind(passed: Awaited, into: Mapping[int | None, Sequence[Any]]) -> Iterator[Awaited]:
+    """What is not over behind a task that never began, the nearest first."""
     found, seen, left = set[Awaited](), {passed}, deque([passed])
     while left:
         target, settled = left.popleft()

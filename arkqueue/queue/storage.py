@@ -46,7 +46,7 @@ class Storage:
         self._settled: dict[int, bool] = {}
         """Of the tasks in ``_past``, those that are settled, and whether that meets every edge from them (else those that any settled source meets)."""
         self._awaited: dict[Awaited, list[Awaited]] = {}
-        """Of those of them that never began, what they still waited for."""
+        """Of those of them that never began, what they still waited for; by the edge from them: whether that is met by any settled source."""
         self._asked: set[str] = set()
         self._knows_all = False
         self._ids_by_digest: dict[bytes, int] = {}

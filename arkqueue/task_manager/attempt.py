@@ -106,7 +106,7 @@ class Attempt:
             running.stop(self.grace if grace is None else min(grace, self.grace))
 
     def keep(self, begin: float, end: float) -> None:
-        """Its program has been seen to: should we stand still, it is to end between these moments (CLOCK_BOOTTIME, seconds)."""
+        """Let whoever guards its program know until when it is ours, should we stand still: it ends between these moments (CLOCK_BOOTTIME, seconds)."""
         running = self._running
         if isinstance(running, Guarded):
             running.keep(begin, end)
