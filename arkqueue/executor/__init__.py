@@ -17,8 +17,10 @@ from arkqueue.errors import ExecutorError
 from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition
 
 __all__ = [
+    "ATTEMPT_LABEL",
     "DEFAULT_SHELL",
     "SHELL",
+    "TASK_LABEL",
     "Container",
     "Ended",
     "Executor",
@@ -34,6 +36,8 @@ __all__ = [
 DEFAULT_SHELL = "sh"
 SHELL = ("/bin/sh", "-c")
 """What executes a command that is a text."""
+TASK_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.attempt"
+"""The labels that name a container's task, in full, and its attempt."""
 
 
 def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:

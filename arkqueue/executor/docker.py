@@ -12,6 +12,7 @@ The task manager calls it; it knows no database. What it does for an attempt, in
     executor.found() -> [Found]                        what this installation and host still have, by label
     executor.adopt(attempt, sink, skip) -> running     follow one of them from where its output was stored
     executor.remove(attempt)                           end and remove one that nobody owns
+    executor.remove_earlier(task, attempt)             the same, of all earlier attempts of a task that is about to be run again
     executor.give(folders, owner, images)              as root would, for a task manager that is not
     executor.sweep()                                   what an earlier task manager was about for itself when it was killed
     executor.close()                                   leaves all containers running
@@ -25,7 +26,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -34,8 +35,8 @@ from typing import Any
 
 from docker.errors import APIError
 
-from arkqueue.errors import ExecutorError
-from arkqueue.executor import Container, Program, Sink
+from arkqueue.errors import EngineFault, ExecutorError
+from arkqueue.executor import ATTEMPT_LABEL, TASK_LABEL, Container, Program, Sink
 from arkqueue.executor.docker_container import Setting, configuration, init_failure, refusal
 from arkqueue.executor.docker_engine import CONFLICT, Engine, EngineUnavailable, Flow, said
 from arkqueue.executor.docker_images import FolderNotSeen, Images
@@ -153,7 +154,7 @@ class DockerExecutor:
         Where the container is gone, or was never started, the end says so (``lost``).
         """
         self._check_open()
-        found = [one.container for one in self._listed(attempt)]
+        found = [one.container for one in self._listed(f"{ATTEMPT_LABEL}={attempt}")]
         container = found[0] if found else "no-such-container"
         return self._follow(container, Output(sink, skip), None, lambda _code, _error: "")
 
@@ -228,11 +229,16 @@ class DockerExecutor:
 
     def remove(self, attempt: AttemptId) -> None:
         """End and remove what this installation and host have of an attempt, with its volumes. Nothing is no error."""
-        for one in self._listed(attempt):
+        self._remove(self._listed(f"{ATTEMPT_LABEL}={attempt}"))
+
+    def remove_earlier(self, task: str, attempt: AttemptId) -> None:
+        """The same, of all attempts before this one of the task whose full name is ``task``: an engine that was away may have kept them running."""
+        self._remove([one for one in self._listed(f"{TASK_LABEL}={task}") if one.attempt < attempt])
+
+    def _remove(self, found: Iterable[Found]) -> None:
+        for one in found:
             if remains := removed(self._engine, one.container):
-                raise ExecutorError(
-                    f"container {one.container[:12]}", remains, "It is tried again; see the engine's log"
-                )
+                raise EngineFault(f"container {one.container[:12]}", remains, "It is tried again; see the engine's log")
 
     def sweep(self) -> None:
         """Remove what an earlier executor of this installation and host, which is gone, left beside the containers of attempts.
@@ -242,7 +248,7 @@ class DockerExecutor:
         try:
             with self._engine.calls() as api:
                 containers = api.containers(all=True, filters={"label": [*self._wanted, ERRAND]})
-                ours = {"label": [*self._wanted, "arkqueue.attempt"], "dangling": True}
+                ours = {"label": [*self._wanted, ATTEMPT_LABEL], "dangling": True}
                 volumes = api.volumes(filters=ours)["Volumes"]
                 images = api.images(filters={"label": [*self._wanted, ERRAND]})
         except APIError as error:
@@ -270,17 +276,14 @@ class DockerExecutor:
             one.wait()
         self._engine.close()
 
-    def _listed(self, attempt: AttemptId | None = None) -> list[Found]:
-        whose = "arkqueue.attempt" if attempt is None else f"arkqueue.attempt={attempt}"
+    def _listed(self, *labels: str) -> list[Found]:
         try:
             with self._engine.calls() as api:
-                containers = api.containers(all=True, filters={"label": [*self._wanted, whose]})
+                containers = api.containers(all=True, filters={"label": [*self._wanted, ATTEMPT_LABEL, *labels]})
         except APIError as error:
             raise ExecutorError("Docker engine", f"it does not list its containers ({said(error)})") from None
         return [
-            Found(
-                AttemptId(int(one["Labels"]["arkqueue.attempt"])), one["Id"], one["State"] == "running", one["Labels"]
-            )
+            Found(AttemptId(int(one["Labels"][ATTEMPT_LABEL])), one["Id"], one["State"] == "running", one["Labels"])
             for one in containers
         ]
 

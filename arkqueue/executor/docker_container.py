@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import EngineFault, ExecutorError
-from arkqueue.executor import SHELL, Container, Mount, Program, check_texts
+from arkqueue.executor import ATTEMPT_LABEL, SHELL, Container, Mount, Program, check_texts
 from arkqueue.model import Layer
 
 DEFAULT_PIDS = 4096
@@ -36,7 +36,7 @@ def configuration(program: Program, image: str, setting: Setting) -> dict[str, A
     container = program.container
     assert container is not None
     check_texts(program, str.encode)
-    labels = {**container.labels, **setting.labels, "arkqueue.attempt": str(program.attempt)}
+    labels = {**container.labels, **setting.labels, ATTEMPT_LABEL: str(program.attempt)}
     environment = dict(program.env)
     if setting.has_init:
         # The engine's init hands a signal to its child only; a task is all of its processes, as it is on the host.

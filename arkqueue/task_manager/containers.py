@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from arkqueue.config import Configuration, Docker, PersistentMount
 from arkqueue.errors import Forbidden
-from arkqueue.executor import Container, Mount
+from arkqueue.executor import ATTEMPT_LABEL, TASK_LABEL, Container, Mount
 from arkqueue.model import ArchiveSettings, AttemptId, MountUse, Resources, TaskDefinition
 from arkqueue.plan import matches
 from arkqueue.workflow.spelling import nearest
@@ -46,8 +46,8 @@ class Identity:
             "arkqueue.host": self.host,
             "arkqueue.archive": archive,
             "arkqueue.run": self.run,
-            "arkqueue.task": self.task,
-            "arkqueue.attempt": str(self.attempt),
+            TASK_LABEL: self.task,
+            ATTEMPT_LABEL: str(self.attempt),
         }
 
 

@@ -130,6 +130,8 @@ class Preparation:
                 f"give its URL: arkqueue archive set {archive.name} --task-url URL"
             )
         docker = self.executors.docker
+        if claim.attempt_number > 1:
+            docker.remove_earlier(full_name(claim), claim.attempt)
         image = docker.image(container, is_wanted)
         workspace = self._noted(
             log,

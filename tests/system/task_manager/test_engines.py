@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from arkqueue.queue import Queue, finish
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive
 from tests.engine import OwnEngine, busybox_files, client, import_image
-from tests.system.task_manager.boxes import FOREVER, Boxes, boxes
+from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.system.task_manager.test_adoption import output
 from tests.system.task_manager.test_containers import nothing_is_left
@@ -180,6 +181,33 @@ def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_runs_later(
         assert [one["end"] for one in attempts(archive, f"{name}@{rev}")] == ["postponed", "exited"]
     assert archive.sql("select distinct failures from task") == [{"failures": 0}]
     assert eventually(lambda: list((home_folder / "work").iterdir()) == [])
+
+
+def live_restore(folder: Path) -> None:
+    (folder / "daemon.json").write_text('{"live-restore": true}')
+
+
+def test_attempt_begins_only_when_what_the_engine_has_kept_of_earlier_ones_is_gone(
+    archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
+) -> None:
+    """The engine crashes and its containers go on; it is back when the attempt has been given up."""
+    engine = own_engine(live_restore)
+    api, image = an_image(engine)
+    home_folder.mkdir()
+    managers(docker={"host": engine.url}, adopt_within="1s", sweep="1h")
+    archive.commit({"task": in_container(image, f"echo begun; test $ARKQUEUE_ATTEMPT = 2 || {{ {DEAF}; }}")})
+    eventually(lambda: attempts(archive, "task@2") and log_of(archive, "task@2") == "begun\n")
+
+    engine.kill()
+    eventually(lambda: [one["end"] for one in attempts(archive, "task@2")] == ["lost", None])
+    engine.start()
+
+    settled(archive, "task@2", "completed")
+    assert [one["end"] for one in attempts(archive, "task@2")] == ["lost", "exited"]
+    first, second = (str(one["id"]) for one in attempts(archive, "task@2"))
+    events = api.events(since=1, until=time.time(), filters={"type": "container"}, decode=True)
+    seen = [(one["Actor"]["Attributes"].get("arkqueue.attempt"), one["Action"]) for one in events]
+    assert seen.index((first, "die")) < seen.index((second, "start"))
 
 
 def test_output_is_whole_when_its_task_is_settled(
