@@ -79,7 +79,7 @@ MOVES: dict[Event, Move] = {
     ),
     Event.REJECT: _move("running", "rejected", "exit code 65"),
     Event.DEFER: _move("running", "deferred", "exit code 75, or a failure that is retried after a delay"),
-    Event.DUE: _move("deferred", "waiting", "its delay is over"),
+    Event.DUE: _move("deferred", "waiting", "its delay is over, or a person wants it now"),
     Event.STOP: _move("running", "canceled", "it was asked to stop and is proved gone"),
     Event.RESTART: _move("running", "waiting", "a person asked for another attempt and this one is gone"),
     Event.RERUN: _move("running", "waiting", "its task manager died"),

@@ -652,7 +652,10 @@ class Model:
 
     def retry(self, key: Key, force: bool = False) -> Changes:
         before = self.states()
-        root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED)
+        root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
+        if root.state is State.DEFERRED:
+            root.failures = root.deferrals = root.losses = 0
+            return self.due(key)
         if root.state is State.SKIPPED and root.root:
             raise Refused(Reason.STATE, root.root.key)
         if by := [edge.source.key for edge in self.into(root) if skips(edge)]:

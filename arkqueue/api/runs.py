@@ -181,7 +181,7 @@ def delete_run(request: Request, id: int) -> RunDetail:
 
 @router.post("/runs/{id}/{verb}")
 def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options()) -> RunAction:  # noqa: B008  frozen by use
-    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed, skip what failed or has not started."""
+    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     before = runs.run(caller.queue, run)
@@ -216,7 +216,8 @@ def _concerns(verb: Verb, task: TaskView) -> bool:
         case Verb.RESTART:
             return task.state is State.RUNNING
         case Verb.RETRY:
-            return task.state is State.FAILED or (task.state is State.CANCELED and task.superseded_by is None)
+            canceled = task.state is State.CANCELED and task.superseded_by is None
+            return canceled or task.state in (State.FAILED, State.DEFERRED)
         case Verb.SKIP:
             failed = task.state in (State.FAILED, State.REJECTED) and not task.waived
             return failed or task.state in MOVES[Event.SKIP].sources

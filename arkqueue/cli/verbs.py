@@ -44,7 +44,7 @@ def restart(client: Client, names: Sequence[str], as_json: bool) -> None:
 @as_json
 @calls_server
 def retry(client: Client, names: Sequence[str], force: bool, as_json: bool) -> None:
-    """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back."""
+    """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once."""
     _act(client, "retry", names, {"force": force}, as_json)
 
 

@@ -81,14 +81,17 @@ def restart(queue: Queue, task: TaskId, by: str) -> None:
 
 
 def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
-    """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19)."""
+    """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once."""
 
     def work(graph: Graph, row: Any) -> None:
         _refuse_implicit(row, "retried")
+        if row.state == State.DEFERRED:
+            graph.follow(entering=graph.ids("retry_now", task=row.id))
+            return
         here = _name(graph, row)
         if row.state not in MOVES[Event.RETRY].sources:
             remedy = "restart it" if row.state == State.RUNNING else ""
-            raise Conflict(here, f"is {row.state}: a failed, canceled or waived task can be retried", remedy)
+            raise Conflict(here, f"is {row.state}: a failed, canceled, waived or deferred task can be retried", remedy)
         if row.root_id is not None:
             root, remedy = _root(graph, row.root_id)
             raise Conflict(here, f"was skipped because of {root}", remedy)

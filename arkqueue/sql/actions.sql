@@ -67,6 +67,12 @@ update task t set state = {to retry}, root_id = null, superseded_by = null, sett
 where t.id = %(task)s and {from retry}
 returning t.id;
 
+-- name: retry_now
+-- Take a deferred task back to waiting before it is due, its counters anew.
+update task t set state = {to due}, due_at = null, failures = 0, deferrals = 0, losses = 0
+where t.id = %(task)s and {from due}
+returning t.id;
+
 -- name: unmeet
 -- Edges inside the run from reopened tasks are unmet again, but those to what has started; a ready task waits again (design 5.8).
 with reopened as (

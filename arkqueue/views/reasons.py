@@ -143,7 +143,9 @@ def deferred(row: Any, subject: str) -> Reason:
     else:
         why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
     text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why}."
-    return Reason(kind=Why.DEFERRED, text=text, tasks=[task_name(row)], commands=[f"arkqueue logs {task_name(row)}"])
+    name = task_name(row)
+    commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]
+    return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
 
 
 def held(row: Any, subject: str) -> Reason:

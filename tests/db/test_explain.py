@@ -216,6 +216,7 @@ def test_is_deferred_because_it_asked_to_be(queue: Queue) -> None:
     assert kinds(told) == [Why.DEFERRED]
     assert "It is deferred after attempt 1; the next is due at 2" in told.text
     assert "it asked to be run again later (exit code 75)" in told.text
+    assert told.commands == ["arkqueue logs papers@2/a", "arkqueue retry papers@2/a"]
     assert kinds(why(archive, "b@2")) == [Why.DEFERRED]
 
 

@@ -299,8 +299,9 @@ class Beside(RuleBasedStateMachine):
         self.both("restart", self.pick_any(data, State.RUNNING))
 
     def retry(self, data: st.DataObject) -> None:
-        key = self.pick_any(data, State.FAILED, State.CANCELED, State.SKIPPED)
+        key = self.pick_any(data, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
         force = data.draw(st.booleans())
+        self.saw("retry of a deferred task", self.model.task(key).state is State.DEFERRED)
         self.both("retry", key, force, judged_again=key)
         self.saw("retry by force", force)
 
@@ -462,7 +463,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("cancel", 2, UNSETTLED),
     ("cancel_run", 1, UNSETTLED),
     ("restart", 2, {State.RUNNING}),
-    ("retry", 5, BAD),
+    ("retry", 5, BAD | {State.DEFERRED}),
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
     ("delete", 1, BAD),

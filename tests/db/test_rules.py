@@ -157,6 +157,19 @@ def test_a_failure_is_retried_after_its_delay(archive: AnArchive) -> None:
     assert archive.state("a@2") == "failed"
 
 
+def test_a_deferred_task_that_a_person_retries_is_ready_at_once_and_its_retries_begin_anew(archive: AnArchive) -> None:
+    archive.commit({"a": "retries: {max: 1, delay: 6h}", "b": "depends: [a]"})
+    archive.fail("a@2")
+    archive.retry("a@2")
+    assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
+    assert finish.wake_deferred(archive.queue) is None
+    archive.fail("a@2")
+    assert archive.state("a@2") == "deferred"
+    archive.retry("a@2")
+    archive.run("a@2")
+    archive.run("b@2")
+
+
 def test_75_defers_without_using_up_retries(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     for _ in range(5):

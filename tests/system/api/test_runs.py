@@ -248,15 +248,17 @@ def test_run_is_canceled_and_deleted(operator: httpx.Client, archive: AnArchive)
     problem(operator.delete(run), 409, "is deleted already")
 
 
-def test_run_is_retried_where_it_failed(operator: httpx.Client, queue: Queue) -> None:
+def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx.Client, queue: Queue) -> None:
     archive = an_archive(queue)
-    archive.commit({"a": "", "b": "depends: [a]", "other": "", "good": ""})
+    archive.commit({"a": "", "b": "depends: [a]", "other": "", "good": "", "later": ""})
     archive.fail("a@2", "other@2")
+    archive.end("later@2", 75)
     archive.run("good@2")
     run = f"/runs/{archive.run_id(2)}"
     done = operator.post(f"{run}/retry").json()
-    assert (done["done"], done["refused"]) == (["papers@2/a", "papers@2/other"], [])
-    assert archive.states() == {"a@2": "ready", "b@2": "waiting", "other@2": "ready", "good@2": "completed"}
+    assert (done["done"], done["refused"]) == (["papers@2/a", "papers@2/other", "papers@2/later"], [])
+    states = {"a@2": "ready", "b@2": "waiting", "other@2": "ready", "good@2": "completed", "later@2": "ready"}
+    assert archive.states() == states
     problem(operator.post(f"{run}/retry"), 409, "has no task to retry")
 
 
