@@ -104,4 +104,4 @@ class ExecutorError(ArkqueueError):
 
 
 class EngineFault(ExecutorError):
-    """The container engine of this host can start nothing for now: not the task's fault, and it may pass."""
+    """The container engine of this host can start nothing for now: not the task's fault, and another host's may."""

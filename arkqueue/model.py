@@ -268,11 +268,9 @@ class End(StrEnum):
     EXITED = "exited"
     TIMED_OUT = "timed-out"
     STOPPED = "stopped"
-    """It was asked to end (a cancellation, a restart, a shutdown) and is proved gone."""
+    """It was asked to end (a cancellation, a restart, a shutdown) and is proved gone, or its host could not begin it."""
     NOT_STARTED = "not-started"
     """The workspace or the program could not be had; ``message`` says why."""
-    POSTPONED = "postponed"
-    """It was not started, as its host's container engine can start nothing for now; ``message`` says why."""
     LOST = "lost"
     """Its task manager is gone; said by queue managers, and by the next task manager of the host. Or its container's engine ended it."""
 

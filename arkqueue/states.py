@@ -114,8 +114,6 @@ EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
 """Seconds until a task that ended with 75 is tried again, where its ``retries`` give no delay."""
 LONGEST_DELAY = 6 * 3600.0
-LONGEST_POSTPONED = 600.0
-"""Seconds until a task that could not be started for no fault of its own is tried again, at most; each time twice as long."""
 MOST_LOSSES = 3
 """How often a task is run again because its task manager died (design 3, ``on_lost``)."""
 
@@ -165,9 +163,6 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
     if end is End.EXITED and exit_code == EX_TEMPFAIL:
         first = task.retries.delay if task.retries.max else DEFER_DELAY
         return _again(task, first, task.deferrals)
-    if end is End.POSTPONED:
-        delay = min(DEFER_DELAY * 2 ** min(task.deferrals, 64), LONGEST_POSTPONED)
-        return Verdict(Event.STOP if task.stop == "cancel" else Event.DEFER, delay)
     if task.failures < task.retries.max:
         return _again(task, task.retries.delay, task.failures)
     return Verdict(Event.FAIL)

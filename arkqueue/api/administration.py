@@ -111,9 +111,9 @@ def health(request: Request) -> JSONResponse:
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
         if count:
             faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
-    if count := numbers.tasks_postponed:
-        what = "1 task waits" if count == 1 else f"{count} tasks wait"
-        faults.append(f"{what} for a container engine that is away or full (arkqueue explain TASK says which)")
+    if count := numbers.task_managers_unfit:
+        what = "1 task manager" if count == 1 else f"{count} task managers"
+        faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
     return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults})
 
 
@@ -126,7 +126,6 @@ def metrics(request: Request) -> PlainTextResponse:
     gauges: list[tuple[str, str, str, dict[str, Any]]] = [
         ("tasks", "gauge", "Tasks that are not settled, by state.",
          {f'{{state="{s}"}}': n.tasks.get(s, 0) for s in State if s in UNSETTLED}),
-        ("tasks_postponed", "gauge", "Deferred tasks whose container engine is away or full.", {"": n.tasks_postponed}),
         ("tasks_planned_total", "counter", "Tasks that were ever planned.", {"": n.tasks_planned}),
         ("attempts_total", "counter", "Attempts that were ever begun.", {"": n.attempts_begun}),
         ("attempts_live", "gauge", "Attempts that are running.", {"": n.attempts_live}),
@@ -138,6 +137,8 @@ def metrics(request: Request) -> PlainTextResponse:
         ("oldest_ready_seconds", "gauge", "How long the oldest ready task has been ready.", {"": n.oldest_ready or 0}),
         ("queue_manager_silence_seconds", "gauge", "Since a queue manager was heard.", {"": n.silence_of_queue_managers}),
         ("task_managers", "gauge", "Task managers that are running.", {"": n.task_managers}),
+        ("task_managers_unfit", "gauge", "Those that can start no tasks for now, or none in containers.",
+         {"": n.task_managers_unfit}),
         ("slots", "gauge", "Tasks that can run at once.", {"": n.slots}),
     ]  # fmt: skip
     lines: list[str] = []

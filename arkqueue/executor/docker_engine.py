@@ -31,6 +31,8 @@ from arkqueue.errors import EngineFault
 DEFAULT_URL = "unix:///var/run/docker.sock"
 CALL_TIMEOUT = 120.0
 """Seconds for a call: an engine under load takes its time to create and start a container."""
+FIRST_ANSWER = 10.0
+"""Seconds for its version, which is asked for first: an engine that hangs is to hold up no start of a server."""
 CHUNK = 256 * 1024
 """Bytes of one read of a stream."""
 
@@ -249,11 +251,12 @@ class Engine:
         with self._lock:
             if self._api is None:
                 try:
-                    api = docker.APIClient(base_url=self.url, version="auto", timeout=CALL_TIMEOUT)
+                    api = docker.APIClient(base_url=self.url, version="auto", timeout=FIRST_ANSWER)
                 except DockerException as error:  # whatever kept it from asking the engine's version
                     raise EngineUnavailable(self.url, error) from None
                 # An engine is never behind a proxy, and looking for one at each call costs more than the call.
                 api.trust_env = False
+                api.timeout = CALL_TIMEOUT
                 self._api = api
             return self._api
 

@@ -85,9 +85,19 @@ class Adopted:
     stored: Mapping[Stream, int]
 
 
-def register(queue: Queue, process: str, host: str, hostname: str, slots: int) -> None:
-    """Say that a task manager is here."""
-    queue.do("here", process=process, host=host, hostname=hostname, slots=slots)
+def register(
+    queue: Queue,
+    process: str,
+    host: str,
+    hostname: str,
+    slots: int,
+    *,
+    fault: str | None = None,
+    engine_fault: str | None = None,
+) -> None:
+    """Say that a task manager is here, and why it can start no tasks for now, or no containers (None: it can)."""
+    told = {"host": host, "hostname": hostname, "slots": slots, "fault": fault, "engine_fault": engine_fault}
+    queue.do("here", process=process, **told)
 
 
 def leave(queue: Queue, process: str) -> None:
@@ -95,13 +105,24 @@ def leave(queue: Queue, process: str) -> None:
     queue.do("gone", process=process)
 
 
-def claim(queue: Queue, process: str, host: str, slots: int, lease: float = LEASE, floor: int = 0) -> list[Claim]:
+def claim(
+    queue: Queue,
+    process: str,
+    host: str,
+    slots: int,
+    lease: float = LEASE,
+    floor: int = 0,
+    in_container: bool | None = None,
+) -> list[Claim]:
     """Take up to ``slots`` ready tasks, archives in turn, and begin an attempt for each.
 
     ``floor``: look at tickets from here on only. Tickets grow, so that what was claimed lies below; while an old snapshot keeps the dead entries of the claim's index
     alive, this saves walking over them. A ticket may come late, so whoever gives a floor also looks without one now and then.
+    ``in_container``: True, only tasks that run in containers; False, only others.
     """
-    rows = queue.rows("claim", process=process, host=host, slots=slots, lease=lease, floor=floor)
+    rows = queue.rows(
+        "claim", process=process, host=host, slots=slots, lease=lease, floor=floor, in_container=in_container
+    )
     return [_claim(row) for row in rows]
 
 

@@ -5,11 +5,14 @@
 -- beside the join (`end`), look up what is there also then.
 
 -- name: claim
--- Take up to %(slots)s ready tasks from a ticket on: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+-- Take up to %(slots)s ready tasks from a ticket on: each becomes running, with a new attempt whose lease is ours. It waits for nobody. Where a host can start
+-- no containers, only those tasks are wanted that need none, or one on trial that does (`in_container`); otherwise what a task needs is not looked up.
 with taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(
-        select id from task where {from claim} and ticket >= %(floor)s order by ticket limit %(slots)s for no key update skip locked))
+        select t.id from task t
+        where {from claim t} and t.ticket >= %(floor)s and is_wanted(t.definition_id, t.archive_id, %(in_container)s::boolean)
+        order by t.ticket limit %(slots)s for no key update skip locked))
     returning t.*
 ), turned as (
     select setval('turn', max(ticket)) from taken having max(ticket) is not null
@@ -107,9 +110,9 @@ select id from attempt where process = %(process)s and ended_at is null order by
 
 -- name: here
 -- Register a task manager's process, or say that it is still here.
-insert into task_manager (process, host, hostname, slots)
-values (%(process)s, %(host)s, %(hostname)s, %(slots)s)
-on conflict (process) do update set seen_at = clock_timestamp();
+insert into task_manager (process, host, hostname, slots, fault, engine_fault)
+values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s)
+on conflict (process) do update set seen_at = clock_timestamp(), fault = excluded.fault, engine_fault = excluded.engine_fault;
 
 -- name: gone
 -- Note that a task manager has stopped.

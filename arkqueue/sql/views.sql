@@ -270,13 +270,18 @@ where t.run_id = %(run)s and t.id is distinct from run.report_id and t.name not 
   and t.settled_at is null
 order by t.position, t.id limit 100;
 
+-- name: in_container
+-- Whether a task runs in a container.
+select in_container(d.body, a.settings)
+from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
+
 -- name: ready_ahead
 -- How many ready tasks are claimed before a ticket.
 select count(*) as n from task where state = 'ready' and ticket < %(ticket)s;
 
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.
-select tm.process, tm.host, tm.hostname, tm.slots, tm.started_at, tm.seen_at, tm.stopped_at,
+select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.started_at, tm.seen_at, tm.stopped_at,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
        (select count(*) from attempt a where a.process = tm.process and a.ended_at is null) as running
 from task_manager tm
@@ -295,8 +300,6 @@ order by t.number desc, t.run desc limit 200;
 select
     (select coalesce(jsonb_object_agg(state, n), '{}') from (
         select state, count(*) as n from task where settled_at is null group by state) s) as tasks,
-    (select count(*) from task t join attempt a on a.id = t.attempt_id
-     where t.state = 'deferred' and a."end" = 'postponed') as tasks_postponed,
     (select count(*) from attempt where ended_at is null) as attempts_live,
     (select count(*) from attempt where ended_at is null and lease_until < clock_timestamp()) as attempts_lapsed,
     (select last_value from attempt_id) as attempts_begun,
@@ -309,6 +312,9 @@ select
     (select extract(epoch from clock_timestamp() - beat_at)::float8 from heartbeat) as silence_of_queue_managers,
     (select count(*) from task_manager
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers,
+    (select count(*) from task_manager
+     where coalesce(fault, engine_fault) is not null and stopped_at is null
+       and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers_unfit,
     (select coalesce(sum(slots), 0) from task_manager
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
 

@@ -32,6 +32,7 @@ from arkqueue.executor.leftovers import end_leftovers
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue.claim import Claim
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
 from arkqueue.task_manager.executors import Executors
@@ -174,12 +175,14 @@ class TaskManager:
 
     def _claiming(self) -> None:
         has_begun = is_swept = is_in_doubt = is_away = False
+        told = self._fitness.faults
         seen_at = 0.0
         while not self._closing.is_set():
             try:
-                if time.monotonic() - seen_at >= self._configuration.renew or not has_begun:
+                faults = self._fitness.faults
+                if time.monotonic() - seen_at >= self._configuration.renew or not has_begun or faults != told:
                     self._register()
-                    seen_at = time.monotonic()
+                    seen_at, told = time.monotonic(), faults
                 if not has_begun:
                     self._take_over()
                     has_begun = True
@@ -205,7 +208,11 @@ class TaskManager:
                 self._closing.wait(PAUSE)
 
     def _register(self) -> None:
-        claim.register(self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots)
+        fault, engine_fault = self._fitness.faults
+        claim.register(
+            self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots,
+            fault=fault, engine_fault=engine_fault,
+        )  # fmt: skip
 
     def _take_over(self) -> None:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
@@ -248,18 +255,16 @@ class TaskManager:
         """Claim for all free slots and pass the attempts to workers."""
         self._staff()
         with self._idle:
-            free = self._fitness.share(self._configuration.slots - self._busy)
+            free = self._configuration.slots - self._busy
             self._is_more = True
         if free <= 0:
             return
         since = boottime()
         if since - self._looked_at_all >= self._configuration.poll:
             self._floor, self._looked_at_all = 0, since
-        claims = claim.claim(self._queue, self.process, self.host, free, self._configuration.lease, self._floor)
-        self._is_more = len(claims) == free
+        claims, self._is_more = self._fitness.claim(free, self._claim_up_to)
         if not claims:
             return
-        self._fitness.claimed(claims)
         self._floor = max(claimed.ticket for claimed in claims) - LATE
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
         self._hold(attempts, since)
@@ -271,6 +276,10 @@ class TaskManager:
         for attempt in attempts:
             self._work.put(attempt)
         self._staff()
+
+    def _claim_up_to(self, count: int, in_container: bool | None) -> list[Claim]:
+        lease = self._configuration.lease
+        return claim.claim(self._queue, self.process, self.host, count, lease, self._floor, in_container)
 
     def _take(self, attempt: Attempt, since: float) -> None:
         """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable, HostFault
+from arkqueue.errors import ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
 from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
 from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
@@ -163,12 +163,13 @@ class Means:
     output_limit: int
     reserve: Callable[[Attempt, str], bool]
     started: Callable[[Attempt], None]
-    faulted: Callable[[Attempt, HostFault], None]
+    faulted: Callable[[Attempt, HostFault | EngineFault], None]
     kept: Callable[[Attempt], tuple[float, float]]
 
 
 def perform(attempt: Attempt, means: Means) -> Outcome | None:
     """Prepare and run an attempt, or follow an adopted one; its workspace is left to be removed. None: it goes on without us."""
+    executors = means.preparation.executors
     try:
         definition = means.preparation.sources.definition(attempt.claim.definition)
         attempt.grace = definition.grace
@@ -188,11 +189,9 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
     except ArkqueueError as error:
         if attempt.why is not None:
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {attempt.why}"))
-        if isinstance(error, HostFault):
+        if isinstance(error, HostFault) or (isinstance(error, EngineFault) and executors.may_pass(error)):
             means.faulted(attempt, error)
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
-        if means.preparation.executors.may_pass(error):
-            return _told(attempt, Outcome(attempt.id, End.POSTPONED, message=f"not started, and postponed: {error}"))
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         said = " ".join(str(error).split())
         log.warning("%s was not started: %s", attempt, said)

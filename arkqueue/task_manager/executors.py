@@ -7,13 +7,12 @@ manager of this home has used containers. That is remembered by a file in the ho
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from arkqueue.config import Configuration
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable, EngineFault, ExecutorError
+from arkqueue.errors import DatabaseUnavailable, EngineFault, ExecutorError
 from arkqueue.executor import Program, Running
 from arkqueue.executor.process import ProcessExecutor
 from arkqueue.logs import LogWriter
@@ -23,11 +22,6 @@ from arkqueue.workspace import WORK
 if TYPE_CHECKING:
     from arkqueue.executor.docker import DockerExecutor
 
-T = TypeVar("T")
-
-PATIENCE = 60.0
-"""Seconds for which an engine that has gone away is waited for before a task begins."""
-PAUSE = 0.5
 MARK = "containers"
 """The file that says that this home has used containers."""
 
@@ -76,25 +70,9 @@ class Executors:
                 )
             return self._docker
 
-    def may_pass(self, error: ArkqueueError) -> bool:
-        """Whether an error says of an engine that there is, or has been, that it can start nothing for now."""
-        return isinstance(error, EngineFault) and (self._is_proved or self._was_used or not _is_away(error))
-
-    def with_engine(self, work: Callable[[], T], log: LogWriter, is_wanted: Callable[[], bool]) -> T:
-        """Do what needs an engine. One that has answered before and does not now is waited for, so that its restart postpones no task."""
-        until = 0.0
-        while True:
-            try:
-                return work()
-            except ExecutorError as error:
-                if not (_is_away(error) and self.may_pass(error) and is_wanted()) or (
-                    until and time.monotonic() > until
-                ):
-                    raise
-                if not until:
-                    until = time.monotonic() + PATIENCE
-                    log.note(f"{error}; it is waited for")
-            time.sleep(PAUSE)
+    def may_pass(self, error: EngineFault) -> bool:
+        """Whether there is, or has been, an engine here, so that its fault may pass."""
+        return self._is_proved or self._was_used or not _is_away(error)
 
     def prove(self) -> None:
         """Prove that an engine answers and sees the home folder, with bases and workspaces, as we do; raises ExecutorError. Once is enough."""
@@ -123,7 +101,7 @@ class Executors:
         if image is None:
             return self._process.start(program, log)
         self._mark.touch()
-        return self.with_engine(lambda: self.docker.start(program, log, image, is_wanted), log, is_wanted)
+        return self.docker.start(program, log, image, is_wanted)
 
     def give(self, folders: Sequence[Path], owner: tuple[int, int], image: str | None) -> str:
         """Have the engine give folders to a user, as only root can; words for what could not be given. Raises ExecutorError.

@@ -1,8 +1,9 @@
-"""Whether this host can start tasks at all: its disk may be full or read-only, or it may give no further process.
+"""What this host can start for the moment: its disk may be full or read-only, it may give no further process, its container engine may be away.
 
 What it claims then is handed back within milliseconds, and claimed again: by this task manager it must not be, as it would keep the tasks of the whole
-installation from those that can run them. So it pauses, claims one task on trial, and pauses for longer when that fails, too, until one starts. What was
-handed back is ready all the while: others take it at once.
+installation from those that can run them. So a brake is put on: it pauses, claims one task on trial, and pauses for longer when that fails, too, until one
+starts. What was handed back is ready all the while: others take it at once. There are two brakes, for there are two things to brake: all tasks of the host,
+and its containers, beside which processes go on.
 
 What was claimed before the fault showed says nothing about it: neither does its failing make the pause longer, nor its beginning end it.
 """
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from arkqueue.errors import HostFault
+from arkqueue.errors import EngineFault, HostFault
 from arkqueue.model import AttemptId
 from arkqueue.queue.claim import Claim
 from arkqueue.task_manager.attempt import Attempt
@@ -26,15 +27,60 @@ FIRST = 1.0
 LONGEST = 60.0
 """Seconds of the longest one, and between two warnings where faults come and go."""
 
+Take = Callable[[int, bool | None], list[Claim]]
+"""Claims up to so many tasks: True, of those for containers; False, of the others; None, of all."""
+
 
 class Fitness:
-    """Of one task manager; any thread may call it."""
+    """Of one task manager; any thread may call it but for ``claim``, which is the claiming one's."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self._host = Brake("tasks", clock)
+        self._containers = Brake("containers", clock)
+
+    @property
+    def faults(self) -> tuple[str | None, str | None]:
+        """Why this host can start no tasks, and no containers; None where it can, as far as is known."""
+        return self._host.fault, self._containers.fault
+
+    def claim(self, free: int, take: Take) -> tuple[list[Claim], bool]:
+        """Claim for the free slots what this host can start; and whether there may be more of it."""
+        share = self._host.share(free)
+        if share <= 0:
+            return [], False
+        if self._containers.fault is None:
+            found = take(share, None)
+        else:
+            found = take(1, True) if self._containers.share(1) else []
+            if found:
+                self._containers.claimed(found)
+            if share > len(found):
+                found = found + take(share - len(found), False)
+        if found:
+            self._host.claimed(found)
+        return found, len(found) == share
+
+    def faulted(self, attempt: Attempt, fault: HostFault | EngineFault) -> None:
+        """An attempt could not start, and is handed back."""
+        (self._host if isinstance(fault, HostFault) else self._containers).faulted(attempt, fault)
+
+    def started(self, attempt: Attempt) -> bool:
+        """An attempt has begun; whether that ends a pause."""
+        is_over = self._host.started(attempt)
+        if attempt.outlives:
+            is_over |= self._containers.started(attempt)
+        return is_over
+
+
+class Brake:
+    """Of tasks of one kind; ``kind`` is their name in the log."""
+
+    def __init__(self, kind: str, clock: Callable[[], float]) -> None:
+        self._kind, self._clock = kind, clock
         self._lock = threading.Lock()
+        self.fault: str | None = None
+        """Why it is on; None: what is claimed starts, as far as is known."""
         self._pause = 0.0
-        """Seconds; 0: what is claimed starts, as far as is known."""
         self._until = 0.0
         self._trial: AttemptId | None = None
         """The first attempt that was claimed since the fault; ids rise."""
@@ -43,50 +89,49 @@ class Fitness:
 
     def share(self, free: int) -> int:
         """How many of the free slots to claim for now."""
-        if not self._pause:
+        if self.fault is None:
             return free
         return min(free, 1) if self._clock() >= self._until else 0
 
     def claimed(self, claims: Sequence[Claim]) -> None:
         """The next trial comes a pause later, should this one neither start nor fail."""
-        if not self._pause:
+        if self.fault is None:
             return
         with self._lock:
             self._until = self._clock() + self._pause
             if self._trial is None:
                 self._trial = min(claim.attempt for claim in claims)
 
-    def faulted(self, attempt: Attempt, fault: HostFault) -> None:
-        """An attempt could not start, and is handed back."""
+    def faulted(self, attempt: Attempt, fault: Exception) -> None:
         with self._lock:
-            if not self._pause:
+            if self.fault is None:
                 self._pause = FIRST
             elif self._is_on_trial(attempt):
                 self._pause = min(2 * self._pause, LONGEST)
             else:
                 return
             now = self._clock()
-            self._until, self._trial = now + self._pause, None
+            self.fault, self._until, self._trial = " ".join(str(fault).split()), now + self._pause, None
             if self._is_said or now < self._said_at + LONGEST:
                 return
             self._is_said, self._said_at = True, now
-        said = " ".join(str(fault).split())
         log.warning(
-            "this host cannot start tasks, hands back what it claimed, and claims one at times until one starts: %s",
-            said,
+            "this host cannot start %s, hands back what it claimed, and claims one at times until one starts: %s",
+            self._kind,
+            self.fault,
         )
 
     def started(self, attempt: Attempt) -> bool:
         """An attempt has begun; whether that ends a pause."""
-        if not self._pause:
+        if self.fault is None:
             return False
         with self._lock:
             if not self._is_on_trial(attempt):
                 return False
-            self._pause, self._trial = 0.0, None
+            self.fault = self._trial = None
             was_said, self._is_said = self._is_said, False
         if was_said:
-            log.warning("tasks start on this host again")
+            log.warning("%s start on this host again", self._kind)
         return True
 
     def _is_on_trial(self, attempt: Attempt) -> bool:

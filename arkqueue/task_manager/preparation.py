@@ -59,13 +59,11 @@ class Preparation:
         log: LogWriter,
         is_wanted: Callable[[], bool],
     ) -> Prepared:
-        """Raises what stands in its way. An engine that was there is waited for, as long as the attempt ``is_wanted``."""
+        """Raises what stands in its way, and soon when the attempt is not wanted any more."""
         container = self._container(claim, definition)
         if container is None:
             return Prepared(self._process(claim, definition, inputs, log))
-        return self.executors.with_engine(
-            lambda: self._in_container(claim, definition, inputs, container, log, is_wanted), log, is_wanted
-        )
+        return self._in_container(claim, definition, inputs, container, log, is_wanted)
 
     def _container(self, claim: Claim, definition: TaskDefinition) -> Container | None:
         archive = claim.archive

@@ -13,7 +13,10 @@ from arkqueue.views.rows import view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerView:
-    """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts."""
+    """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
+
+    ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers.
+    """
 
     process: str
     host: str
@@ -21,6 +24,8 @@ class TaskManagerView:
     slots: int
     running: int
     alive: bool
+    fault: str | None
+    engine_fault: str | None
     started_at: datetime
     seen_at: datetime
     stopped_at: datetime | None

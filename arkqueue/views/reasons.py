@@ -30,6 +30,7 @@ class Why(StrEnum):
     STOPPING = "stopping"
     GATE = "gate"
     NO_TASK_MANAGER = "no-task-manager"
+    NO_FIT_HOST = "no-fit-host"
     NO_SLOT = "no-slot"
     ABOUT_TO_START = "about-to-start"
     DEFERRED = "deferred"
@@ -78,9 +79,16 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
         silent = f" (one was heard last{at(max(m.seen_at for m in managers))})" if managers else ""
         text = f"{subject} is ready, but no task manager is running{silent}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
+    fit = [m for m in alive if not m.fault]
+    if queue.rows("in_container", task=row.id)[0].in_container:
+        fit = [m for m in fit if not m.engine_fault]
+    if not fit:
+        faults = "; ".join(f"{m.hostname}: {(m.fault or m.engine_fault or '').rstrip('.')}" for m in alive)
+        text = f"{subject} is ready, but no host can start it for now; one task at times is tried, at most a minute apart. {faults}."
+        return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name])
     ahead = queue.rows("ready_ahead", ticket=row.ticket)[0].n if row.ticket is not None else 0
-    slots, free = sum(m.slots for m in alive), sum(m.free for m in alive)
-    hosts = f"{_counted(len(alive), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
+    slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
+    hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
@@ -138,10 +146,7 @@ def _choreography(queue: Queue, row: Any) -> str:
 
 def deferred(row: Any, subject: str) -> Reason:
     asked = row.exit_code == 75 and row.end == "exited"
-    if row.end == "postponed":
-        why = row.message
-    else:
-        why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
+    why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
     text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why}."
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]

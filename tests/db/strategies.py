@@ -87,7 +87,6 @@ ends = st.sampled_from(
         (End.EXITED, 75),
         (End.TIMED_OUT, 143),
         (End.NOT_STARTED, None),
-        (End.POSTPONED, None),
         (End.LOST, None),
     ]
 )

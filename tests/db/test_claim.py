@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome
-from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue import Queue, archives, claim, finish
 from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, an_archive
 
@@ -42,6 +42,29 @@ def test_a_claim_begins_an_attempt_with_all_it_needs_to_know(queue: Queue) -> No
         True,
     )
     assert claim.definitions(queue, [claimed.definition])[claimed.definition]["name"] == "index"
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        (ArchiveSettings(process=True), ["boxed"]),
+        (ArchiveSettings(process=True, image="busybox"), ["boxed", "bare"]),
+        (ArchiveSettings(), ["boxed", "bare"]),
+    ],
+)
+def test_a_host_without_containers_claims_only_what_needs_none(
+    queue: Queue, settings: ArchiveSettings, names: list[str]
+) -> None:
+    archive = an_archive(queue)
+    archives.change_settings(queue, archive.id, settings)
+    archive.commit({"boxed": "image: busybox", "bare": ""})
+
+    def claimed(in_container: bool | None, slots: int = 4) -> list[str]:
+        return [one.name for one in claim.claim(queue, PROCESS, HOST, slots, in_container=in_container)]
+
+    assert claimed(False) == [name for name in ("boxed", "bare") if name not in names]
+    assert claimed(True, slots=1) == names[:1]
+    assert claimed(None) == names[1:]
 
 
 def test_base_is_the_last_revision_at_which_the_task_completed(queue: Queue) -> None:

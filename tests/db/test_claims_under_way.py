@@ -47,7 +47,7 @@ def while_a_claim_is_under_way(archive: AnArchive, connect: Connect, change: Cal
     """Begin a change while everything ready is being claimed, and commit the claim when the change waits for it."""
     claimer, watcher = connect(), connect()
     with claimer.transaction():
-        claim = {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0}
+        claim = {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0, "in_container": None}
         assert [row["name"] for row in claimer.execute(SQL["claim"], claim).fetchall()] == ["a"]
         changing = InThread(lambda: change(archive))
         wait_until_blocked(watcher)

@@ -208,6 +208,23 @@ def test_is_ready_again_because_a_host_could_not_start_it(queue: Queue) -> None:
     assert why(archive, "a@2").text.endswith(f"4 free). Its attempt 1 on machine: {message}.")
 
 
+def test_is_ready_but_no_host_can_start_it(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"boxed": "image: busybox", "bare": ""})
+    claim.register(queue, PROCESS, HOST, "machine", 4, engine_fault="Docker engine: its disk is full. Free space on it")
+    told = why(archive, "boxed@2")
+    assert kinds(told) == [Why.NO_FIT_HOST]
+    assert told.text.endswith("machine: Docker engine: its disk is full. Free space on it.")
+    assert kinds(why(archive, "bare@2")) == [Why.ABOUT_TO_START]
+    claim.register(queue, "other", "host-2", "other", 2)
+    assert "(1 task manager with 2 slots, 2 free)" in why(archive, "boxed@2").text
+    assert "(2 task managers with 6 slots, 6 free)" in why(archive, "bare@2").text
+    claim.leave(queue, "other")
+    claim.register(queue, PROCESS, HOST, "machine", 4, fault="work folder: it is full. Make room")
+    for key in ("boxed@2", "bare@2"):
+        assert why(archive, key).text.endswith("machine: work folder: it is full. Make room.")
+
+
 def test_is_deferred_because_it_asked_to_be(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "b": "depends: [a]"})

@@ -64,7 +64,7 @@ def history(archive: AnArchive) -> AnArchive:
 
 
 HOT: dict[str, dict[str, Any]] = {
-    "claim": {"process": "p", "host": "h", "slots": 8, "lease": 90.0, "floor": 0},
+    "claim": {"process": "p", "host": "h", "slots": 8, "lease": 90.0, "floor": 0, "in_container": None},
     "renew": {"attempts": [1], "process": "p", "lease": 90.0},
     "stops": {"process": "p"},
     "live": {"process": "p"},

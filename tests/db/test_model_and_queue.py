@@ -405,7 +405,6 @@ INGREDIENTS = {
     ),
     *("an attempt ends: timed-out 143", "an attempt ends: not-started None", "an attempt ends: stopped None"),
     *(
-        "an attempt ends: postponed None",
         "an attempt ends: lost None",
         "deferred for another attempt",
         "a stopping task is lost",

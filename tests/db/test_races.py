@@ -91,7 +91,7 @@ def test_a_claim_that_commits_while_its_task_is_canceled_does_not_escape(
     claimer, watcher = second_connection(), second_connection()
     with claimer.transaction():
         rows = claimer.execute(
-            SQL["claim"], {"process": "m2", "host": "h2", "slots": 9, "lease": 90, "floor": 0}
+            SQL["claim"], {"process": "m2", "host": "h2", "slots": 9, "lease": 90, "floor": 0, "in_container": None}
         ).fetchall()
         assert [row["name"] for row in rows] == ["build-PDF"]
         finishing = InThread(lambda: archive.end("indexing@3"))
@@ -226,7 +226,7 @@ def test_two_queue_managers_take_a_deferred_task_back_once(queue: Queue, second_
         graph = Graph(holder, [archive.id])
         graph.follow(entering=graph.ids("make_due", tasks=[archive.task("a@2")]))
         rows = holder.execute(
-            SQL["claim"], {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0}
+            SQL["claim"], {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0, "in_container": None}
         ).fetchall()
         assert [row["name"] for row in rows] == ["a"]
     late.result()

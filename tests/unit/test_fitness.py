@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from arkqueue.errors import HOST_FAULTS, ArchiveUnreachable, HostFault, WorkspaceError, host_fault
+from arkqueue.errors import HOST_FAULTS, ArchiveUnreachable, EngineFault, HostFault, WorkspaceError, host_fault
 from arkqueue.task_manager.fitness import LONGEST, Fitness
 
 FAULT = HostFault("work folder", "it is\nfull", "Make room")
+ENGINE_FAULT = EngineFault("Docker engine", "it is\nfull", "Make room")
 
 
 class Host:
@@ -22,18 +23,30 @@ class Host:
         self.now = 1000.0
         self.fitness = Fitness(lambda: self.now)
         self.last = 0
+        self.ready = {True, False}
+        """Of which kinds there are ready tasks: in containers, and not."""
 
-    def claim(self) -> list[Any]:
-        count = self.fitness.share(4)
-        claims: list[Any] = [SimpleNamespace(attempt=self.last + n + 1) for n in range(count)]
-        self.last += count
-        if claims:
-            self.fitness.claimed(claims)
-        return [SimpleNamespace(id=claim.attempt) for claim in claims]
+    def claim(self, free: int = 4) -> list[Any]:
+        """Attempts in containers and others in turns, where both are wanted; ``outlives`` says which."""
+        claims, _ = self.fitness.claim(free, self._take)
+        return [SimpleNamespace(id=claim.attempt, outlives=claim.in_container) for claim in claims]
+
+    def _take(self, count: int, in_container: bool | None) -> list[Any]:
+        asked = [in_container] * count if in_container is not None else [n % 2 == 0 for n in range(count)]
+        ready = [kind for kind in asked if kind in self.ready]
+        self.last += len(ready)
+        return [
+            SimpleNamespace(attempt=self.last - len(ready) + n + 1, in_container=kind) for n, kind in enumerate(ready)
+        ]
 
     def fail(self, attempts: list[Any]) -> None:
         for attempt in attempts:
             self.fitness.faulted(attempt, FAULT)
+
+    def fail_in_containers(self, attempts: list[Any]) -> None:
+        for attempt in attempts:
+            if attempt.outlives:
+                self.fitness.faulted(attempt, ENGINE_FAULT)
 
     def pause(self) -> float:
         """Let the time pass until something is claimed; fails it."""
@@ -93,9 +106,56 @@ def test_a_trial_waits_for_no_pause_where_nothing_was_ready() -> None:
     host = Host()
     host.fail(host.claim())
     host.now += 1
-    assert host.fitness.share(4) == 1
-    assert host.fitness.share(4) == 1
-    assert host.fitness.share(0) == 0
+    host.ready = set()
+    assert host.claim() == []
+    host.ready = {True, False}
+    assert host.claim(0) == []
+    assert len(host.claim()) == 1
+
+
+def test_fault_of_the_engine_pauses_containers_alone() -> None:
+    host = Host()
+    first = host.claim()
+    host.fail_in_containers(first)
+    assert [attempt.outlives for attempt in host.claim()] == [False] * 4
+    host.now += 1
+    assert [attempt.outlives for attempt in host.claim()] == [True, False, False, False]
+    assert [attempt.outlives for attempt in host.claim()] == [False] * 4
+    assert host.fitness.faults == (None, "Docker engine: it is full. Make room")
+
+
+def test_pauses_of_containers_double_too_whatever_else_begins() -> None:
+    host = Host()
+    host.fail_in_containers(host.claim())
+    pauses, since = [], host.now
+    while len(pauses) < 8:
+        attempts = host.claim()
+        for attempt in attempts:
+            if not attempt.outlives:
+                assert not host.fitness.started(attempt)
+        if attempts[0].outlives:
+            pauses.append(host.now - since)
+            since = host.now
+            host.fail_in_containers(attempts)
+        host.now += 0.25
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_container_that_starts_ends_the_pause_of_containers() -> None:
+    host = Host()
+    host.fail_in_containers(host.claim())
+    host.now += 1
+    assert host.fitness.started(host.claim()[0])
+    assert [attempt.outlives for attempt in host.claim()] == [True, False, True, False]
+    assert host.fitness.faults == (None, None)
+
+
+def test_one_slot_does_not_wait_for_a_container_to_try() -> None:
+    host = Host()
+    host.fail_in_containers(host.claim())
+    host.now += 1
+    host.ready = {False}
+    assert [attempt.outlives for attempt in host.claim(1)] == [False]
 
 
 def test_faults_that_come_and_go_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -86,8 +86,6 @@ def circumstances(**changes: object) -> Circumstances:
         (End.TIMED_OUT, 0, {}, Event.FAIL),
         (End.TIMED_OUT, 143, {"retries": Retries(2)}, Event.DEFER),
         (End.NOT_STARTED, None, {}, Event.FAIL),
-        (End.POSTPONED, None, {}, Event.DEFER),
-        (End.POSTPONED, None, {"stop": "cancel"}, Event.STOP),
         (End.STOPPED, 143, {}, Event.HAND_BACK),
         (End.STOPPED, None, {"on_lost": "fail", "failures": 9, "losses": MOST_LOSSES}, Event.HAND_BACK),
         (End.STOPPED, 143, {"stop": "cancel"}, Event.STOP),
@@ -117,5 +115,3 @@ def test_delays_grow_by_their_factor_and_have_a_limit() -> None:
     retries = Retries(max=99, delay=10, factor=3)
     assert [verdict(End.EXITED, 1, circumstances(retries=retries, failures=n)).delay for n in (0, 1, 2)] == [10, 30, 90]
     assert verdict(End.EXITED, 1, circumstances(retries=retries, failures=90)).delay == 6 * 3600
-    delays = [verdict(End.POSTPONED, None, circumstances(deferrals=n)).delay for n in (0, 1, 2, 3, 4, 99)]
-    assert delays == [60, 120, 240, 480, 600, 600]

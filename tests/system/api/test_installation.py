@@ -18,7 +18,6 @@ from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import ArkqueueError
-from arkqueue.model import End
 from arkqueue.queue import Queue, archives, claim, finish, tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
@@ -165,16 +164,20 @@ def test_health_tells_of_archives_that_cannot_be_read(client: Client, queue: Que
     ]
 
 
-def test_health_tells_of_tasks_whose_container_engine_is_away(client: Client, queue: Queue) -> None:
+def test_health_and_metrics_tell_of_hosts_that_can_start_nothing(
+    client: Client, reader: httpx.Client, queue: Queue
+) -> None:
     finish.lapse(queue)
-    claim.register(queue, "manager-1", "host-1", "machine", 4)
-    archive = an_archive(queue)
-    archive.commit({"a": "", "b": ""})
-    archive.end("a@2", None, End.POSTPONED)
-    archive.end("b@2", 75)
+    claim.register(queue, "manager-1", "host-1", "machine", 4, fault="work folder: it is full")
+    claim.register(queue, "manager-2", "host-2", "machine", 4, engine_fault="Docker engine: it is full")
+    claim.register(queue, "manager-3", "host-3", "machine", 4)
     assert client().get("/healthz").json()["faults"] == [
-        "1 task waits for a container engine that is away or full (arkqueue explain TASK says which)"
+        "2 task managers cannot start tasks for now, or none in containers (the log there says why)"
     ]
+    assert "arkqueue_task_managers_unfit 2" in reader.get("/metrics").text.splitlines()
+    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    claim.leave(queue, "manager-2")
+    assert client().get("/healthz").json()["faults"] == []
 
 
 def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, queue: Queue) -> None:

@@ -123,6 +123,20 @@ def test_engine_that_hangs_for_a_while_changes_nothing(stage: Stage) -> None:
     assert ended(running).stopped
 
 
+def test_engine_that_hangs_from_the_start_holds_up_nobody_for_long(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, bench = stage()
+    engine.freeze()
+    other = bench.another()
+    with monkeypatch.context() as patched:
+        patched.setattr("arkqueue.executor.docker_engine.FIRST_ANSWER", 0.1)
+        with pytest.raises(EngineUnavailable, match="timed out"):
+            other.found()
+    engine.thaw()
+    assert other.found() == []
+
+
 def test_engine_that_keeps_containers_alive_keeps_the_task(stage: Stage) -> None:
     def live_restore(folder: Path) -> None:
         (folder / "daemon.json").write_text('{"live-restore": true}')

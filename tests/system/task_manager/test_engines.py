@@ -11,12 +11,13 @@ import docker
 import pytest
 
 from arkqueue.model import Stream
-from arkqueue.queue import Queue, finish
+from arkqueue.queue import Queue
 from arkqueue.views.explain import explain
+from arkqueue.views.reasons import Why
 from tests.builders import AnArchive
 from tests.engine import OwnEngine, busybox_files, client, import_image
 from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes
-from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
+from tests.system.task_manager.conftest import Managers, attempts, ended, log_of, settled
 from tests.system.task_manager.test_adoption import output
 from tests.system.task_manager.test_containers import nothing_is_left
 from tests.waiting import eventually
@@ -73,12 +74,6 @@ def test_task_whose_engine_is_restarted_is_lost_and_does_what_it_says_of_that(
     assert only["message"] in log_of(archive, "never@2", Stream.NOTE)
 
 
-def let_it_be_due(archive: AnArchive, queue: Queue) -> None:
-    """Its time has passed, and a queue manager sees it."""
-    archive.sql("update task set due_at = now() where state = 'deferred'")
-    finish.wake_deferred(queue)
-
-
 def test_engine_that_is_started_after_its_task_manager_is_waited_for(
     archive: AnArchive, managers: Managers, home_folder: Path, own_engine: OwnEngines, an_image: AnImage
 ) -> None:
@@ -94,38 +89,65 @@ def test_engine_that_is_started_after_its_task_manager_is_waited_for(
 
     managers(docker={"host": engine.url})
     archive.commit({"task": in_container(image, "true")})
-    eventually(lambda: attempts(archive, "task@3") and "it is waited for" in log_of(archive, "task@3", Stream.NOTE))
+    message = ended(archive, "task@3")["message"]
+    assert message.startswith(f"not started, and handed back: Docker engine at {engine.url}: it does not answer")
     engine.start()
 
     settled(archive, "task@3", "completed")
-    assert [one["end"] for one in attempts(archive, "task@3")] == ["exited"]
+    assert {one["end"] for one in attempts(archive, "task@3")[:-1]} == {"stopped"}
 
 
-def test_task_whose_engine_stays_away_is_postponed(
+def test_while_the_engine_is_away_other_tasks_go_on_and_it_is_told_why_containers_wait(
     archive: AnArchive,
     queue: Queue,
     managers: Managers,
     home_folder: Path,
     own_engine: OwnEngines,
     an_image: AnImage,
-    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("arkqueue.task_manager.executors.PATIENCE", 0.1)
     engine = own_engine()
     _, image = an_image(engine)
     home_folder.mkdir()
-    managers(docker={"host": engine.url}).executors.prove()
+    managers(slots=1, docker={"host": engine.url}).executors.prove()
     engine.stop()
-    archive.commit({"task": in_container(image, "true"), "process": "command: echo here\ncheckout: none"})
-    settled(archive, "process@2", "completed")
-    eventually(lambda: archive.state("task@2") == "deferred")
-    told = explain(queue, archive.task("task@2"))
-    assert f"not started, and postponed: Docker engine at {engine.url}: it does not answer" in told.text
-    engine.start()
-    let_it_be_due(archive, queue)
+    archive.commit({f"boxed{n}": in_container(image, "true") for n in range(3)})
+    eventually(lambda: archive.sql("select 1 from task_manager where engine_fault is not null"))
+    archive.commit({f"bare{n}": "command: echo here\ncheckout: none" for n in range(9)})
+    for number in range(9):
+        settled(archive, f"bare{number}@3", "completed")
+    told = explain(queue, archive.task("boxed2@2"))
+    assert [reason.kind for reason in told.reasons] == [Why.NO_FIT_HOST]
+    assert f"Docker engine at {engine.url}: it does not answer" in told.text
 
-    settled(archive, "task@2", "completed")
-    assert [one["end"] for one in attempts(archive, "task@2")] == ["postponed", "exited"]
+    engine.start()
+
+    for number in range(3):
+        settled(archive, f"boxed{number}@2", "completed")
+    assert eventually(lambda: archive.sql("select 1 from task_manager where engine_fault is null"))
+    assert [caplog.text.count(f"{words} on this host again") for words in ("containers start", "tasks start")] == [1, 0]
+
+
+def test_other_host_runs_what_a_full_engine_cannot(
+    archive: AnArchive,
+    boxes: Boxes,
+    managers: Managers,
+    tmp_path: Path,
+    own_engine: OwnEngines,
+) -> None:
+    """Its free slots would swallow all tasks, as each of them fails within milliseconds."""
+    engine = own_engine(small_disk)
+    fill(engine)
+    ill = managers(home=tmp_path / "ill", docker={"host": engine.url})
+    archive.commit({f"t{number}": in_container(boxes.image, "true") for number in range(12)})
+    eventually(lambda: archive.sql("select 1 from attempt where ended_at is not null"))
+
+    well = managers(home=tmp_path / "well", **boxes.settings)
+
+    for number in range(12):
+        settled(archive, f"t{number}@2", "completed")
+        assert [one["host"] for one in attempts(archive, f"t{number}@2") if one["end"] == "exited"] == [well.host]
+    assert archive.sql('select distinct "end" from attempt where host = %s', ill.host) == [{"end": "stopped"}]
 
 
 def test_task_for_containers_fails_where_there_never_was_an_engine(
@@ -139,20 +161,27 @@ def test_task_for_containers_fails_where_there_never_was_an_engine(
     assert "it does not answer" in only["message"]
 
 
+def small_disk(folder: Path) -> None:
+    (folder / "data").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder / "data"], check=True)
+
+
+def fill(engine: OwnEngine) -> Path:
+    """What to remove to make room again."""
+    full = engine.folder / "data" / "full"
+    assert subprocess.run(["dd", "if=/dev/zero", f"of={full}", "bs=4k"], check=False, capture_output=True).returncode
+    return full
+
+
 @pytest.mark.parametrize("was_used", [False, True])
 def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_runs_later(
     archive: AnArchive,
-    queue: Queue,
     managers: Managers,
     home_folder: Path,
     own_engine: OwnEngines,
     an_image: AnImage,
     was_used: bool,
 ) -> None:
-    def small_disk(folder: Path) -> None:
-        (folder / "data").mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder / "data"], check=True)
-
     engine = own_engine(small_disk)
     api, image = an_image(engine)
     unknown = import_image(api, "unknown", busybox_files(), ["USER builder"], "own")
@@ -161,24 +190,21 @@ def test_task_on_an_engine_whose_disk_is_full_is_told_so_and_runs_later(
         managers(docker={"host": engine.url})
         archive.commit({"first": in_container(image, "true")})
         settled(archive, "first@2", "completed")
-    full = engine.folder / "data" / "full"
-    assert subprocess.run(["dd", "if=/dev/zero", f"of={full}", "bs=4k"], check=False, capture_output=True).returncode
+    full = fill(engine)
     if not was_used:
         assert "its disk is full" in managers(docker={"host": engine.url}).executors.announce()
     archive.commit({"known": in_container(image, "true"), "unknown": in_container(unknown, "true")})
     rev = 3 if was_used else 2
     for name in ("known", "unknown"):
-        eventually(lambda name=name: archive.state(f"{name}@{rev}") == "deferred")
-        message = attempts(archive, f"{name}@{rev}")[0]["message"]
-        assert message.startswith("not started, and postponed: Docker engine: its disk is full (")
+        message = ended(archive, f"{name}@{rev}")["message"]
+        assert message.startswith("not started, and handed back: Docker engine: its disk is full (")
         assert message.endswith("Free space on it")
 
     full.unlink()
-    let_it_be_due(archive, queue)
 
     for name in ("known", "unknown"):
         settled(archive, f"{name}@{rev}", "completed")
-        assert [one["end"] for one in attempts(archive, f"{name}@{rev}")] == ["postponed", "exited"]
+        assert {one["end"] for one in attempts(archive, f"{name}@{rev}")[:-1]} == {"stopped"}
     assert archive.sql("select distinct failures from task") == [{"failures": 0}]
     assert eventually(lambda: list((home_folder / "work").iterdir()) == [])
 
@@ -195,19 +221,18 @@ def test_attempt_begins_only_when_what_the_engine_has_kept_of_earlier_ones_is_go
     api, image = an_image(engine)
     home_folder.mkdir()
     managers(docker={"host": engine.url}, adopt_within="1s", sweep="1h")
-    archive.commit({"task": in_container(image, f"echo begun; test $ARKQUEUE_ATTEMPT = 2 || {{ {DEAF}; }}")})
+    archive.commit({"task": in_container(image, f"echo begun; test $ARKQUEUE_ATTEMPT -gt 1 || {{ {DEAF}; }}")})
     eventually(lambda: attempts(archive, "task@2") and log_of(archive, "task@2") == "begun\n")
 
     engine.kill()
-    eventually(lambda: [one["end"] for one in attempts(archive, "task@2")] == ["lost", None])
+    eventually(lambda: [one["end"] for one in attempts(archive, "task@2")[:2]] == ["lost", "stopped"])
     engine.start()
 
     settled(archive, "task@2", "completed")
-    assert [one["end"] for one in attempts(archive, "task@2")] == ["lost", "exited"]
-    first, second = (str(one["id"]) for one in attempts(archive, "task@2"))
+    first, *_, last = (str(one["id"]) for one in attempts(archive, "task@2"))
     events = api.events(since=1, until=time.time(), filters={"type": "container"}, decode=True)
     seen = [(one["Actor"]["Attributes"].get("arkqueue.attempt"), one["Action"]) for one in events]
-    assert seen.index((first, "die")) < seen.index((second, "start"))
+    assert seen.index((first, "die")) < seen.index((last, "start"))
 
 
 def test_output_is_whole_when_its_task_is_settled(
