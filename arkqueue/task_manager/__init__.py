@@ -316,7 +316,7 @@ class TaskManager:
                 self._let_go(attempt)
             else:
                 self._recorder.ended(attempt, outcome)
-                self._clean_up(attempt.id)
+                self._clean_up(attempt)
             with self._idle:
                 self._busy -= 1
                 self._idle.notify_all()
@@ -343,10 +343,10 @@ class TaskManager:
         self._leases.let_go(attempt)
         self.left.append(attempt.id)
 
-    def _clean_up(self, attempt: AttemptId) -> None:
+    def _clean_up(self, attempt: Attempt) -> None:
         """Whatever became of it, its workspace goes; what cannot be removed is swept at the next start."""
         try:
-            if note := self._workspaces.remove(attempt):
+            if note := self._workspaces.remove(attempt.id):
                 log.warning(note)
         except Exception:
-            log.exception("the workspace of attempt %d could not be removed", attempt)
+            log.exception("the workspace of %s could not be removed", attempt)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable, ExecutorError
+from arkqueue.executor import TASK_LABEL
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish
@@ -112,16 +113,18 @@ class Adoption:
         left = {one.attempt: one.process for one in live if one.outlives and one.attempt not in held}
         self._adopt({id: process for id, process in left.items() if id in found})
         self._bury([id for id in left if id not in found], left)
-        if strays := found - {one.attempt for one in live} - held:
-            self._remove(strays & self._found())  # what ended meanwhile was removed before its end was recorded
+        if strays := found.keys() - {one.attempt for one in live} - held:
+            self._remove(strays)
         self.is_swept = True
 
-    def _found(self) -> set[AttemptId]:
-        return {one.attempt for one in self._executors.docker.found()}
+    def _found(self) -> dict[AttemptId, str]:
+        """The attempts of which there are containers, with the names of their tasks."""
+        return {one.attempt: one.labels.get(TASK_LABEL, "a task") for one in self._executors.docker.found()}
 
     def _remove(self, strays: Collection[AttemptId]) -> None:
-        for stray in sorted(strays):
-            log.warning("the container of attempt %d, which is nobody's any more, is removed", stray)
+        found = self._found()  # what ended meanwhile was removed before its end was recorded
+        for stray in sorted(found.keys() & strays):
+            log.warning("a container of %s, which is nobody's any more, is removed", found[stray])
             self._executors.docker.remove(stray)
 
     def _adopt(self, left: dict[AttemptId, str]) -> None:

@@ -186,7 +186,7 @@ class _Task:
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
         if row.end == "lost" and not lost:
-            text += " Find out what ends its task manager before you retry it: the task itself may, by using up memory or disk."
+            text += " Find out what ends its task manager, or its container engine, before you retry it: the task itself may, by using up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
