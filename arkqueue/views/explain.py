@@ -168,7 +168,7 @@ class _Task:
             if root is None:
                 return Reason(kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=remedies(row))
             rooted = _tasks(self.queue, [row.root_id])[row.root_id]
-            commands = [] if lost else remedies(rooted, inside=True)
+            commands = [] if lost else remedies(rooted, inside=True) or [f"arkqueue explain {root}"]
             text = f"It was skipped because {root} {fate(rooted)}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:

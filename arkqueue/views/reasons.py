@@ -173,7 +173,8 @@ def fate(row: Any) -> str:
             return f"failed{when} ({how_it_ended(row)})"
         case State.REJECTED:
             return f"rejected its input{when} (exit code 65; never retried)"
-    return f"was {row.state}{when}"
+    word = row.state if row.superseded_by is None else "superseded"
+    return f"was {word}{when}"
 
 
 def remedies(row: Any, *, inside: bool = False) -> list[str]:

@@ -339,6 +339,15 @@ def test_was_skipped_because_of_its_root(queue: Queue) -> None:
     assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a --as-completed"]
 
 
+def test_was_skipped_because_its_root_was_superseded(queue: Queue) -> None:
+    archive = an_archive(queue)
+    for _ in range(2):
+        archive.commit({"pdf": "cancels: [PREV]", "send": "depends: [pdf]"})
+    told = why(archive, "send@2")
+    assert "It was skipped because papers@2/pdf was superseded at 2" in told.text
+    assert told.commands == ["arkqueue explain papers@2/pdf"]
+
+
 def test_was_skipped_by_a_person(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": ""})
