@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pygit2
-from pygit2.enums import BranchType, DiffOption, FileMode, Option, RepositoryOpenFlag
+from pygit2.enums import BranchType, DiffOption, FileMode, ObjectType, Option, RepositoryOpenFlag
 
 from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
 from arkqueue.archive import git_history as history
+from arkqueue.archive.git_commit import Commit, contains, has_object, read_commit
 from arkqueue.archive.git_program import read_blobs
 from arkqueue.archive.git_update import changed_entries
 from arkqueue.archive.handover import Handover, hand_to_git
@@ -103,14 +104,14 @@ class GitArchive:
         if len(revision) not in {40, 64}:
             return False
         with self._reading() as repository:
-            if revision in repository:
+            if has_object(repository, revision):
                 return True
         if self._mirror is None:
             return False
         self._mirror.fetch_commit(revision)
         self._opened = None
         with self._reading() as repository:
-            return revision in repository
+            return has_object(repository, revision)
 
     def check_known(self, known: Revision) -> None:
         """A commit's id stands for its whole history: a repository that holds it is the same one."""
@@ -143,7 +144,9 @@ class GitArchive:
             if known is not None and siblings is None:
                 return history.followed(repository, new, self._known(repository, known), known.number, limit)
             others = [
-                pygit2.Oid(hex=id) for name, id in (siblings or {}).items() if name != branch and id in repository
+                pygit2.Oid(hex=id)
+                for name, id in (siblings or {}).items()
+                if name != branch and has_object(repository, id)
             ]
             return history.begun(repository, new, others, known, limit)
 
@@ -176,10 +179,10 @@ class GitArchive:
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """A previous revision that the repository has lost since (after a force-push) counts as none."""
         with self._reading() as repository:
-            tree = self._commit(repository, revision_id).tree
+            tree = self._tree(repository, revision_id)
             options = DiffOption.SKIP_BINARY_CHECK
-            if previous is not None and previous in repository:
-                before = self._commit(repository, previous).tree
+            if previous is not None and has_object(repository, previous):
+                before = self._tree(repository, previous)
                 if before.id == tree.id:
                     return ()
                 difference = before.diff_to_tree(tree, flags=options)
@@ -190,7 +193,7 @@ class GitArchive:
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
         with self._reading() as repository:
-            tree = self._commit(repository, revision_id).tree
+            tree = self._tree(repository, revision_id)
             writer = TreeWriter(target)
             entries: list[_Entry] = []
             for path in outermost(paths):
@@ -202,11 +205,11 @@ class GitArchive:
 
     def tree_key(self, revision_id: str) -> str:
         with self._reading() as repository:
-            return str(self._commit(repository, revision_id).tree.id)
+            return str(self._commit(repository, revision_id).tree)
 
     def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
         with self._reading() as repository, TreeUpdate(target, watch) as update:
-            old, new = (self._commit(repository, id).tree for id in (before, revision_id))
+            old, new = (self._tree(repository, id) for id in (before, revision_id))
             self._write(repository, update, changed_entries(repository, old, new, update))
             return update.result()
 
@@ -267,16 +270,22 @@ class GitArchive:
         with self._reading() as repository:
             return {_HEADS + name: str(id) for name, id in _branches(repository)}
 
-    def _commit(self, repository: pygit2.Repository, id: str) -> pygit2.Commit:
+    def _commit(self, repository: pygit2.Repository, id: str) -> Commit:
         """A commit by its full id; a mirror that lacks it asks its remote first."""
-        if self._mirror and id not in repository:
+        if self._mirror and not has_object(repository, id):
             self._mirror.refresh(self._refs)
-            if id not in repository:
+            if not has_object(repository, id):
                 self._mirror.fetch_commit(id)
-        commit = repository.get(id) if len(id) in {40, 64} else None
-        if not isinstance(commit, pygit2.Commit):
+        is_there = len(id) in {40, 64} and has_object(repository, id)
+        commit = read_commit(repository, pygit2.Oid(hex=id)) if is_there else None
+        if commit is None:
             raise NotFound(self._location.shown, f"has no commit {id}", "It may have been removed by a force-push.")
         return commit
+
+    def _tree(self, repository: pygit2.Repository, id: str) -> pygit2.Tree:
+        tree = repository[self._commit(repository, id).tree]
+        assert isinstance(tree, pygit2.Tree), "what a commit names as its tree is one"
+        return tree
 
     def _known(self, repository: pygit2.Repository, known: Revision) -> pygit2.Oid:
         try:
@@ -300,7 +309,7 @@ class GitArchive:
                 id = repository.revparse_single(name).peel(pygit2.Commit).id
             except (KeyError, ValueError, pygit2.GitError):
                 continue
-            if id == head or repository.descendant_of(head, id):
+            if id == head or contains(repository, head, id):
                 return id
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
@@ -338,7 +347,7 @@ class GitArchive:
 
     def _workflows(self, repository: pygit2.Repository, revision_id: str) -> pygit2.Object | None:
         """What has the name of the folder of workflow files, if anything has."""
-        tree = self._commit(repository, revision_id).tree
+        tree = self._tree(repository, revision_id)
         return tree[WORKFLOWS] if WORKFLOWS in tree else None  # noqa: SIM401  it has no get
 
 
@@ -358,14 +367,15 @@ def _branches(
         except (ValueError, KeyError, pygit2.GitError):
             continue  # deleted meanwhile
         try:
-            id = reference.peel(pygit2.Commit).id
-        except pygit2.InvalidSpecError:
-            continue  # no commit
+            id = reference.resolve().target
+            assert isinstance(id, pygit2.Oid), "what is resolved names an object"
+            kind, _ = repository.odb.read_header(id)
         except (KeyError, ValueError, pygit2.GitError) as error:
             if wanted is None:
                 continue
             raise pygit2.GitError(f"the head of {name}: {error}") from error
-        yield name, id
+        if kind == ObjectType.COMMIT:
+            yield name, id
 
 
 def _shown(path: bytes | None) -> str:

@@ -21,6 +21,7 @@ from itertools import islice
 import pygit2
 
 from arkqueue.archive import Advance, within_calendar
+from arkqueue.archive.git_commit import contains, first_parent, has_object, read_commit
 from arkqueue.archive.origin import origin_of_message
 from arkqueue.model import Revision
 
@@ -30,7 +31,7 @@ def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, nu
     if old == new:
         return Advance()
     added = _new_to(repository, new, [old]).new
-    if repository.descendant_of(new, old):  # a fast-forward, also where `old` is off the first-parent chain
+    if contains(repository, new, old):  # a fast-forward, also where `old` is off the first-parent chain
         return _appended(repository, added, number, limit)
     # Without anything new, it is a reset: the ancestor's turn again.
     return _appended(repository, added or (new,), number, limit, dropped=_dropped(repository, old, new))
@@ -50,7 +51,7 @@ def begun(
     last ``known`` commit may be gone, as nothing has held it since the branch was deleted.
     """
     if known is not None:
-        old = [pygit2.Oid(hex=known.id)] if known.id in repository else []
+        old = [pygit2.Oid(hex=known.id)] if has_object(repository, known.id) else []
         if new in old:
             return Advance()
         dropped = tuple(id for head in old for id in _dropped(repository, head, new))
@@ -74,9 +75,9 @@ def first_parents(repository: pygit2.Repository, start: pygit2.Oid) -> Iterator[
     id: pygit2.Oid | None = start
     while id is not None:
         yield id
-        parents = repository[id].parent_ids  # type: ignore[attr-defined]  # a first-parent chain holds commits only
+        parent = first_parent(repository, id)
         # The end of a shallow clone names a parent that is not there.
-        id = parents[0] if parents and parents[0] in repository else None
+        id = parent if parent is not None and has_object(repository, parent) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[py
     """The part of ``start``'s first-parent chain that none of ``known`` contains (see the top of this file)."""
 
     def is_known(id: pygit2.Oid) -> bool:
-        return any(id == head or repository.descendant_of(head, id) for head in known)
+        return any(id == head or contains(repository, head, id) for head in known)
 
     source = first_parents(repository, start)
     chain: list[pygit2.Oid] = []
@@ -137,26 +138,18 @@ def _appended(
 
 
 def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> Revision:
-    commit = repository[id]
-    assert isinstance(commit, pygit2.Commit)
-    encoding = _encoding(commit)
-    author = commit.author
-    message = _text(commit.raw_message, encoding)
+    commit = read_commit(repository, id)
+    assert commit is not None, "a first-parent chain holds commits only"
+    name, address = (_text(part, commit.encoding) for part in commit.author)
+    message = _text(commit.message, commit.encoding)
     return Revision(
         id=str(id),
         number=number,
-        author=f"{_text(author.raw_name, encoding)} <{_text(author.raw_email, encoding)}>",
-        date=_date(commit.commit_time),
+        author=f"{name} <{address}>",
+        date=_date(commit.time),
         message=message,
         origin=origin_of_message(message),
     )
-
-
-def _encoding(commit: pygit2.Commit) -> str:
-    try:
-        return commit.message_encoding or "utf-8"
-    except UnicodeDecodeError:  # a name that is not ASCII
-        return "utf-8"
 
 
 def _text(raw: bytes, encoding: str) -> str:

@@ -31,6 +31,8 @@ _GIT = (
     *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m"),
 )
 
+ANCESTRY_TIMEOUT = 600.0
+"""Seconds to walk a history, however long it is."""
 _PIECE = 1 << 18
 """Bytes of a blob that are in memory at once."""
 _FAULTS = (
@@ -50,6 +52,24 @@ def run_git(thing: str, *arguments: str, timeout: float) -> str:
 
     It has a session of its own, which is ended whole when it takes longer than ``timeout`` (seconds).
     """
+    code, out, err = _run(thing, arguments, timeout)
+    if code:
+        raise _fault(thing, code, err)
+    return out.decode(errors="surrogateescape")
+
+
+def is_ancestor(repository: str, id: str, head: str) -> bool:
+    """Whether a commit is behind another one. A failure is `ArchiveUnreachable`."""
+    code, _, err = _run(
+        repository, ["--git-dir", repository, "merge-base", "--is-ancestor", id, head], ANCESTRY_TIMEOUT
+    )
+    if code > 1:
+        raise _fault(repository, code, err)
+    return code == 0
+
+
+def _run(thing: str, arguments: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
+    """Its exit code, and what it prints."""
     with _started(thing, [*_GIT, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             out, err = process.communicate(timeout=timeout)
@@ -58,9 +78,7 @@ def run_git(thing: str, *arguments: str, timeout: float) -> str:
             if isinstance(error, subprocess.TimeoutExpired):
                 raise ArchiveUnreachable(thing, f"git did not finish within {timeout:g} s") from error
             raise
-    if process.returncode:
-        raise _fault(thing, process.returncode, err)
-    return out.decode(errors="surrogateescape")
+    return process.returncode, out, err
 
 
 def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Iterator[bytes], None, None]:

@@ -328,6 +328,50 @@ def test_a_commit_may_claim_any_encoding(repository: GitRepository, encoding: st
     assert (revision.author + revision.message).encode()
 
 
+@pytest.mark.parametrize(
+    ("author", "committer", "said", "year"),
+    [
+        ("author Ann 1 +0000", "committer x <y> 1 +0000", "Ann 1 +0000 <>", 1970),
+        ("author Ann <ann@x 1 +0000", "committer x <y> 86400000 +0000", "Ann <ann@x 1 +0000>", 1972),
+        ("author Ann <ann@x> soon", "committer x <y> soon", "Ann <ann@x>", 1970),
+        ("author <ann@x> 1 +0000", "committer x y 1 +0000", " <ann@x>", 1970),
+        ("author Ann <a> <b> 99999999999999999999 +0000", "committer", "Ann <a>", 1970),
+        ("mergetag object 12\n author Eve <e> 1 +0000", "committer x <y> 1 +0000", " <>", 1970),
+    ],
+)
+def test_a_commit_that_git_reads_and_libgit2_does_not_stands_in_no_ledgers_way(
+    repository: GitRepository, tmp_path: Path, author: str, committer: str, said: str, year: int
+) -> None:
+    one = repository.commit({"a": "1"}, message="one")
+    repository.git("switch", "-q", "--orphan", "aside")
+    aside = repository.commit({"a": "1"}, message="aside", push=False)
+    repository.git("switch", "-q", "main")
+    repository.commit({"_workflows/w.yaml": "w", "b": "2"}, push=False)
+    raw = repository.work / ".git" / "raw"
+    raw.write_text(f"tree {repository.id('HEAD^{tree}')}\nparent {one}\nparent {aside}\n{author}\n{committer}\n\ntwo\n")
+    two = repository.git("hash-object", "-t", "commit", "-w", "--literally", str(raw)).strip()
+    repository.git("reset", "-q", "--hard", two)
+    repository.push()
+    archive = an_archive(repository)
+    assert archive.heads() == {"main": two}
+    baseline = archive.baseline("main")
+    assert baseline is not None
+    assert (baseline.number, baseline.author, baseline.date.year) == (2, said, year)
+
+    three = repository.commit({"c": "3"}, message="three")
+
+    assert steps(archive.advance("main", known(one, 1), three)) == [(2, "two"), (3, "three")]
+    assert archive.advance("main", known(three, 3), three) == Advance()
+    assert [file.path for file in archive.read_workflows(two)] == ["_workflows/w.yaml"]
+    assert archive.changed_paths(one, two) == ("_workflows/w.yaml", "b")
+    assert archive.workflows_key(two) == archive.workflows_key(three)
+    archive.export(two, tmp_path / "tree")
+    assert tree(tmp_path / "tree") == {"_workflows/w.yaml": "w", "a": "1", "b": "2"}
+    back = archive.advance("main", known(three, 3), one)
+    assert (back.dropped, steps(back)) == ((three, two), [(4, "one")])
+    assert steps(archive.advance("side", None, three, siblings={"main": one})) == [(2, "two"), (3, "three")]
+
+
 # Repositories that cannot be read
 
 

@@ -271,12 +271,26 @@ def test_gits_dates_and_texts_are_stored_whatever_they_say(watch: Watch, tmp_pat
 @pytest.mark.usefixtures("manager")
 def test_a_branch_whose_head_cannot_be_read_is_no_deleted_one(watch: Watch, tmp_path: Path) -> None:
     repository, papers = watched_at_2(watch, tmp_path)
-    odd = a_raw_commit(repository, "author X <x> nonsense\ncommitter nonsense\n\nhello")
-    repository.git("push", "-q", "origin", f"{odd}:refs/heads/main")
+    ref = repository.path / "refs/heads/main"
+    kept = ref.read_text()
+    ref.write_text("1" * 40 + "\n")
     papers.notify()
     papers.wait_for(lambda: papers.row()["trouble"])
     assert "the head of main" in papers.row()["trouble"]
     assert papers.tasks("main") == {"index@2": "ready"}
+    ref.write_text(kept)
+    papers.notify()
+    papers.wait_for(lambda: papers.row()["trouble"] is None)
+
+
+@pytest.mark.usefixtures("manager")
+def test_a_commit_without_author_and_date_becomes_a_run_as_any_other(watch: Watch, tmp_path: Path) -> None:
+    repository, papers = watched_at_2(watch, tmp_path)
+    odd = a_raw_commit(repository, "author X <x> nonsense\ncommitter nonsense\n\nhello")
+    repository.git("push", "-q", "origin", f"{odd}:refs/heads/main")
+    papers.notify()
+    papers.wait_for(lambda: papers.tasks("main") == {"index@2": "ready", "index@3": "waiting"})
+    assert papers.row()["trouble"] is None
 
 
 @pytest.mark.usefixtures("manager")

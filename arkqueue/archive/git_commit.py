@@ -1,0 +1,85 @@
+"""Commits as they stand in a Git repository, also those that libgit2 refuses.
+
+git lets everything pass for an author and a date, and old histories hold it: no address, a date that is none. libgit2 reads no such commit, nor answers a
+question on ancestry whose way leads past one. So commits are read here, and git is asked where libgit2 will not answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pygit2
+from pygit2.enums import ObjectType
+
+from arkqueue.archive.git_program import is_ancestor
+
+_BEGINNING = re.compile(rb"tree (?P<tree>[0-9a-f]+)\n(?P<parents>(?:parent [0-9a-f]+\n)*)")
+_PERSON = re.compile(rb"(?P<name>[^<]*)(?:<(?P<address>[^>]*)>?)?")
+_SECONDS = re.compile(rb"(-?\d{1,18})(?: [+-]?\d+)?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """``author`` is a name and an address, ``time`` the committer's (seconds, UTC; 0 where it is none), ``encoding`` what the texts claim to be in."""
+
+    id: pygit2.Oid
+    tree: pygit2.Oid
+    parents: tuple[pygit2.Oid, ...]
+    author: tuple[bytes, bytes]
+    time: int
+    encoding: str
+    message: bytes
+
+
+def has_object(repository: pygit2.Repository, id: pygit2.Oid | str) -> bool:
+    """Whether a repository holds an object; what is no id of its kind, it does not."""
+    try:
+        return id in repository.odb
+    except (TypeError, ValueError):
+        return False
+
+
+def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
+    """A commit, or None where the object is none. Raises KeyError where there is no object, and GitError where it cannot be read."""
+    kind, raw = repository.read(id)
+    if kind != ObjectType.COMMIT:
+        return None
+    tree, parents = _beginning(id, raw)
+    head, _, message = raw.partition(b"\n\n")
+    # A line that goes on (of a signature) begins with a space, and so names nothing here.
+    lines = dict(line.partition(b" ")[::2] for line in reversed(head.split(b"\n")))
+    person = _PERSON.match(lines.get(b"author", b""))
+    seconds = _SECONDS.fullmatch(lines.get(b"committer", b"").rpartition(b">")[2].strip())
+    assert person is not None, "it matches everything"
+    return Commit(
+        id,
+        tree,
+        parents,
+        (person["name"].strip(), (person["address"] or b"").strip()),
+        int(seconds[1]) if seconds else 0,
+        lines.get(b"encoding", b"utf-8").decode("ascii", "replace"),
+        message,
+    )
+
+
+def first_parent(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Oid | None:
+    _, raw = repository.read(id)
+    _, parents = _beginning(id, raw)
+    return parents[0] if parents else None
+
+
+def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) -> bool:
+    """Whether a commit is behind another one."""
+    try:
+        return repository.descendant_of(head, id)
+    except pygit2.InvalidError:
+        return is_ancestor(repository.path, str(id), str(head))
+
+
+def _beginning(id: pygit2.Oid, raw: bytes) -> tuple[pygit2.Oid, tuple[pygit2.Oid, ...]]:
+    found = _BEGINNING.match(raw)
+    if found is None:
+        raise pygit2.GitError(f"commit {id} has no tree")
+    parents = found["parents"].decode().split()[1::2]
+    return pygit2.Oid(hex=found["tree"].decode()), tuple(pygit2.Oid(hex=parent) for parent in parents)
