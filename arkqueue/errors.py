@@ -104,4 +104,6 @@ class ExecutorError(ArkqueueError):
 
 
 class EngineFault(ExecutorError):
-    """The container engine of this host can start nothing for now: not the task's fault, and another host's may."""
+    """The container engine of this host can start nothing for now: not the task's fault, and another host's may. ``is_away``: nobody listens there."""
+
+    is_away = False

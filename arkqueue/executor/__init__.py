@@ -20,6 +20,7 @@ __all__ = [
     "ATTEMPT_LABEL",
     "DEFAULT_SHELL",
     "SHELL",
+    "TASK_ID_LABEL",
     "TASK_LABEL",
     "Container",
     "Ended",
@@ -36,8 +37,8 @@ __all__ = [
 DEFAULT_SHELL = "sh"
 SHELL = ("/bin/sh", "-c")
 """What executes a command that is a text."""
-TASK_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.attempt"
-"""The labels that name a container's task, in full, and its attempt."""
+TASK_LABEL, TASK_ID_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.task-id", "arkqueue.attempt"
+"""The labels that name a container's task, in full and by its id (an archive may get the name of a removed one), and its attempt."""
 
 
 def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 The task manager calls it; it knows no database. What it does for an attempt, in the order in which the task manager asks for it::
 
     executor = DockerExecutor(installation, host, url)
+    executor.check()                                   an engine answers at all
     executor.prove_same_paths(work_folder)             at start-up: an engine answers, and sees that folder under the same path
     digest = executor.image(program.container)         the image is there now; raises ExecutorError where it cannot be had
     executor.identity(digest, user) -> (uid, gid)      who the program will be, by the image's own users
@@ -35,15 +36,15 @@ from typing import Any
 
 from docker.errors import APIError
 
-from arkqueue.errors import EngineFault, ExecutorError
-from arkqueue.executor import ATTEMPT_LABEL, TASK_LABEL, Container, Program, Sink
-from arkqueue.executor.docker_container import Setting, configuration, init_failure, refusal
+from arkqueue.errors import ExecutorError
+from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, Container, Program, Sink
+from arkqueue.executor.docker_container import Setting, configuration, engine_fault, init_failure, refusal
 from arkqueue.executor.docker_engine import CONFLICT, Engine, EngineUnavailable, Flow, said
 from arkqueue.executor.docker_images import FolderNotSeen, Images
 from arkqueue.executor.docker_output import Output
 from arkqueue.executor.docker_owners import Owners
 from arkqueue.executor.docker_running import DockerRunning, removed
-from arkqueue.model import AttemptId, Stream
+from arkqueue.model import AttemptId, Stream, TaskId
 
 __all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "FolderNotSeen", "Found"]
 
@@ -94,6 +95,10 @@ class DockerExecutor:
         self._is_closed = False
 
     # --- Before the start ---
+
+    def check(self) -> None:
+        """Raise EngineUnavailable where the engine does not answer soon, before a call that would wait for long."""
+        self._engine.ping()
 
     def prove_same_paths(self, folder: Path) -> None:
         """Prove that an engine answers and sees a folder of this host under the same path. Raises FolderNotSeen, or why that cannot be known."""
@@ -231,14 +236,17 @@ class DockerExecutor:
         """End and remove what this installation and host have of an attempt, with its volumes. Nothing is no error."""
         self._remove(self._listed(f"{ATTEMPT_LABEL}={attempt}"))
 
-    def remove_earlier(self, task: str, attempt: AttemptId) -> None:
-        """The same, of all attempts before this one of the task whose full name is ``task``: an engine that was away may have kept them running."""
-        self._remove([one for one in self._listed(f"{TASK_LABEL}={task}") if one.attempt < attempt])
+    def remove_earlier(self, task: TaskId, attempt: AttemptId) -> None:
+        """The same, of all attempts of a task before this one: an engine that was away may have kept it running."""
+        self._remove([one for one in self._listed(f"{TASK_ID_LABEL}={task}") if one.attempt < attempt])
 
     def _remove(self, found: Iterable[Found]) -> None:
         for one in found:
             if remains := removed(self._engine, one.container):
-                raise EngineFault(f"container {one.container[:12]}", remains, "It is tried again; see the engine's log")
+                self._engine.ping()
+                raise ExecutorError(
+                    f"container {one.container[:12]}", remains, "It is tried again; see the engine's log"
+                )
 
     def sweep(self) -> None:
         """Remove what an earlier executor of this installation and host, which is gone, left beside the containers of attempts.
@@ -281,7 +289,8 @@ class DockerExecutor:
             with self._engine.calls() as api:
                 containers = api.containers(all=True, filters={"label": [*self._wanted, ATTEMPT_LABEL, *labels]})
         except APIError as error:
-            raise ExecutorError("Docker engine", f"it does not list its containers ({said(error)})") from None
+            fault = f"it does not list its containers ({said(error)})"
+            raise engine_fault(said(error)) or ExecutorError("Docker engine", fault) from None
         return [
             Found(AttemptId(int(one["Labels"][ATTEMPT_LABEL])), one["Id"], one["State"] == "running", one["Labels"])
             for one in containers

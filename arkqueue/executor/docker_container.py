@@ -161,9 +161,11 @@ def no_program(program: Program, image: str) -> ExecutorError:
 
 def engine_fault(words: str) -> EngineFault | None:
     """What an engine says of itself, and not of what was asked."""
-    if "no space left on device" in words or "disk quota exceeded" in words:
+    # What a task asked for may be full or read-only, too: a volume, a mount in which another one is to begin.
+    is_full = "no space left on device" in words or "disk quota exceeded" in words
+    if is_full and not re.search(r"/volumes/[^/]+/_data/", words):
         return EngineFault("Docker engine", f"its disk is full ({words})", "Free space on it")
-    if "read-only file system" in words and re.search(r"/overlay2/|/containers/|\.db\b", words):
+    if "read-only file system" in words and re.search(r"/overlay2/(?!.*/merged/)|/containers/|\.db\b", words):
         return EngineFault("Docker engine", f"its disk is read-only ({words})", "Mend its file system")
     if re.search(r"containerd\S*\.sock", words) and "connect" in words:
         return EngineFault(

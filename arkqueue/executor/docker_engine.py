@@ -32,7 +32,7 @@ DEFAULT_URL = "unix:///var/run/docker.sock"
 CALL_TIMEOUT = 120.0
 """Seconds for a call: an engine under load takes its time to create and start a container."""
 FIRST_ANSWER = 10.0
-"""Seconds for its version, which is asked for first: an engine that hangs is to hold up no start of a server."""
+"""Seconds for what is asked first, before a task or the start of a server waits for the engine: it may hang."""
 CHUNK = 256 * 1024
 """Bytes of one read of a stream."""
 
@@ -40,13 +40,16 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class EngineUnavailable(EngineFault):
-    """No engine answers. It says nothing about the task: what was asked may be asked again when the engine is back."""
+    """No engine answers. It says nothing about the task: what was asked may be asked again when the engine is back. One that only hangs is not away."""
 
     def __init__(self, url: str, reason: object) -> None:
+        why = _innermost(reason)
+        self.is_away = "timed out" not in why
+        remedy = "Start the engine, or correct its address and the rights to its socket"
         super().__init__(
             f"Docker engine at {url}",
-            f"it does not answer ({_innermost(reason)})",
-            "Start the engine, or correct its address and the rights to its socket",
+            f"it does not answer ({why})",
+            remedy if self.is_away else "See its log, or restart it",
         )
 
 
@@ -150,10 +153,14 @@ class Engine:
             answer: dict[str, Any] = response.json() if response.content else {}
             return answer
 
+    def ping(self, timeout: float | None = None) -> None:
+        """Raise what keeps it from answering within ``timeout`` seconds (None: ``FIRST_ANSWER``)."""
+        with self.calls() as api:
+            _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout or FIRST_ANSWER))
+
     def answers(self, timeout: float) -> bool:
         try:
-            with self.calls() as api:
-                _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout))
+            self.ping(timeout)
         except (EngineUnavailable, APIError):
             return False
         return True

@@ -119,7 +119,7 @@ class TaskManager:
         )
         self._adoption = Adoption(
             self._queue, configuration, self.process, self.host, self.executors, self._logs, self._sources,
-            self._leases.held, self._take,
+            self._leases.held, self._take, self._engine_answers,
         )  # fmt: skip
         self._logs.start()
         self._recorder.start()
@@ -321,7 +321,7 @@ class TaskManager:
                 self._busy -= 1
                 self._idle.notify_all()
                 is_wanted = self._is_more
-            if is_wanted:
+            if self._fitness.over(attempt) or is_wanted:
                 self._bell.ring()
 
     def _reserve(self, attempt: Attempt, image: str) -> bool:
@@ -331,6 +331,10 @@ class TaskManager:
     def _started(self, attempt: Attempt) -> None:
         self._recorder.started(attempt)
         if self._fitness.started(attempt):
+            self._bell.ring()
+
+    def _engine_answers(self) -> None:
+        if self._fitness.engine_answers():
             self._bell.ring()
 
     def _let_go(self, attempt: Attempt) -> None:

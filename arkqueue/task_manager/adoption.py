@@ -56,9 +56,12 @@ class Adoption:
         sources: Sources,
         held: Callable[[], Collection[Attempt]],
         take: Take,
+        answers: Callable[[], None],
     ) -> None:
+        """``answers`` is told each time that the engine has answered."""
         self._queue, self._configuration, self._process, self._host = queue, configuration, process, host
         self._executors, self._logs, self._sources, self._held, self._take = executors, logs, sources, held, take
+        self._answers = answers
         self.is_swept = False
         """Whether the engine has answered once, so that no container of an attempt of the past is left."""
         self._tried = threading.Event()
@@ -107,6 +110,7 @@ class Adoption:
         if not self.is_swept:
             self._executors.docker.sweep()
         found = self._found()
+        self._answers()
         live = claim.live_on(self._queue, self._host)
         held = {attempt.id for attempt in self._held()}
         # Also those that are ours by the database's word, but of whose adoption the answer never came.

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from arkqueue.config import Configuration, Docker, PersistentMount
 from arkqueue.errors import Forbidden
-from arkqueue.executor import ATTEMPT_LABEL, TASK_LABEL, Container, Mount
-from arkqueue.model import ArchiveSettings, AttemptId, MountUse, Resources, TaskDefinition
+from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, TASK_LABEL, Container, Mount
+from arkqueue.model import ArchiveSettings, AttemptId, MountUse, Resources, TaskDefinition, TaskId
 from arkqueue.plan import matches
 from arkqueue.workflow.spelling import nearest
 
@@ -38,6 +38,7 @@ class Identity:
     host: str
     run: str
     task: str
+    task_id: TaskId
     attempt: AttemptId
 
     def labels(self, archive: str) -> dict[str, str]:
@@ -47,6 +48,7 @@ class Identity:
             "arkqueue.archive": archive,
             "arkqueue.run": self.run,
             TASK_LABEL: self.task,
+            TASK_ID_LABEL: str(self.task_id),
             ATTEMPT_LABEL: str(self.attempt),
         }
 

@@ -72,7 +72,7 @@ class Executors:
 
     def may_pass(self, error: EngineFault) -> bool:
         """Whether there is, or has been, an engine here, so that its fault may pass."""
-        return self._is_proved or self._was_used or not _is_away(error)
+        return self._is_proved or self._was_used or not error.is_away
 
     def prove(self) -> None:
         """Prove that an engine answers and sees the home folder, with bases and workspaces, as we do; raises ExecutorError. Once is enough."""
@@ -92,7 +92,7 @@ class Executors:
 
             if isinstance(error, FolderNotSeen):
                 raise  # it takes a person; what else keeps an engine from work may pass
-            what = "no container engine" if _is_away(error) else "no containers"
+            what = "no container engine" if isinstance(error, EngineFault) and error.is_away else "no containers"
             return f"{what}: {error}; tasks with an image cannot run here until that is mended"
         return f"tasks with an image run in containers, on the engine at {where}"
 
@@ -118,10 +118,3 @@ class Executors:
         self._process.close()
         if self._docker is not None:
             self._docker.close()
-
-
-def _is_away(error: ExecutorError) -> bool:
-    """Whether it says that no engine answers, and nothing else."""
-    from arkqueue.executor.docker import EngineUnavailable
-
-    return isinstance(error, EngineUnavailable)

@@ -26,6 +26,8 @@ FIRST = 1.0
 """Seconds of the first pause; each further one is twice as long."""
 LONGEST = 60.0
 """Seconds of the longest one, and between two warnings where faults come and go."""
+ENGINE_SILENCE = 120.0
+"""Seconds for which an engine that hangs may hold one slot, and not another one."""
 
 Take = Callable[[int, bool | None], list[Claim]]
 """Claims up to so many tasks: True, of those for containers; False, of the others; None, of all."""
@@ -36,7 +38,7 @@ class Fitness:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = Brake("tasks", clock)
-        self._containers = Brake("containers", clock)
+        self._containers = Brake("containers", clock, ENGINE_SILENCE)
 
     @property
     def faults(self) -> tuple[str | None, str | None]:
@@ -50,15 +52,19 @@ class Fitness:
             return [], False
         if self._containers.fault is None:
             found = take(share, None)
+        elif self._host.fault is not None:  # on trial: a container that does not start would tell nothing of the host
+            found = take(share, False) or self._one_container(take)
         else:
-            found = take(1, True) if self._containers.share(1) else []
-            if found:
-                self._containers.claimed(found)
+            found = self._one_container(take)
             if share > len(found):
                 found = found + take(share - len(found), False)
-        if found:
-            self._host.claimed(found)
+        self._host.claimed(found)
         return found, len(found) == share
+
+    def _one_container(self, take: Take) -> list[Claim]:
+        found = take(1, True) if self._containers.share(1) else []
+        self._containers.claimed(found)
+        return found
 
     def faulted(self, attempt: Attempt, fault: HostFault | EngineFault) -> None:
         """An attempt could not start, and is handed back."""
@@ -66,24 +72,32 @@ class Fitness:
 
     def started(self, attempt: Attempt) -> bool:
         """An attempt has begun; whether that ends a pause."""
-        is_over = self._host.started(attempt)
-        if attempt.outlives:
-            is_over |= self._containers.started(attempt)
-        return is_over
+        is_host_fit, are_containers = self._host.started(attempt), self._containers.started(attempt)
+        return is_host_fit or are_containers
+
+    def over(self, attempt: Attempt) -> bool:
+        """An attempt is over, whatever became of it; whether it was a trial that told nothing, so that the next one may follow at once."""
+        of_host, of_containers = self._host.over(attempt), self._containers.over(attempt)
+        return of_host or of_containers
+
+    def engine_answers(self) -> bool:
+        """The engine answers; whether that ends a pause: one that was away needs no trial."""
+        return self._containers.answered()
 
 
 class Brake:
-    """Of tasks of one kind; ``kind`` is their name in the log."""
+    """Of tasks of one kind; ``kind`` is their name in the log. ``silence``: seconds for which a trial that neither starts nor fails is the only one, at least."""
 
-    def __init__(self, kind: str, clock: Callable[[], float]) -> None:
-        self._kind, self._clock = kind, clock
+    def __init__(self, kind: str, clock: Callable[[], float], silence: float = 0.0) -> None:
+        self._kind, self._clock, self._silence = kind, clock, silence
         self._lock = threading.Lock()
         self.fault: str | None = None
         """Why it is on; None: what is claimed starts, as far as is known."""
         self._pause = 0.0
         self._until = 0.0
-        self._trial: AttemptId | None = None
-        """The first attempt that was claimed since the fault; ids rise."""
+        self._is_away = False
+        self._trials: set[AttemptId] = set()
+        """What was claimed since the fault, or since the last trial that failed."""
         self._said_at = float("-inf")
         self._is_said = False
 
@@ -95,23 +109,24 @@ class Brake:
 
     def claimed(self, claims: Sequence[Claim]) -> None:
         """The next trial comes a pause later, should this one neither start nor fail."""
-        if self.fault is None:
+        if self.fault is None or not claims:
             return
         with self._lock:
-            self._until = self._clock() + self._pause
-            if self._trial is None:
-                self._trial = min(claim.attempt for claim in claims)
+            self._until = self._clock() + max(self._pause, self._silence)
+            self._trials.update(claim.attempt for claim in claims)
 
-    def faulted(self, attempt: Attempt, fault: Exception) -> None:
+    def faulted(self, attempt: Attempt, fault: HostFault | EngineFault) -> None:
         with self._lock:
             if self.fault is None:
                 self._pause = FIRST
-            elif self._is_on_trial(attempt):
+            elif attempt.id in self._trials:
                 self._pause = min(2 * self._pause, LONGEST)
             else:
                 return
             now = self._clock()
-            self.fault, self._until, self._trial = " ".join(str(fault).split()), now + self._pause, None
+            self.fault, self._until = " ".join(str(fault).split()), now + self._pause
+            self._is_away = isinstance(fault, EngineFault) and fault.is_away
+            self._trials.clear()
             if self._is_said or now < self._said_at + LONGEST:
                 return
             self._is_said, self._said_at = True, now
@@ -126,13 +141,31 @@ class Brake:
         if self.fault is None:
             return False
         with self._lock:
-            if not self._is_on_trial(attempt):
+            if attempt.id not in self._trials:
                 return False
-            self.fault = self._trial = None
-            was_said, self._is_said = self._is_said, False
-        if was_said:
-            log.warning("%s start on this host again", self._kind)
+        self._release("%s start on this host again")
         return True
 
-    def _is_on_trial(self, attempt: Attempt) -> bool:
-        return self._trial is not None and attempt.id >= self._trial
+    def over(self, attempt: Attempt) -> bool:
+        """Whether it was a trial that neither started nor failed."""
+        with self._lock:
+            if self.fault is None or attempt.id not in self._trials:
+                return False
+            self._trials.remove(attempt.id)
+            self._until = self._clock()
+        return True
+
+    def answered(self) -> bool:
+        """What was away is back; whether that ends a pause."""
+        if self.fault is None or not self._is_away:
+            return False
+        self._release("%s can start on this host again")
+        return True
+
+    def _release(self, words: str) -> None:
+        with self._lock:
+            self.fault = None
+            self._trials.clear()
+            was_said, self._is_said = self._is_said, False
+        if was_said:
+            log.warning(words, self._kind)

@@ -72,6 +72,7 @@ class Preparation:
             self.executors.host,
             str(name_of(archive.name, claim.number, claim.run, branch=claim.branch, main=claim.main)),
             full_name(claim),
+            claim.task,
             claim.attempt,
         )
         return container_for(definition, archive.settings, archive.name, self.configuration, identity)
@@ -119,6 +120,7 @@ class Preparation:
         log: LogWriter,
         is_wanted: Callable[[], bool],
     ) -> Prepared:
+        self.executors.docker.check()
         self.executors.prove()
         archive = claim.archive
         url = archive.settings.task_url or archive.url
@@ -129,7 +131,7 @@ class Preparation:
             )
         docker = self.executors.docker
         if claim.attempt_number > 1:
-            docker.remove_earlier(full_name(claim), claim.attempt)
+            docker.remove_earlier(claim.task, claim.attempt)
         image = docker.image(container, is_wanted)
         workspace = self._noted(
             log,

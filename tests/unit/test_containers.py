@@ -10,13 +10,13 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.errors import Forbidden
 from arkqueue.executor import Container, Mount
-from arkqueue.model import ArchiveSettings, AttemptId, Pull, Resources, TaskDefinition
+from arkqueue.model import ArchiveSettings, AttemptId, Pull, Resources, TaskDefinition, TaskId
 from arkqueue.task_manager.containers import WORKSPACE, Identity, container_for, working_folder
 from tests.builders import a_workflow
 
 OPEN = ArchiveSettings()
 PROCESS = ArchiveSettings(process=True)
-IDENTITY = Identity("0123", "host-1", "papers@12", "papers@12/index", AttemptId(7))
+IDENTITY = Identity("0123", "host-1", "papers@12", "papers@12/index", TaskId(5), AttemptId(7))
 MOUNTS = """
 [[mounts]]
 name = "index"
@@ -77,6 +77,7 @@ def test_container_says_whose_it_is_and_has_the_defaults(configuration: Configur
             "arkqueue.archive": "papers",
             "arkqueue.run": "papers@12",
             "arkqueue.task": "papers@12/index",
+            "arkqueue.task-id": "5",
             "arkqueue.attempt": "7",
         },
         network="bridge",

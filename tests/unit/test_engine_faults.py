@@ -20,6 +20,7 @@ PROGRAM = Program(
     ("words", "fault"),
     [
         ("write /var/lib/docker/overlay2/1f/merged/x: no space left on device", "its disk is full"),
+        ("create 5e7: mkdir /var/lib/docker/volumes/5e7: no space left on device", "its disk is full"),
         ("mkdir /var/lib/docker/overlay2/1f0c-init: read-only file system", "its disk is read-only"),
         ("open /var/lib/docker/containers/1f/.tmp-config.json: read-only file system", "its disk is read-only"),
         (
@@ -39,6 +40,8 @@ def test_what_an_engine_cannot_do_for_now_is_its_own_fault(words: str, fault: st
     "words",
     [
         "OCI runtime create failed: mkdir /workspace: read-only file system: unknown",
+        "error mounting: mkdir /var/lib/docker/overlay2/1f/merged/idx/sub: read-only file system: unknown",
+        "failed to populate volume: write /var/lib/docker/volumes/index/_data/a: no space left on device",
         'dial tcp 10.0.0.1:443: connect: connection refused while pulling "containerd/box"',
         'exec: "nonesuch": executable file not found in $PATH',
     ],

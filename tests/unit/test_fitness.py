@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from arkqueue.errors import HOST_FAULTS, ArchiveUnreachable, EngineFault, HostFault, WorkspaceError, host_fault
-from arkqueue.task_manager.fitness import LONGEST, Fitness
+from arkqueue.executor.docker_engine import EngineUnavailable
+from arkqueue.task_manager.fitness import ENGINE_SILENCE, LONGEST, Fitness
 
 FAULT = HostFault("work folder", "it is\nfull", "Make room")
 ENGINE_FAULT = EngineFault("Docker engine", "it is\nfull", "Make room")
@@ -148,6 +149,57 @@ def test_container_that_starts_ends_the_pause_of_containers() -> None:
     assert host.fitness.started(host.claim()[0])
     assert [attempt.outlives for attempt in host.claim()] == [True, False, True, False]
     assert host.fitness.faults == (None, None)
+
+
+def test_host_that_is_mended_is_found_so_while_its_engine_is_ill() -> None:
+    host = Host()
+    first = host.claim()
+    host.fail(first[1:2])
+    host.fail_in_containers(first[:1])
+    host.now += 1
+    (trial,) = host.claim()
+    assert not trial.outlives
+    assert host.fitness.started(trial)
+    assert host.fitness.faults[0] is None
+
+
+def test_trial_that_tells_nothing_is_followed_by_another_at_once() -> None:
+    """It was refused for what it asks for, or canceled."""
+    host = Host()
+    host.fail_in_containers(host.claim())
+    host.now += 1
+    trial = host.claim()[0]
+    assert host.fitness.over(trial)
+    assert not host.fitness.over(trial)
+    after = host.claim()
+    assert after[0].outlives
+    assert not host.fitness.over(after[1])
+    assert host.fitness.started(after[0])
+    assert not host.fitness.over(after[0])
+
+
+def test_engine_that_hangs_holds_one_slot() -> None:
+    host = Host()
+    host.fail_in_containers(host.claim())
+    host.now += 1
+    assert host.claim()[0].outlives
+    for _ in range(int(ENGINE_SILENCE) - 1):
+        host.now += 1
+        assert not any(attempt.outlives for attempt in host.claim())
+    host.now += 1
+    assert host.claim()[0].outlives
+
+
+def test_engine_that_was_away_needs_no_trial_when_it_answers() -> None:
+    host = Host()
+    (attempt, *_) = host.claim()
+    host.fitness.faulted(attempt, EngineUnavailable("unix:///run/engine.sock", "Connection refused"))
+    assert host.fitness.engine_answers()
+    assert not host.fitness.engine_answers()
+    assert host.fitness.faults == (None, None)
+    for fault in (ENGINE_FAULT, EngineUnavailable("unix:///run/engine.sock", "Read timed out.")):
+        host.fitness.faulted(host.claim()[0], fault)
+        assert not host.fitness.engine_answers()
 
 
 def test_one_slot_does_not_wait_for_a_container_to_try() -> None:

@@ -261,6 +261,26 @@ def test_strays_are_removed_also_while_tasks_run_and_nothing_else_is(
     settled(archive, "task@2", "completed")
 
 
+def test_what_is_removed_before_a_task_is_run_again_is_its_own_alone(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    """An archive may have the name of one that was removed, whose containers still run."""
+    home_folder.mkdir()
+    managers(sweep="1h", **boxes.settings)
+    archive.commit({"task": boxes.task(f"echo begun; test $ARKQUEUE_ATTEMPT -gt 1 || {{ {GO}; exit 1; }}")})
+    has_begun(archive, "task@2")
+    (own,) = boxes.all()
+    made = {}
+    for task in (own["Labels"]["arkqueue.task-id"], "999"):
+        labels = own["Labels"] | {"arkqueue.attempt": "0", "arkqueue.task-id": task}
+        made[task] = boxes.engine.create_container(boxes.image, ["true"], labels=labels)["Id"]
+    (boxes.shared / "go").touch()
+    settled(archive, "task@2", "failed")
+    archive.retry("task@2")
+    settled(archive, "task@2", "completed")
+    assert eventually(lambda: [one["Id"] for one in boxes.all()] == [made["999"]])
+
+
 def test_adoption_waits_for_the_engine_while_processes_run(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers, tmp_path: Path
 ) -> None:

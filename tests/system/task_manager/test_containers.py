@@ -85,6 +85,7 @@ def test_container_says_whose_it_is(archive: AnArchive, boxes: Boxes, home_folde
         "arkqueue.archive": "papers",
         "arkqueue.run": "papers@2",
         "arkqueue.task": "papers@2/task",
+        "arkqueue.task-id": str(archive.task("task@2")),
         "arkqueue.attempt": str(attempt["id"]),
     }
     archive.cancel("task@2")

@@ -128,6 +128,34 @@ def test_while_the_engine_is_away_other_tasks_go_on_and_it_is_told_why_container
     assert [caplog.text.count(f"{words} on this host again") for words in ("containers start", "tasks start")] == [1, 0]
 
 
+def test_engine_that_hangs_keeps_no_process_from_running(
+    archive: AnArchive,
+    managers: Managers,
+    home_folder: Path,
+    own_engine: OwnEngines,
+    an_image: AnImage,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arkqueue.executor.docker_engine.FIRST_ANSWER", 1.0)
+    engine = own_engine()
+    _, image = an_image(engine)
+    home_folder.mkdir()
+    managers(slots=2, docker={"host": engine.url}).executors.prove()
+    engine.freeze()
+    archive.commit({f"boxed{n}": in_container(image, "true") for n in range(3)})
+    archive.commit({f"bare{n}": "command: echo here\ncheckout: none" for n in range(3)})
+    for number in range(3):
+        settled(archive, f"bare{number}@3", "completed")
+    assert set(archive.states().values()) <= {"ready", "running", "completed", "waiting"}
+    (told,) = eventually(lambda: archive.sql("select engine_fault from task_manager where engine_fault is not null"))
+    assert "timed out" in told["engine_fault"]
+
+    engine.thaw()
+
+    for number in range(3):
+        settled(archive, f"boxed{number}@2", "completed")
+
+
 def test_other_host_runs_what_a_full_engine_cannot(
     archive: AnArchive,
     boxes: Boxes,
