@@ -123,8 +123,8 @@ class Brake:
                 self._pause = min(2 * self._pause, LONGEST)
             else:
                 return
-            now = self._clock()
-            self.fault, self._until = " ".join(str(fault).split()), now + self._pause
+            now, words = self._clock(), " ".join(str(fault).split())
+            self.fault, self._until = words, now + self._pause
             self._is_away = isinstance(fault, EngineFault) and fault.is_away
             self._trials.clear()
             if self._is_said or now < self._said_at + LONGEST:
@@ -133,7 +133,7 @@ class Brake:
         log.warning(
             "this host cannot start %s, hands back what it claimed, and claims one at times until one starts: %s",
             self._kind,
-            self.fault,
+            words,
         )
 
     def started(self, attempt: Attempt) -> bool:
