@@ -276,8 +276,9 @@ select in_container(d.body, a.settings)
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
 
 -- name: ready_ahead
--- How many ready tasks are claimed before a ticket.
-select count(*) as n from task where state = 'ready' and ticket < %(ticket)s;
+-- How many ready tasks are claimed before a ticket; `in_container` as in a claim.
+select count(*) as n from task
+where state = 'ready' and ticket < %(ticket)s and is_wanted(definition_id, archive_id, %(in_container)s::boolean);
 
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.

@@ -216,7 +216,10 @@ def test_is_ready_but_no_host_can_start_it(queue: Queue) -> None:
     assert kinds(told) == [Why.NO_FIT_HOST]
     assert told.text.endswith("machine: Docker engine: its disk is full. Free space on it.")
     assert kinds(why(archive, "bare@2")) == [Why.ABOUT_TO_START]
+    archive.commit({**{f"boxed{n}": "image: busybox" for n in range(4)}, "last": ""})
+    assert kinds(why(archive, "last@3")) == [Why.ABOUT_TO_START]
     claim.register(queue, "other", "host-2", "other", 2)
+    assert kinds(why(archive, "last@3")) == [Why.NO_SLOT]
     assert "(1 task manager with 2 slots, 2 free)" in why(archive, "boxed@2").text
     assert "(2 task managers with 6 slots, 6 free)" in why(archive, "bare@2").text
     claim.leave(queue, "other")
