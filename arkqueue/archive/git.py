@@ -276,8 +276,7 @@ class GitArchive:
             self._mirror.refresh(self._refs)
             if not has_object(repository, id):
                 self._mirror.fetch_commit(id)
-        is_there = len(id) in {40, 64} and has_object(repository, id)
-        commit = read_commit(repository, pygit2.Oid(hex=id)) if is_there else None
+        commit = read_commit(repository, pygit2.Oid(hex=id)) if has_object(repository, id) else None
         if commit is None:
             raise NotFound(self._location.shown, f"has no commit {id}", "It may have been removed by a force-push.")
         return commit

@@ -97,7 +97,7 @@ class DockerExecutor:
     # --- Before the start ---
 
     def check(self) -> None:
-        """Raise EngineUnavailable where the engine does not answer soon, before a call that would wait for long."""
+        """Raise EngineFault where the engine does not answer soon, before a call that would wait for long."""
         self._engine.ping()
 
     def prove_same_paths(self, folder: Path) -> None:

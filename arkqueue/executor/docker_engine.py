@@ -37,6 +37,8 @@ CHUNK = 256 * 1024
 """Bytes of one read of a stream."""
 
 NOT_FOUND, CONFLICT = 404, 409
+SEE = "See its log, or restart it"
+"""The remedy for an engine that is there."""
 
 
 class EngineUnavailable(EngineFault):
@@ -49,7 +51,7 @@ class EngineUnavailable(EngineFault):
         super().__init__(
             f"Docker engine at {url}",
             f"it does not answer ({why})",
-            remedy if self.is_away else "See its log, or restart it",
+            remedy if self.is_away else SEE,
         )
 
 
@@ -154,14 +156,17 @@ class Engine:
             return answer
 
     def ping(self, timeout: float | None = None) -> None:
-        """Raise what keeps it from answering within ``timeout`` seconds (None: ``FIRST_ANSWER``)."""
-        with self.calls() as api:
-            _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout or FIRST_ANSWER))
+        """Raise EngineFault where it does not answer, in order, within ``timeout`` seconds (None: ``FIRST_ANSWER``)."""
+        try:
+            with self.calls() as api:
+                _raise_refusal(api.get(_url(api, "/_ping"), timeout=timeout or FIRST_ANSWER))
+        except APIError as error:
+            raise EngineFault(f"Docker engine at {self.url}", f"it is out of order ({said(error)})", SEE) from None
 
     def answers(self, timeout: float) -> bool:
         try:
             self.ping(timeout)
-        except (EngineUnavailable, APIError):
+        except EngineFault:
             return False
         return True
 

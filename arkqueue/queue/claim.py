@@ -96,8 +96,8 @@ def register(
     engine_fault: str | None = None,
 ) -> None:
     """Say that a task manager is here, and why it can start no tasks for now, or no containers (None: it can)."""
-    told = {"host": host, "hostname": hostname, "slots": slots, "fault": fault, "engine_fault": engine_fault}
-    queue.do("here", process=process, **told)
+    told = {"fault": fault, "engine_fault": engine_fault}
+    queue.do("here", process=process, host=host, hostname=hostname, slots=slots, **told)
 
 
 def leave(queue: Queue, process: str) -> None:

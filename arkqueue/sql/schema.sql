@@ -299,17 +299,17 @@ $$ select state in ('completed', 'canceled') or waived
        or state = 'skipped' and (root_state is null or root_waived or root_state not in ('failed', 'rejected')) $$;
 
 -- Whether a task runs in a container, by its frozen definition and its archive's settings; as processes where neither names an image and the latter allow it.
-create function in_container(definition jsonb, settings jsonb) returns boolean
+create function runs_in_container(definition jsonb, settings jsonb) returns boolean
     language sql immutable as
 $$ select definition->>'image' is not null or settings->>'image' is not null or (settings->>'process')::boolean is not true $$;
 
--- Whether a task is what a task manager looks for: one in a container, one that is not (`boxed` false), or any (null). The server looks inside a function of this
+-- Whether a task is what a task manager looks for: one in a container, one that is not (`in_container` false), or any (null). The server looks inside a function of this
 -- language only to run it; written out, the look-up would seem so dear to it, although it is hardly ever made, that it would plan each claim anew.
-create function is_wanted(definition bigint, archive bigint, boxed boolean) returns boolean
+create function is_wanted(definition bigint, archive bigint, in_container boolean) returns boolean
     language plpgsql stable cost 1 as
 $$ begin
-    return boxed is null or boxed = (
-        select in_container(d.body, a.settings) from definition d, archive a where d.id = is_wanted.definition and a.id = is_wanted.archive);
+    return in_container is null or in_container = (
+        select runs_in_container(d.body, a.settings) from definition d, archive a where d.id = is_wanted.definition and a.id = is_wanted.archive);
 end $$;
 
 -- Whether a source meets an edge (decision 0001, point 1).

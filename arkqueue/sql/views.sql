@@ -272,7 +272,7 @@ order by t.position, t.id limit 100;
 
 -- name: in_container
 -- Whether a task runs in a container.
-select in_container(d.body, a.settings)
+select runs_in_container(d.body, a.settings) as in_container
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
 
 -- name: ready_ahead

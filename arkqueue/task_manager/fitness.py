@@ -27,7 +27,7 @@ FIRST = 1.0
 LONGEST = 60.0
 """Seconds of the longest one, and between two warnings where faults come and go."""
 ENGINE_SILENCE = 120.0
-"""Seconds for which an engine that hangs may hold one slot, and not another one."""
+"""Seconds for which an engine that hangs may hold one slot, and not another one: as long as one call of its may take."""
 
 Take = Callable[[int, bool | None], list[Claim]]
 """Claims up to so many tasks: True, of those for containers; False, of the others; None, of all."""

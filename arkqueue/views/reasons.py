@@ -80,15 +80,15 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
         text = f"{subject} is ready, but no task manager is running{silent}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
     fit = [m for m in alive if not m.fault]
-    is_boxed = queue.rows("in_container", task=row.id)[0].in_container
-    if is_boxed:
+    in_container = queue.rows("in_container", task=row.id)[0].in_container
+    if in_container:
         fit = [m for m in fit if not m.engine_fault]
     if not fit:
         faults = "; ".join(f"{m.hostname}: {(m.fault or m.engine_fault or '').rstrip('.')}" for m in alive)
         text = f"{subject} is ready, but no host can start it for now; one task at times is tried, at most a minute apart. {faults}."
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name])
     # Where nothing but processes can be started, what needs a container is in nobody's way.
-    wanted = False if not is_boxed and all(m.engine_fault for m in fit) else None
+    wanted = False if not in_container and all(m.engine_fault for m in fit) else None
     ahead = 0
     if row.ticket is not None:
         ahead = queue.rows("ready_ahead", ticket=row.ticket, in_container=wanted)[0].n
