@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from arkqueue.errors import ExecutorError
+from arkqueue.errors import EngineFault, ExecutorError
 from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition
 
 __all__ = [
@@ -140,6 +140,10 @@ class Ended:
 
 class Running(Protocol):
     """One attempt that has been started. Its methods may be called from any thread."""
+
+    @property
+    def doubt(self) -> EngineFault | None:
+        """Why it was not known, when it was started, whether it begins; None: it had begun."""
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""

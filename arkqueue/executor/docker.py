@@ -135,6 +135,7 @@ class DockerExecutor:
         """Create a container, attach to it, start it if it is still wanted then. ``image``: the digest that ``image()`` gave (None: it is asked here).
 
         Raises ExecutorError where it does not start; then nothing is left of it, but for a container that has not begun if no engine answers.
+        Where the engine gives no answer to its start, it is followed nevertheless (``doubt``).
         """
         wanted = program.container
         if wanted is None:
@@ -166,6 +167,7 @@ class DockerExecutor:
     def _start(self, program: Program, sink: Sink, image: str, is_wanted: Callable[[], bool]) -> DockerRunning:
         container = self._create(program, image)
         live: Flow | None = None
+        doubt: EngineUnavailable | None = None
         try:
             if not is_wanted():
                 raise ExecutorError(f"container {container[:12]}", "it is not wanted any more")
@@ -179,14 +181,14 @@ class DockerExecutor:
                 removed(self._engine, container)
                 raise
             # It may have started: that shows when an engine answers again. It is followed like one that is adopted.
-            live = None
+            live, doubt = None, error
         wanted = program.container
         assert wanted is not None
 
         def note(exit_code: int, error_output: bytes) -> str:
             return init_failure(program, wanted.image, exit_code, error_output)
 
-        return self._follow(container, Output(sink), live, note)
+        return self._follow(container, Output(sink), live, note, doubt)
 
     def _create(self, program: Program, image: str) -> str:
         body = configuration(program, image, self._setting)
@@ -211,9 +213,14 @@ class DockerExecutor:
             return container
 
     def _follow(
-        self, container: str, output: Output, live: Flow | None, note: Callable[[int, bytes], str]
+        self,
+        container: str,
+        output: Output,
+        live: Flow | None,
+        note: Callable[[int, bytes], str],
+        doubt: EngineUnavailable | None = None,
     ) -> DockerRunning:
-        running = DockerRunning(self._engine, container, output, live, note, self._has_ended, self._patience)
+        running = DockerRunning(self._engine, container, output, live, note, self._has_ended, self._patience, doubt)
         with self._lock:
             self._running.add(running)
             is_closed = self._is_closed

@@ -62,15 +62,21 @@ class DockerRunning:
         note: Callable[[int, bytes], str],
         has_ended: Callable[[DockerRunning], None],
         patience: float,
+        doubt: EngineUnavailable | None,
     ) -> None:
-        """``live``: the connection made before the container starts, None for one that is adopted. ``note``: words for an exit code and the last of stderr."""
+        """``live``: the connection made before the container starts, None for one that is adopted. ``note``: words for an exit code and the last of stderr.
+
+        ``patience``: seconds for which it is waited for when nothing is heard of it.
+        """
         self._engine, self._container, self._output, self._live = engine, container, output, live
         self._note, self._report_end, self._patience = note, has_ended, patience
+        self.doubt = doubt
         self._changed = threading.Condition()
         self._flows: set[Flow] = set()
         self._stop_by: float | None = None
         self._signaled: datetime | None = None
         self._missed: datetime | None = None
+        self._silent_since: float | None = None
         self._is_left = self._is_gone = False
         self._ended: Ended | None = None
         self._has_ended = threading.Event()
@@ -121,7 +127,7 @@ class DockerRunning:
             state = self._output_and_end()
         except _Away:
             return self._lost(
-                f"the Docker engine did not come back within {self._patience:.0f} s; its container may still run"
+                f"the Docker engine said nothing of it for {self._patience:.0f} s; its container may still run"
             )
         if state is None:
             return self._lost("its container was removed, not by arkqueue")
@@ -145,7 +151,7 @@ class DockerRunning:
             self._check_left()
             try:
                 state = self._state() if is_adopted else self._state_after_wait()
-                is_adopted = False
+                is_adopted, self._silent_since = False, None
                 if state is None or state.finished <= seen_until:
                     return state
                 if state.is_running:
@@ -219,13 +225,16 @@ class DockerRunning:
         self._check_left()
 
     def _await_engine(self) -> None:
-        """Return when the engine answers again."""
-        until = time.monotonic() + self._patience
-        while not self._engine.answers(SIGNAL_TIMEOUT):
+        """Return when the engine answers again, or raise _Away: also where it does answer, but for too long not what has become of the container."""
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+        until = self._silent_since + self._patience
+        while time.monotonic() <= until:
+            if self._engine.answers(SIGNAL_TIMEOUT):
+                return
             self._missed = self._missed or datetime.now(UTC)
-            if time.monotonic() > until:
-                raise _Away
             self._pause()
+        raise _Away
 
     def _state_after_wait(self) -> State | None:
         with contextlib.suppress(APIError):
@@ -364,7 +373,7 @@ class _Left(Exception):
 
 
 class _Away(Exception):
-    """The engine did not come back."""
+    """The engine did not come back, or says nothing of the container."""
 
 
 def _keep_last(live: Flow, last: dict[Stream, bytes]) -> None:

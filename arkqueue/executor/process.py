@@ -145,6 +145,8 @@ class ProcessExecutor:
 class _ProcessRunning:
     """One attempt and the thread that follows it."""
 
+    doubt = None
+
     def __init__(
         self,
         guard: Guard,

@@ -330,7 +330,9 @@ class TaskManager:
 
     def _started(self, attempt: Attempt) -> None:
         self._recorder.started(attempt)
-        if self._fitness.started(attempt):
+        if doubt := attempt.running.doubt:
+            self._fitness.faulted(attempt, doubt)
+        elif self._fitness.started(attempt):
             self._bell.ring()
 
     def _engine_answers(self) -> None:

@@ -515,13 +515,14 @@ class TestNoEngine:
         try:
             relay.break_off(b"/start", is_passed_on=True)
 
-            end, recorder = bench.run(
+            running, recorder = bench.start(
                 "echo here; echo x >> /data/ran; exit 4",
                 by=bench.another(url=relay.url),
                 mounts=(Mount("/data", data),),
             )
 
-            assert (end, recorder.out) == (Ended(4, stopped=False), b"here\n")
+            assert isinstance(running.doubt, EngineUnavailable)
+            assert (ended(running), recorder.out) == (Ended(4, stopped=False), b"here\n")
             assert (data / "ran").read_text() == "x\n"
         finally:
             relay.close()
@@ -537,6 +538,28 @@ class TestNoEngine:
             assert bench.left() == []
         finally:
             relay.close()
+
+    def test_container_of_which_the_engine_says_nothing_is_lost(
+        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where its containerd hangs: it does answer, but not when it is asked for the container."""
+        monkeypatch.setattr("arkqueue.executor.docker_engine.CALL_TIMEOUT", 1.0)
+        relay = Relay(tmp_path / "relay.sock", bench.url)
+        try:
+            running, recorder = bench.start(FOREVER, by=bench.another(url=relay.url, patience=1.5))
+            recorder.wait_for(b"begun")
+            assert running.doubt is None
+
+            relay.hold(b"/json")
+            relay.cut(b"/attach")
+
+            end = ended(running)
+            assert end.lost
+            assert end.message == "the Docker engine said nothing of it for 2 s; its container may still run"
+        finally:
+            relay.close()
+            for one in bench.executor.found():
+                bench.executor.remove(one.attempt)
 
     def test_engine_that_goes_away_before_the_start_leaves_the_attempt_to_begin_again(
         self, bench: Bench, tmp_path: Path

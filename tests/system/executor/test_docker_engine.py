@@ -85,7 +85,7 @@ def test_engine_that_does_not_come_back_loses_the_task(stage: Stage) -> None:
 
     end = ended(running)
     assert end.lost
-    assert end.message.startswith("the Docker engine did not come back within")
+    assert end.message.startswith("the Docker engine said nothing of it for")
     with pytest.raises(EngineUnavailable):
         bench.start("true", attempt=2)
     engine.start()

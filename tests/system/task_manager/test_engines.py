@@ -16,6 +16,7 @@ from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Why
 from tests.builders import AnArchive
 from tests.engine import OwnEngine, busybox_files, client, import_image
+from tests.system.executor.relay import Relay
 from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes
 from tests.system.task_manager.conftest import Managers, attempts, ended, log_of, settled
 from tests.system.task_manager.test_adoption import output
@@ -154,6 +155,36 @@ def test_engine_that_hangs_keeps_no_process_from_running(
 
     for number in range(3):
         settled(archive, f"boxed{number}@2", "completed")
+
+
+def test_start_that_the_engine_does_not_answer_is_no_proof_that_it_can_start_containers(
+    archive: AnArchive,
+    boxes: Boxes,
+    managers: Managers,
+    tmp_path: Path,
+    home_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arkqueue.executor.docker_engine.CALL_TIMEOUT", 1.0)
+    relay = Relay(tmp_path / "relay.sock", boxes.url)
+    try:
+        home_folder.mkdir()
+        managers(slots=2, **boxes.settings | {"docker": {"host": relay.url}}).executors.prove()
+        relay.hold(b"/start")
+        archive.commit({f"boxed{n}": boxes.task("true") for n in range(4)})
+        (told,) = eventually(
+            lambda: archive.sql("select engine_fault from task_manager where engine_fault is not null")
+        )
+        assert "timed out" in told["engine_fault"]
+
+        relay.release()
+
+        for number in range(4):
+            settled(archive, f"boxed{number}@2", "completed")
+        eventually(lambda: archive.sql("select 1 from task_manager where engine_fault is null"))
+        assert eventually(lambda: nothing_is_left(boxes, home_folder))
+    finally:
+        relay.close()
 
 
 def test_other_host_runs_what_a_full_engine_cannot(
