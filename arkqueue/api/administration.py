@@ -12,11 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from arkqueue.api.callers import admit
 from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
 from arkqueue.queue import tokens
+from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.registration import check_name
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, measure, task_managers
+
+PATIENCE = 5.0
+"""Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""
 
 router = APIRouter(tags=["installation"])
 open_router = APIRouter(tags=["installation"])
@@ -94,18 +98,22 @@ def list_task_managers(request: Request) -> list[TaskManagerView]:
     return task_managers(admit(request, Scope.READ).queue)
 
 
+@open_router.head("/healthz", include_in_schema=False)
 @open_router.get("/healthz")
 def health(request: Request) -> JSONResponse:
     """Whether this server can do its work; 503 and what is wrong where it cannot."""
     queue = request.app.state.queue
     try:
-        numbers = measure(queue)
+        numbers = measure(queue, PATIENCE)
     except DatabaseUnavailable:
         return JSONResponse({"status": "failing", "faults": ["the database does not answer"]}, 503)
     lease = request.app.state.configuration.lease
     faults = []
-    if (numbers.silence_of_queue_managers or 0) > lease:
-        faults.append("no queue manager is running: commits are not read (arkqueue manager)")
+    is_read = (numbers.silence_of_queue_managers or 0) <= min(lease, SILENCE)
+    if not is_read:
+        faults.append(
+            "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)"
+        )
     if not numbers.task_managers:
         faults.append("no task manager is running: nothing is started (arkqueue worker)")
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
@@ -114,7 +122,7 @@ def health(request: Request) -> JSONResponse:
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
         faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
-    return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults})
+    return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults, "queue_manager": is_read})
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import ago, at, bold, dim, one_line, print_json, say, table, visible
+from arkqueue.cli.output import ago, at, bold, dim, moment, one_line, print_json, say, table, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -134,6 +135,9 @@ def show(client: Client, name: str, as_json: bool) -> None:
         since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
         say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
         say(f"  {visible(found['remedy'])}")
+    if _is_overdue(found) and _nobody_reads(client):
+        say(f"\n{click.style('no queue manager is running, so that it is not read', fg='red')}")
+        say("  Start one: arkqueue manager")
     if lost := _untracked(found):
         say(f"\n{click.style(lost, fg='red')}")
     rows = [
@@ -225,7 +229,7 @@ def notify(client: Client, archive: str, revision: str | None) -> None:
                 f"{revision!r} is neither a revision number nor a full SHA.", param_hint="REVISION"
             )
     client.post(f"{archive_path(archive)}/notices", body)
-    say(f"{bold(archive)}: will be looked at" + (f" for {visible(revision)}" if revision else ""))
+    _looked_at(client, archive, f" for {visible(revision)}" if revision else "")
 
 
 @click.command()
@@ -252,7 +256,7 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif not wait:
-        say(f"{bold(archive)}: will be looked at")
+        _looked_at(client, archive)
     elif found["stopped"] or found["trouble"]:
         said, remedy = visible(found["stopped"] or found["trouble"]), visible(found["remedy"])
         said = said.removeprefix(f"{archive}: ").rstrip(".")
@@ -265,9 +269,22 @@ def sync(client: Client, archive: str, wait: bool, as_json: bool) -> None:
         sys.exit(1)
 
 
+def _is_overdue(found: Any) -> bool:
+    """Whether an archive that is read should have been by now."""
+    due = moment(found["next_read_at"])
+    return not found["stopped"] and not found["removed_at"] and due is not None and due < datetime.now(UTC)
+
+
 def _nobody_reads(client: Client) -> bool:
     """Whether no queue manager is there, by the server's word."""
-    return any("no queue manager" in fault for fault in client.get("/healthz")["faults"])
+    return not client.get("/healthz").get("queue_manager", True)
+
+
+def _looked_at(client: Client, archive: str, what: str = "") -> None:
+    """Say that it will be looked at, and where nobody would, that."""
+    say(f"{bold(archive)}: will be looked at{what}")
+    if _nobody_reads(client):
+        say("note: no queue manager is running; it is looked at when one is. Start one: arkqueue manager")
 
 
 def _answered(found: Any) -> bool:

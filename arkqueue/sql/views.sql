@@ -156,6 +156,10 @@ select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.nam
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s);
 
+-- name: tasks_of_attempts
+-- The tasks of some attempts.
+select id, task_id, number from attempt where id = any(%(attempts)s) order by id;
+
 -- name: show_definition
 -- A frozen definition.
 select body from definition where id = %(definition)s;
@@ -269,6 +273,16 @@ select t.id from task t join run on run.id = t.run_id
 where t.run_id = %(run)s and t.id is distinct from run.report_id and t.name not like 'PREV:%%'
   and t.settled_at is null
 order by t.position, t.id limit 100;
+
+-- name: failed_of_run
+-- The tasks of a run that failed or rejected their input, and that nobody has waived.
+select t.id from task t
+where t.run_id = %(run)s and t.state in ('failed', 'rejected') and not t.waived
+order by t.position, t.id limit 100;
+
+-- name: silent_since
+-- Since when no queue manager has been heard; nothing where one was heard lately.
+select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: in_container
 -- Whether a task runs in a container.

@@ -42,6 +42,7 @@ from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.sources import Sources
+from arkqueue.views.naming import attempt_names
 from arkqueue.workspace import WORK, Workspaces
 
 __all__ = ["TaskManager"]
@@ -217,10 +218,8 @@ class TaskManager:
     def _take_over(self) -> None:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
         self._end_leftovers()
-        for attempt in finish.bury(self._queue, self.process, self.host):
-            log.warning(
-                "a task that an earlier task manager of this host ran was lost with it (attempt id %d)", attempt
-            )
+        for name in attempt_names(self._queue, finish.bury(self._queue, self.process, self.host)):
+            log.warning("%s, which an earlier task manager of this host ran, was lost with it", name)
         self._adoption.start()
 
     def _end_leftovers(self) -> None:

@@ -30,6 +30,7 @@ from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.leases import asked_for, boottime
 from arkqueue.task_manager.sources import Sources
+from arkqueue.views.naming import attempt_names
 
 log = logging.getLogger("arkqueue")
 
@@ -159,10 +160,8 @@ class Adoption:
         return attempt
 
     def _bury(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:
-        for id in finish.bury(self._queue, self._process, self._host, gone):
-            log.warning(
-                "a task that an earlier task manager of this host ran was lost with its container (attempt id %d)", id
-            )
+        for name in attempt_names(self._queue, finish.bury(self._queue, self._process, self._host, gone)):
+            log.warning("%s, which an earlier task manager of this host ran, was lost with its container", name)
         own = [id for id in gone if left[id] == self._process]
         finish.finish(
             self._queue, self._process, [Outcome(id, End.LOST, message="its container is gone") for id in own]

@@ -43,6 +43,7 @@ from arkqueue.views.reasons import (
     gone,
     held,
     moment,
+    nobody_manages,
     ready,
     remedies,
     running,
@@ -57,6 +58,8 @@ MOST_EDGES = 20_000
 MOST_REASONS = 20
 STARVING = 3
 """Supersessions in a row that are worth a word."""
+MANAGED = {Why.DEFERRED, Why.SILENT}
+"""What goes on when a queue manager sees to it."""
 HOW = {
     Trigger.COMMIT: "on commits",
     Trigger.MANUAL: "by hand",
@@ -139,6 +142,8 @@ class _Task:
             reasons, waits = self._waiting()
         else:
             reasons = [self._present()]
+        if MANAGED & {reason.kind for reason in reasons}:
+            reasons = reasons + nobody_manages(self.queue)
         return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
 
     def _present(self) -> Reason:
@@ -180,11 +185,19 @@ class _Task:
     def _ended_badly(self, when: str, by: str, lost: str) -> Reason:
         row, name = self.row, self.name
         waived = f" What waits for it was let go on{by}." if row.waived else ""
-        commands = [f"arkqueue logs {name}", *remedies(row)]
+        helps = remedies(row)
+        again = f"arkqueue retry {name}"
+        later = self.queue.rows("started_after", sources=[row.id]) if again in helps else []
+        if later:
+            helps = [f"{again} --force" if command == again else command for command in helps]
+        commands = [f"arkqueue logs {name}", *helps]
         if row.state == State.REJECTED:
             text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}"
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
+        if later:
+            names = list(task_names(self.queue, [other.id for other in later]).values())
+            text += f" Later revisions have gone on from it ({_some(names)}): a retry may put older results over newer ones."
         if row.end == "lost" and not lost:
             text += " Find out what ends its task manager, or its container engine, before you retry it: the task itself may, by using up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
@@ -222,7 +235,7 @@ class _Task:
             beside = [r.id for r in self.queue.rows("unsettled_beside", run=row.run_id)]
             names = list(task_names(self.queue, beside).values())
             if names:
-                text = f"It starts when all other tasks of its run are settled; {len(names)} are not: {_some(names)}."
+                text = f"It starts when all other tasks of its run are settled; {len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
         return Reason(kind=Why.ABOUT_TO_START, text="Nothing is in its way: it is about to become ready.")
 
@@ -312,12 +325,19 @@ def _explain_run(queue: Queue, run: RunId, name: Name) -> Explanation:
             if row.tasks
             else "It has no tasks, and has ended."
         )
-        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text)])
+        failed = _reasons_of(queue, [r.id for r in queue.rows("failed_of_run", run=run)])
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed])
+    return _explanation(str(name), None, _reasons_of(queue, unsettled))
+
+
+def _reasons_of(queue: Queue, tasks: Sequence[int]) -> list[Reason]:
+    """Those of several tasks of a run, each said once, with whose it is."""
     reasons: dict[str, Reason] = {}
-    for task in _tasks(queue, unsettled).values():
+    for task in _tasks(queue, tasks).values():
         for reason in _Task(queue, task).explanation().reasons:
-            reasons.setdefault(reason.text, replace(reason, text=f"{task_name(task)}: {reason.text}"))
-    return _explanation(str(name), None, list(reasons.values())[:MOST_REASONS])
+            whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
+            reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
+    return list(reasons.values())[:MOST_REASONS]
 
 
 def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation | None:
@@ -340,9 +360,11 @@ def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation 
         text = f"{view.name} cannot be read{since(view.trouble_since)}: {view.trouble.rstrip('.')}. It is tried again{at(view.next_read_at)}."
         reasons.append(Reason(kind=Why.ARCHIVE_TROUBLE, text=text, commands=[view.remedy]))
     text = f"Revision {name.revision} is not in the ledger of {view.name}; {newest}{read}."
+    unmanaged = nobody_manages(queue)
     if view.notice is not None and view.notice.revision is not None:
-        text += f" A notice of {moment(view.notice.at)} named {view.notice.revision}; it is looked for."
-    reasons.append(Reason(kind=Why.NOT_IN_LEDGER, text=text, commands=[] if view.stopped else look))
+        text += f" A notice of {moment(view.notice.at)} named {view.notice.revision}{'' if unmanaged else '; it is looked for'}."
+    reasons.append(Reason(kind=Why.NOT_IN_LEDGER, text=text, commands=[] if view.stopped or unmanaged else look))
+    reasons += unmanaged
     return _explanation(str(name), None, reasons)
 
 

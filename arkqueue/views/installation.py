@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from arkqueue.db.connections import CALL_TIMEOUT
 from arkqueue.queue.actions import SILENCE
-from arkqueue.queue.door import Queue
+from arkqueue.queue.door import Queue, rows
 from arkqueue.views.rows import view_of
 
 
@@ -40,6 +41,13 @@ def task_managers(queue: Queue) -> list[TaskManagerView]:
     return [view_of(row, TaskManagerView) for row in queue.rows("show_task_managers", silence=SILENCE)]
 
 
-def measure(queue: Queue) -> Any:
-    """The numbers of /metrics, as one row."""
-    return queue.rows("measure", silence=SILENCE)[0]
+def no_queue_manager_since(queue: Queue) -> datetime | None:
+    """Since when no queue manager has been heard; None where one was heard lately."""
+    found = queue.rows("silent_since", silence=SILENCE)
+    return found[0].beat_at if found else None
+
+
+def measure(queue: Queue, patience: float = CALL_TIMEOUT) -> Any:
+    """The numbers of /metrics, as one row; DatabaseUnavailable after ``patience`` seconds."""
+    with queue.database.statement(timeout=patience) as connection:
+        return rows(connection, "measure", silence=SILENCE)[0]

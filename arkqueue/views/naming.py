@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from arkqueue.names import name_of, task_in_run
@@ -60,6 +60,13 @@ def task_names(queue: Queue, tasks: Iterable[int | None]) -> dict[int, str]:
     """The names of tasks by their ids; None is left out."""
     wanted = sorted({task for task in tasks if task is not None})
     return names_of(queue.rows("task_places", tasks=wanted)) if wanted else {}
+
+
+def attempt_names(queue: Queue, attempts: Sequence[int]) -> list[str]:
+    """The names of attempts, as people know them."""
+    found = queue.rows("tasks_of_attempts", attempts=attempts) if attempts else []
+    names = task_names(queue, [row.task_id for row in found])
+    return [f"attempt {row.number} of {names[row.task_id]}" for row in found]
 
 
 def _in_run(row: Any) -> str:

@@ -15,7 +15,7 @@ from arkqueue.model import End
 from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.find import RETIRED
-from arkqueue.views.installation import task_managers
+from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.naming import task_name
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
@@ -29,6 +29,7 @@ class Why(StrEnum):
     BLOCKED = "blocked"
     STOPPING = "stopping"
     GATE = "gate"
+    NO_QUEUE_MANAGER = "no-queue-manager"
     NO_TASK_MANAGER = "no-task-manager"
     NO_FIT_HOST = "no-fit-host"
     NO_SLOT = "no-slot"
@@ -71,13 +72,21 @@ def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}"])
 
 
+def nobody_manages(queue: Queue) -> list[Reason]:
+    """That no queue manager runs, where none does: what a queue manager would do next will not come."""
+    since_when = no_queue_manager_since(queue)
+    if since_when is None:
+        return []
+    text = f"No queue manager has been heard{since(since_when)}: nothing reads repositories, takes up deferred tasks, or ends what silent task managers ran."
+    return [Reason(kind=Why.NO_QUEUE_MANAGER, text=text, commands=["arkqueue manager"])]
+
+
 def ready(queue: Queue, row: Any, subject: str) -> Reason:
     name = task_name(row)
-    managers = [m for m in task_managers(queue) if m.stopped_at is None]
+    managers = task_managers(queue)
     alive = [m for m in managers if m.alive]
     if not alive:
-        silent = f" (one was heard last{at(max(m.seen_at for m in managers))})" if managers else ""
-        text = f"{subject} is ready, but no task manager is running{silent}.{_handed_back(row)}"
+        text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
     fit = [m for m in alive if not m.fault]
     in_container = queue.rows("in_container", task=row.id)[0].in_container
@@ -97,10 +106,17 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
-    text = (
-        f"{subject} is ready and waits for a slot: {_counted(ahead, 'task')} ahead of it ({hosts}).{_handed_back(row)}"
-    )
-    return Reason(kind=Why.NO_SLOT, text=text, tasks=[name], commands=["arkqueue worker"])
+    text = f"{subject} is ready and waits for a slot: {_counted(ahead, 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
+    return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
+
+
+def _last(managers: Sequence[TaskManagerView]) -> str:
+    """Of those that do not run any more, the one that was there last, in brackets."""
+    if not managers:
+        return ""
+    last = max(managers, key=lambda manager: manager.stopped_at or manager.seen_at)
+    became = f"was heard last{at(last.seen_at)}" if last.stopped_at is None else f"stopped{at(last.stopped_at)}"
+    return f" (that of {last.hostname} {became})"
 
 
 def _handed_back(row: Any) -> str:
@@ -135,7 +151,13 @@ def _silence(row: Any) -> str:
     lease = f", its lease ended{at(row.lease_until)}" if row.lapsed else ""
     # Its host may still come back to its container.
     reserved = f"; it is reserved for its host until {moment(row.reserved_until)}" if row.reserved_until else ""
-    return f"its task manager {heard}{lease}{reserved}"
+    # The command is for what nobody but a person can know.
+    known = (
+        ""
+        if row.heard
+        else ". Unless that is heard again, it is given up with its lease; to cancel it now, be sure that its machine is off"
+    )
+    return f"its task manager {heard}{lease}{reserved}{known}"
 
 
 def _gone(row: Any) -> list[str]:

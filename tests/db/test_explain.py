@@ -176,7 +176,9 @@ def test_is_ready_but_no_task_manager_runs(queue: Queue) -> None:
     archive.sql("update task_manager set seen_at = seen_at - interval '1 hour'")
     told = why(archive, "a@2")
     assert kinds(told) == [Why.NO_TASK_MANAGER]
-    assert "(one was heard last at 2" in told.text
+    assert "(that of machine was heard last at 2" in told.text
+    claim.leave(queue, PROCESS)
+    assert "(that of machine stopped at 2" in why(archive, "a@2").text
 
 
 def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
@@ -187,6 +189,7 @@ def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
     told = why(archive, "d@2")
     assert kinds(told) == [Why.NO_SLOT]
     assert "2 tasks ahead of it (1 task manager with 1 slot, 0 free)" in told.text
+    assert told.commands == []
 
 
 def test_is_ready_and_about_to_be_claimed(queue: Queue) -> None:
@@ -247,6 +250,35 @@ def test_is_deferred_before_an_automatic_retry(queue: Queue) -> None:
     told = why(archive, "a@2")
     assert kinds(told) == [Why.DEFERRED]
     assert "after a failure (exit code 1)" in told.text
+
+
+def test_what_a_queue_manager_would_see_to_is_said_to_wait_for_one(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": "", "b": "", "c": "depends: [a]"})
+    archive.end("a@2", 75)
+    archive.claim("b@2")
+    archive.sql("update attempt set lease_until = now() - interval '1 minute'")
+    archive.sql("update heartbeat set beat_at = now() - interval '1 minute'")
+    for name, kind in (("a@2", Why.DEFERRED), ("c@2", Why.DEFERRED), ("b@2", Why.SILENT), ("x@9", Why.NOT_IN_LEDGER)):
+        revision = name.partition("@")[2]
+        told = explain_name(queue, "papers@9/x") if revision == "9" else why(archive, name)
+        assert kinds(told) == [kind, Why.NO_QUEUE_MANAGER], name
+        assert told.commands[-1] == "arkqueue manager"
+    archive.sql("update heartbeat set beat_at = now()")
+    assert kinds(why(archive, "a@2")) == [Why.DEFERRED]
+
+
+def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_alone(queue: Queue) -> None:
+    archive = an_archive(queue)
+    files = {"a": "", "b": "depends: [{task: PREV:a, when: settled}]"}
+    archive.commit(files)
+    archive.fail("a@2")
+    archive.commit(files)
+    assert why(archive, "a@2").commands[1] == "arkqueue retry papers@2/a"
+    archive.run("b@3")
+    told = why(archive, "a@2")
+    assert "Later revisions have gone on from it (papers@3/b)" in told.text
+    assert told.commands[1] == "arkqueue retry papers@2/a --force"
 
 
 def test_runs_since_when_and_where(queue: Queue) -> None:
@@ -460,9 +492,19 @@ def test_run_tells_what_its_tasks_wait_for(queue: Queue) -> None:
     told = explain_name(queue, "papers@2")
     assert kinds(told) == [Why.COMPLETED]
     assert told.text == "All of its 2 tasks are settled."
-    archive.commit({"a": ""})
+    archive.commit({"a": "", "b": "", "c": ""})
     archive.run("a@3")
-    assert explain_name(queue, "papers@3").text == "Its task is settled."
+    archive.fail("b@3")
+    archive.end("c@3", 65)
+    told = explain_name(queue, "papers@3")
+    assert kinds(told) == [Why.COMPLETED, Why.FAILED, Why.REJECTED]
+    assert "papers@3/b: It failed" in told.text
+    assert "arkqueue retry papers@3/b" in told.commands
+    archive.skip("b@3")
+    assert kinds(explain_name(queue, "papers@3")) == [Why.COMPLETED, Why.REJECTED]
+    archive.commit({"a": ""})
+    archive.run("a@4")
+    assert explain_name(queue, "papers@4").text == "Its task is settled."
 
 
 def test_task_of_a_dropped_revision_gets_no_command_that_is_refused(queue: Queue) -> None:

@@ -209,6 +209,9 @@ def test_sync_says_that_nobody_is_there_to_read_and_goes_on_waiting(
     arkqueue("archive", "add", "papers", repository.url)
     with queue.database.transaction() as connection:
         connection.execute(b"update heartbeat set beat_at = now() - interval '1 hour'")
+    for done in (arkqueue("sync", "papers"), arkqueue("notify", "papers"), arkqueue("archive", "show", "papers")):
+        assert "no queue manager is running" in done.out
+        assert "Start one: arkqueue manager" in done.out
     process = started("sync", "papers", "--wait")
     assert process.stderr is not None
     said = "papers: no queue manager is running; it is waited for. Start one: arkqueue manager"
