@@ -207,6 +207,16 @@ class Configuration(_Strict):
     mounts: tuple[PersistentMount, ...] = ()
     """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
 
+    @field_validator("token")
+    @classmethod
+    def _is_token(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        value = value.strip()  # the end of a file's line
+        if not re.fullmatch(r"[!-~]+", value):
+            raise PydanticCustomError("token", "is no token: it is empty, or has a character that none has")
+        return value
+
     @field_validator("listen")
     @classmethod
     def _is_address(cls, value: str) -> str:

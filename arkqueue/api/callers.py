@@ -112,7 +112,8 @@ class Callers:
         token: Token = request.state.token
         if scopes and not any(token.scope.allows(scope) for scope in scopes):
             fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
-            raise Forbidden(f"token {token.name}", fault, "Use another token: arkqueue token create --scope …")
+            remedy = f"Use another token: arkqueue token create --scope {scopes[0]}"
+            raise Forbidden(f"token {token.name}", fault, remedy)
         return Caller(token, _by(request, token), self._queue, self._configuration)
 
     def forget(self) -> None:

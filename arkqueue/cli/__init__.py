@@ -99,7 +99,7 @@ class Commands(click.Group):
         if args and args[0] in LATER:
             raise click.UsageError(f"{args[0]} is not supported yet.", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], COMMANDS, 1)
+            near = get_close_matches(args[0], COMMANDS, 1, cutoff=0.7)  # `status` is no `restart`
             hint = f" Did you mean {near[0]}?" if near else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -137,6 +137,8 @@ def arkqueue(ctx: click.Context, home: str | None, config: str | None) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    # Where whoever calls us has closed them, nobody reads what is printed.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     # What a terminal's character set does not have is shown by its number.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -16,14 +16,15 @@ import click
 from arkqueue.config import Configuration
 from arkqueue.errors import ConfigurationError
 from arkqueue.queue import Queue
+from arkqueue.queue.actions import SILENCE
 from arkqueue.views.installation import measure, task_managers
 
 
 def tell_manager(configuration: Configuration) -> NoReturn:
-    """Whether a queue manager was heard within a lease."""
+    """Whether a queue manager was heard lately."""
     with _queue(configuration) as queue:
         silence = measure(queue).silence_of_queue_managers or 0.0
-    _tell(silence < configuration.lease, f"a queue manager was heard {silence:.0f} s ago")
+    _tell(silence < min(configuration.lease, SILENCE), f"a queue manager was heard {silence:.0f} s ago")
 
 
 def tell_worker(configuration: Configuration) -> NoReturn:
@@ -38,9 +39,16 @@ def tell_worker(configuration: Configuration) -> NoReturn:
 def _queue(configuration: Configuration) -> Iterator[Queue]:
     from arkqueue.db import Database
 
-    if configuration.database is None:
-        raise ConfigurationError("--healthy", "asks the database, and none is named", "Give --database.")
-    with Database.open(configuration.database, application_name="arkqueue health", size=1) as database:
+    uri = configuration.database
+    if uri is None:
+        from arkqueue.db.embedded import Embedded
+
+        server = Embedded(configuration.home)
+        if server.pid is None:
+            fault = f"the database that {configuration.home} would have does not run"
+            raise ConfigurationError("--healthy", fault, "Start the role, or name another database with --database.")
+        uri = server.uri
+    with Database.open(uri, application_name="arkqueue health", size=1) as database:
         yield Queue(database)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def trigger(
 @click.option("--branch", metavar="BRANCH", help="Of this branch of the archive only.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="In this state only; again for more.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
-@click.option("--before", type=click.IntRange(min=0), metavar="CURSOR", help="Go on where a list has ended.")
+@click.option("--before", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list has ended.")
 @as_json
 @calls_server
 def runs(
@@ -214,7 +215,9 @@ def _show_task(task: Any) -> None:
             if attempt["image"]:
                 say(f"  image of attempt {attempt['number']}: {visible(attempt['image'])}")
             for key, value in (attempt["outputs"] or {}).items():
-                say(f"  output of attempt {attempt['number']}: {visible(key)} = {visible(str(value))}")
+                say(
+                    f"  output of attempt {attempt['number']}: {visible(key)} = {visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
+                )
     _show_deeds(task["deeds"])
     commands = ["logs"] if task["history"] else []
     commands += ["explain"] if task["state"] not in ("completed", "running") else []

@@ -8,12 +8,14 @@ import itertools
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -182,22 +184,32 @@ def _served(queue: Queue, configuration: Configuration) -> Iterator[tuple[str, C
     tokens.first_token(queue, configuration.home)
     server = run_api(create_app(queue, configuration), configuration.host, configuration.port)
     address = configuration.home / URL_FILE
-    announced = False
+    said = server.url + "\n"
 
     def announce() -> None:
-        nonlocal announced
-        announced = True
+        if address.exists() and _listens(address.read_text("ascii", "replace").strip()):
+            return  # another server of this home, and as good
         # Whoever waits for the file finds it whole.
         draft = address.with_suffix(".new")
-        draft.write_text(server.url + "\n", "ascii")
+        draft.write_text(said, "ascii")
         draft.replace(address)
 
     try:
         yield server.url, announce
     finally:
-        if announced:
+        if address.exists() and address.read_text("ascii", "replace") == said:
             address.unlink(missing_ok=True)
         server.close()
+
+
+def _listens(url: str) -> bool:
+    """Whether somebody listens at an address that a server has left."""
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=TURN):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def _give_memory_back() -> None:

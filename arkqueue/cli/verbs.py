@@ -79,7 +79,7 @@ def skip(
 @as_json
 @calls_server
 def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
-    """Leave a tombstone in place of a run that has ended; its history stays readable."""
+    """Leave a tombstone in place of a run that has ended. What waits for its failed tasks goes on, as if they were waived; its history stays readable. It cannot be undone."""
     from arkqueue.cli.find import find_run
 
     def one(name: str) -> tuple[Any, list[str]]:
@@ -122,6 +122,8 @@ def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_j
             say(f"arkqueue: {visible(str(error))}", err=True)
             continue
         answers.append(answer)
+        if isinstance(answer, dict) and answer.get("refused"):
+            code = max(code, 1)
         if not as_json:
             for line in lines:
                 say(line)

@@ -40,11 +40,14 @@ ENDED = ("completed", "failed", "canceled", "deleted")
 @calls_server
 def watch(client: Client, name: str | None, limit: int, plain: bool, as_json: bool) -> None:
     """Watch runs and their tasks as they go."""
-    look = _look_at_run(client, name) if name and "@" in name else _look_at_runs(client, name, limit)
+    is_awaited = name is not None and "@" in name
+    look = _look_at_run(client, name) if name and is_awaited else _look_at_runs(client, name, limit)
     is_live = sys.stdout.isatty() and not plain and not as_json
     try:
         last = _live(look) if is_live else _in_lines(look, _document if as_json else _line)
     except KeyboardInterrupt:
+        if is_awaited:
+            raise  # how it ends is not known
         return
     if last != "completed":
         sys.exit(1)
@@ -186,7 +189,9 @@ def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> Re
     for block in reversed(blocks):
         for row in block:
             table.add_row(*row)
-    more = [f"{count} more {what}" for count, what in ((more_tasks, "tasks"), (more_runs, "runs")) if count]
+    more = [
+        f"{count} more {what}{'s' * (count > 1)}" for count, what in ((more_tasks, "task"), (more_runs, "run")) if count
+    ]
     if is_away:
         table.caption = Text("the server is away; waiting for it", style="red")
     elif more:

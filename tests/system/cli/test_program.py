@@ -20,7 +20,7 @@ from arkqueue.config import Configuration
 from arkqueue.queue import Queue, tokens
 from tests.builders import an_archive
 from tests.ports import a_port
-from tests.system.cli.conftest import Cli, Start, _environment, cli_of_ordinary_user, run_cli
+from tests.system.cli.conftest import Cli, Server, Start, _environment, cli_of_ordinary_user, run_cli
 
 
 @contextmanager
@@ -244,6 +244,49 @@ def test_token_that_does_not_allow_it_is_refused(arkqueue: Cli, queue: Queue, mo
     done = arkqueue("cancel", "papers@2/a")
     assert done.code == 1
     assert "has the scope read; this needs operate" in done.err
+    assert "arkqueue token create --scope operate" in done.err
+
+
+def test_token_of_a_file_with_another_systems_line_ends_is_taken(
+    arkqueue: Cli, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARKQUEUE_TOKEN", (configuration.home / "token").read_text().strip() + "\r")
+    assert arkqueue("runs").code == 0
+
+
+@pytest.mark.parametrize("secret", ["ark_a\rb", "ark_a\nb", "ark_ä", " "])
+def test_token_that_can_be_none_is_told_without_showing_it(
+    arkqueue: Cli, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("ARKQUEUE_TOKEN", secret)
+    done = arkqueue("runs")
+    assert done.code == 1
+    assert done.err.startswith("arkqueue: the configuration: environment: ARKQUEUE_TOKEN is no token")
+    assert "ark_" not in done.err
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_output_that_whoever_calls_has_closed_is_not_missed(
+    server: Server,  # noqa: ARG001  it runs
+    configuration: Configuration,
+    queue: Queue,
+    closed: int,
+) -> None:
+    an_archive(queue).commit({"a": ""})
+    command = [
+        "sh",
+        "-c",
+        f'exec "$@" {closed}>&-',
+        "sh",
+        sys.executable,
+        "-m",
+        "arkqueue",
+        "--home",
+        str(configuration.home),
+        "runs",
+    ]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_deeds_are_remembered_with_the_person(arkqueue: Cli, queue: Queue) -> None:

@@ -136,7 +136,7 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, queue: Queue
     archive.run("a@3")
     remedy = "tasks of later revisions have started after it: papers@3/a. use --force if they may be out of date"
     partly = arkqueue("retry", "papers@2")
-    assert (partly.code, partly.lines) == (0, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
+    assert (partly.code, partly.lines) == (1, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
     wholly = arkqueue("retry", "papers@2")
     assert (wholly.code, wholly.err) == (1, f"arkqueue: papers@2: papers@2/a: {remedy}\n")
     assert arkqueue("retry", "papers@2", "--force").lines == ["papers@2/a: ready"]

@@ -82,6 +82,15 @@ def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, queue: Qu
     assert (process.returncode, out, err) == (0, "", "")
 
 
+def test_interrupt_before_the_run_has_ended_is_no_success(started: Start, queue: Queue) -> None:
+    an_archive(queue).commit({"a": ""})
+    process = started("watch", "papers@2")
+    assert line(process) == "papers@2/a  ready"
+    process.send_signal(signal.SIGINT)
+    the_rest(process)
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_terminal_sees_a_table_with_colours_unless_it_wants_none(
     started: Start, queue: Queue, no_color: str, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -132,6 +134,21 @@ def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(installatio
     assert first.process.poll() is None
 
 
+def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(installations: Installations) -> None:
+    arkqueue = installations()
+    arkqueue.start()
+    home = arkqueue.home("home")
+    address = (home / "url").read_text()
+    command = [arkqueue.python, "-m", "arkqueue", "--home", str(home), "web", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as second:
+        assert second.stdout is not None
+        assert "serves at" in second.stdout.readline()
+        assert (home / "url").read_text() == address
+        second.terminate()
+    assert (home / "url").read_text() == address
+    assert arkqueue("archive", "list").code == 0
+
+
 @pytest.mark.parametrize("wrong", [{"password": "wrong"}, {"dbname": "nothing"}])
 def test_server_that_the_database_does_not_let_in_ends_and_says_why(
     installations: Installations, pg_uri: str, wrong: dict[str, str]
@@ -156,6 +173,17 @@ def test_replicas_of_a_worker_share_a_folder_of_homes(installations: Installatio
     arkqueue.start("worker", "--database", pg_uri, "--homes", str(homes), home="log-4")
     eventually(lambda: f"{homes}/2)" in (arkqueue.folder / "log-4.log").read_text())
     assert len(list(homes.iterdir())) == 3, "the home of the dead one is taken up by the next"
+
+
+def test_server_with_a_database_of_its_own_says_whether_it_is_healthy(installations: Installations) -> None:
+    arkqueue = installations(database=None)
+    refused = arkqueue("manager", "--healthy", code=1)
+    assert "does not run" in refused.err
+    server = arkqueue.start()
+    for role in ("manager", "worker"):
+        eventually(lambda role=role: arkqueue(role, "--healthy", code=None).code == 0)
+    server.stop()
+    assert arkqueue("manager", "--healthy", code=1).err
 
 
 def test_roles_say_whether_they_are_healthy(installations: Installations) -> None:
