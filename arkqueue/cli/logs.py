@@ -54,9 +54,14 @@ def logs(client: Client, name: str, follow: bool, attempt: int | None, raw: bool
     if as_json:
         print_json({"attempt": chosen, "chunks": chunks})
         return
+    is_noted = False
     for chunk in chunks:
         printer.chunk(chunk)
+        is_noted = is_noted or chunk["stream"] == "note"
     printer.end()
+    if chosen["end"] == "lost" and not is_noted:
+        # Whoever could have noted it there is gone.
+        say(f"attempt {chosen['number']} was lost: {visible(chosen['message'])}", err=True)
 
 
 def _choose(task: Any, number: int | None) -> Any:

@@ -123,6 +123,14 @@ def test_each_attempt_has_its_log_and_the_newest_is_printed(arkqueue: Cli, queue
     assert (done.code, done.err) == (1, "arkqueue: papers@2/a: has no attempt 3. It has 2.\n")
 
 
+def test_attempt_that_was_lost_with_its_task_manager_is_said_to_be(arkqueue: Cli, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    archive.end("a@2", None, End.LOST, message="its task manager died")
+    done = arkqueue("logs", "papers@2/a", "--attempt", "1")
+    assert (done.code, done.out, done.err) == (0, "", "attempt 1 was lost: its task manager died\n")
+
+
 def test_task_without_a_log_says_why_there_is_none(arkqueue: Cli, queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "gate": "# gate"})
