@@ -121,7 +121,8 @@ class SubversionRepository:
 
     def empty(self, *, message: str = "empty") -> str:
         """A revision that changes nothing."""
-        from subvertpy import _ra as ra
+        # Not subvertpy's own: whatever opens a repository first in a process decides on libsvn's cache.
+        from arkqueue.archive.subversion_library import ra
 
         session = ra.RemoteAccess(self.url, auth=ra.Auth([ra.get_username_provider()]))
         editor = session.get_commit_editor({"svn:log": message})

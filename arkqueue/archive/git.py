@@ -18,7 +18,7 @@ from pygit2.enums import BranchType, DiffOption, FileMode, ObjectType, Option, R
 
 from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
 from arkqueue.archive import git_history as history
-from arkqueue.archive.git_commit import Commit, contains, has_object, read_commit
+from arkqueue.archive.git_commit import Commit, commit_named, contains, has_object, read_commit
 from arkqueue.archive.git_program import read_blobs
 from arkqueue.archive.git_update import changed_entries
 from arkqueue.archive.handover import Handover, hand_to_git
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _HEADS = "refs/heads/"
 _Entry = tuple[pygit2.Object, bytes]
 
+LISTINGS = 20
+"""Times that branches are listed anew where refs are packed meanwhile."""
 MANY, MOST = 100, 10_000
 """From how many files on git reads them, and how many at a time."""
 
@@ -58,6 +60,7 @@ class GitArchive:
         self._location, self._mirror, self._quarantine, self._timeout = location, mirror, quarantine, timeout
         self._path = str(mirror.folder) if mirror else local_path(location) or location.url
         self._opened: pygit2.Repository | None = None
+        self._counts: dict[pygit2.Oid, int] = {}
 
     # Registration and looks
 
@@ -96,7 +99,7 @@ class GitArchive:
                     raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "The branch is empty.")
                 return None
             id = self._resolve(repository, branch, head, at) if at else head
-            return history.counted(repository, id)
+            return history.counted(repository, id, self._counts)
 
     def has(self, revision: str) -> bool:
         """Any object will do: a tag is an object of its own, which a mirror fetches by its id."""
@@ -124,6 +127,12 @@ class GitArchive:
             try:
                 status = os.lstat(os.path.join(repository.path, _HEADS + branch))
             except (FileNotFoundError, NotADirectoryError):
+                if dict(_branches(repository, branch.__eq__)):
+                    raise ArchiveUnreachable(
+                        self._location.shown,
+                        f"its branch {branch} came or was packed during the look",
+                        "It is tried again.",
+                    ) from None
                 return
             if not stat.S_ISDIR(status.st_mode) and not dict(_branches(repository, branch.__eq__)):
                 raise pygit2.GitError(f"the ref of branch {branch} is there and cannot be read")
@@ -299,16 +308,13 @@ class GitArchive:
 
     def _resolve(self, repository: pygit2.Repository, branch: str, head: pygit2.Oid, at: str) -> pygit2.Oid:
         """The commit that a person means: by its number on the branch first, else as git reads it."""
-        if at.isdigit():
+        if at.isascii() and at.isdigit():
             chain = list(history.first_parents(repository, head))
             if 1 <= int(at) <= len(chain):
                 return chain[-int(at)]
         for name in (at, at.removeprefix("g")):
-            try:
-                id = repository.revparse_single(name).peel(pygit2.Commit).id
-            except (KeyError, ValueError, pygit2.GitError):
-                continue
-            if id == head or contains(repository, head, id):
+            id = commit_named(repository, name)
+            if id is not None and (id == head or contains(repository, head, id)):
                 return id
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
@@ -357,7 +363,7 @@ def _branches(
 
     A commit that cannot be read is an error for a ``wanted`` branch, which would be taken for a deleted one, and else no branch.
     """
-    for raw in repository.raw_listall_branches(BranchType.LOCAL):
+    for raw in _listed(repository):
         try:
             name = raw.decode()
             if wanted is not None and not wanted(name):
@@ -367,6 +373,9 @@ def _branches(
             continue  # deleted meanwhile
         try:
             id = reference.resolve().target
+        except KeyError:
+            continue  # it stands for another branch, which is not there
+        try:
             assert isinstance(id, pygit2.Oid), "what is resolved names an object"
             kind, _ = repository.odb.read_header(id)
         except (KeyError, ValueError, pygit2.GitError) as error:
@@ -375,6 +384,25 @@ def _branches(
             raise pygit2.GitError(f"the head of {name}: {error}") from error
         if kind == ObjectType.COMMIT:
             yield name, id
+
+
+def _listed(repository: pygit2.Repository) -> list[bytes]:
+    """The names of all branches. libgit2 misses what is packed (``git gc``) while it lists: between its looks at the packed ones and at the others."""
+    for _ in range(LISTINGS):
+        before = _packed(repository)
+        found: list[bytes] = repository.raw_listall_branches(BranchType.LOCAL)
+        if _packed(repository) == before:
+            break
+    return found
+
+
+def _packed(repository: pygit2.Repository) -> tuple[int, ...]:
+    """Another one where refs were packed."""
+    try:
+        status = os.stat(os.path.join(repository.path, "packed-refs"))
+    except FileNotFoundError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _shown(path: bytes | None) -> str:

@@ -16,6 +16,7 @@ from arkqueue.archive.git_program import is_ancestor
 
 _BEGINNING = re.compile(rb"tree (?P<tree>[0-9a-f]+)\n(?P<parents>(?:parent [0-9a-f]+\n)*)")
 _PERSON = re.compile(rb"(?P<name>[^<]*)(?:<(?P<address>[^>]*)>?)?")
+_TIME = re.compile(rb" -?\d+(?: [+-]?\d+)?\s*$")
 _SECONDS = re.compile(rb"(-?\d{1,18})(?: [+-]?\d+)?\s*")
 
 
@@ -49,7 +50,7 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
     head, _, message = raw.partition(b"\n\n")
     # A line that goes on (of a signature) begins with a space, and so names nothing here.
     lines = dict(line.partition(b" ")[::2] for line in reversed(head.split(b"\n")))
-    person = _PERSON.match(lines.get(b"author", b""))
+    person = _PERSON.match(_TIME.sub(b"", lines.get(b"author", b"")))
     seconds = _SECONDS.fullmatch(lines.get(b"committer", b"").rpartition(b">")[2].strip())
     assert person is not None, "it matches everything"
     return Commit(
@@ -63,10 +64,27 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
     )
 
 
-def first_parent(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Oid | None:
+def parents(repository: pygit2.Repository, id: pygit2.Oid) -> tuple[pygit2.Oid, ...]:
+    """Those that a commit names; the end of a shallow clone names one that is not there."""
     _, raw = repository.read(id)
-    _, parents = _beginning(id, raw)
-    return parents[0] if parents else None
+    return _beginning(id, raw)[1]
+
+
+def first_parent(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Oid | None:
+    return next(iter(parents(repository, id)), None)
+
+
+def commit_named(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
+    """The commit that a person means by a name, as git reads it; None where there is none. One that libgit2 refuses is found by its id, or the beginning of that."""
+    try:
+        return repository.revparse_single(name).peel(pygit2.Commit).id
+    except (KeyError, ValueError, pygit2.GitError):
+        pass
+    try:
+        id = repository.expand_id(name)
+        return id if read_commit(repository, id) else None
+    except (KeyError, ValueError, pygit2.GitError):
+        return None
 
 
 def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) -> bool:

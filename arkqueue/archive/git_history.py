@@ -13,17 +13,25 @@ Nothing here opens a repository or asks a remote. Called by `git`.
 
 from __future__ import annotations
 
+import codecs
+import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 
 import pygit2
 
 from arkqueue.archive import Advance, within_calendar
-from arkqueue.archive.git_commit import contains, first_parent, has_object, read_commit
+from arkqueue.archive.git_commit import contains, first_parent, has_object, parents, read_commit
 from arkqueue.archive.origin import origin_of_message
 from arkqueue.model import Revision
+
+_ENCODINGS = re.compile(
+    r"ascii|utf-(8|16|32).*|iso8859-\d+|cp\d+|koi8-.|mac-.*|tis-620|euc_.*|shift_jis.*|iso2022_.*|gb.*|hz|big5.*|johab|ptcp154"
+)
+"""What messages are written in. Python knows others, some of which take hours for a megabyte (punycode)."""
 
 
 def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, number: int, limit: int) -> Advance:
@@ -66,9 +74,14 @@ def begun(
     return _appended(repository, chain.new, base.number, limit, baseline=base)
 
 
-def counted(repository: pygit2.Repository, id: pygit2.Oid) -> Revision:
-    """A commit where a ledger starts: its number counts its first parents."""
-    return revision_of(repository, id, sum(1 for _ in first_parents(repository, id)))
+def counted(repository: pygit2.Repository, id: pygit2.Oid, counts: dict[pygit2.Oid, int] | None = None) -> Revision:
+    """A commit where a ledger starts: its number counts its first parents. ``counts``: what was counted before, and is from now on; branches share their past."""
+    counts = {} if counts is None else counts
+    chain = list(takewhile(lambda one: one not in counts, first_parents(repository, id)))
+    before = first_parent(repository, chain[-1]) if chain else None
+    number = counts.get(before, 0) if before else 0
+    counts.update((one, number + place) for place, one in enumerate(reversed(chain), start=1))
+    return revision_of(repository, id, counts[id])
 
 
 def first_parents(repository: pygit2.Repository, start: pygit2.Oid) -> Iterator[pygit2.Oid]:
@@ -89,8 +102,16 @@ class _Chain:
 
 
 def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) -> tuple[str, ...]:
-    """What was on the branch at ``old`` and is not at ``new``, newest first."""
-    return tuple(str(id) for id in _new_to(repository, old, [new]).new)
+    """What was on the branch at ``old`` and is not at ``new``, newest first; by any parent: what had been the head may have become a second one (``git pull``)."""
+    found: dict[pygit2.Oid, None] = {}
+    starts = deque([old])
+    while starts:
+        for id in _new_to(repository, starts.popleft(), [new]).new:
+            if id in found:
+                break  # and all behind it
+            found[id] = None
+            starts += [parent for parent in parents(repository, id)[1:] if has_object(repository, parent)]
+    return tuple(map(str, found))
 
 
 def _new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[pygit2.Oid]) -> _Chain:
@@ -145,7 +166,7 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
     return Revision(
         id=str(id),
         number=number,
-        author=f"{name} <{address}>",
+        author=f"{name} <{address}>" if address else name,
         date=_date(commit.time),
         message=message,
         origin=origin_of_message(message),
@@ -155,7 +176,8 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
 def _text(raw: bytes, encoding: str) -> str:
     """A committer names the encoding: it may be none, no encoding of texts, or one that makes halves of characters."""
     try:
-        text = raw.decode(encoding, errors="replace")
+        name = codecs.lookup(encoding).name
+        text = raw.decode(name if _ENCODINGS.fullmatch(name) else "utf-8", errors="replace")
     except (LookupError, ValueError):
         text = raw.decode(errors="replace")
     return text.encode(errors="replace").decode()

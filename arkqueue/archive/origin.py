@@ -24,7 +24,8 @@ PROPERTY = "arkqueue:origin"
 
 _VALUE = re.compile(r"(?P<task>\S(?:.*\S)?); generation=(?P<generation>\d{1,9})")
 _AUTHOR = re.compile(r"\s*(?P<name>[^<>]*?)\s*<(?P<email>[^<>\s]+)>\s*")
-_TRAILER_LINE = re.compile(rf"^{TRAILER}:[ \t]*(.+?)[ \t]*$", re.MULTILINE)
+# Whoever may commit writes what this reads, under a lock that all threads share: no part of it may look back.
+_TRAILER_LINE = re.compile(rf"^{TRAILER}:(.*)$", re.MULTILINE)
 
 
 def format_origin(origin: Origin) -> str:
@@ -39,7 +40,7 @@ def parse_origin(value: str) -> Origin | None:
 
 def origin_of_message(message: str) -> Origin | None:
     """The last trailer counts: what an earlier commit's message quotes or brings along stands before it."""
-    lines = _TRAILER_LINE.findall(message)
+    lines = [line for line in _TRAILER_LINE.findall(message) if line.strip()]
     return parse_origin(lines[-1]) if lines else None
 
 

@@ -254,9 +254,11 @@ class _Subversion:
     def commit(self, files: Mapping[str, str], message: str) -> None:
         import io
 
-        from subvertpy import _ra, delta
+        from subvertpy import delta
 
-        connection = _ra.RemoteAccess(self.path.as_uri(), auth=_ra.Auth([_ra.get_username_provider()]))
+        from arkqueue.archive.subversion_library import ra
+
+        connection = ra.RemoteAccess(self.path.as_uri(), auth=ra.Auth([ra.get_username_provider()]))
         editor = connection.get_commit_editor({"svn:log": message})
         root = editor.open_root()
         for name, text in sorted(files.items()):

@@ -72,7 +72,7 @@ class Storage:
         self._revisions.append(
             (
                 id, revision.number, generation, self._workflow(workflow), is_baseline, revision.id, _text(revision.author),
-                revision.date, _text(revision.message), revision.origin and revision.origin.task, previous,
+                revision.date, _text(revision.message), revision.origin and _text(revision.origin.task), previous,
             )
         )  # fmt: skip
         return id

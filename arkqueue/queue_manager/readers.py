@@ -20,7 +20,7 @@ from typing import Any
 from arkqueue.archive import Advance
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.errors import ArchiveMismatch, ArkqueueError, DatabaseUnavailable
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives, planning
 from arkqueue.reading import EntryReader, last_known, named
@@ -269,6 +269,11 @@ class Reader(threading.Thread):
         former_name = former and former.name
         heads = archive.heads(settings.branches, former_name)
         main = archive.main_branch(former_name)
+        if not (heads or settings.branches) and former_name and archive.heads([former_name]):
+            # Not what a person means who lets HEAD name a branch that is still to come, or has mistyped it.
+            fault = f"HEAD names the branch {main}, which is not there, while {former_name} is"
+            remedy = f"Push {main}, or mend HEAD: git symbolic-ref HEAD refs/heads/{former_name}"
+            raise ArchiveUnreachable("its repository", fault, remedy)
         left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
         gone = [b for b in known.values() if b.name not in heads and not b.deleted and b.head_id is not None]
         if former in gone and not (heads and settings.branches):
