@@ -6,6 +6,7 @@ What belongs to a branch's ledger is said in `git_history`, and git itself is ru
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -39,6 +40,9 @@ LISTINGS = 20
 """Times that branches are listed anew where refs are packed meanwhile."""
 MANY, MOST = 100, 10_000
 """From how many files on git reads them, and how many at a time."""
+
+_OTHER_KIND = re.compile("unknown object format|unsupported extension|unknown repository version", re.IGNORECASE)
+"""What libgit2 says of repositories that later versions of git make when they are told to."""
 
 # A server looks after repositories of other users; it only ever reads objects and refs of theirs.
 pygit2.option(Option.SET_OWNER_VALIDATION, False)
@@ -266,6 +270,8 @@ class GitArchive:
             else:
                 fault = f"it cannot be read as a Git repository ({error})"
                 remedy = "Check its files and permissions; `git fsck` tells what is broken."
+                if _OTHER_KIND.search(str(error)):
+                    remedy = "Nothing is broken, but arkqueue reads repositories with SHA-1 ids and refs in files only: convert it, or watch a clone of that kind."
             raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
 
     def _refresh(self) -> None:

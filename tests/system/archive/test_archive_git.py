@@ -445,6 +445,12 @@ def test_what_is_no_repository_is_said_in_plain_words(tmp_path: Path) -> None:
         open_archive(Location(ArchiveKind.GIT, str(tmp_path))).heads()
 
 
+def test_a_repository_of_another_kind_is_not_said_to_be_broken(tmp_path: Path) -> None:
+    run("git", "init", "-q", "--bare", "--object-format=sha256", tmp_path / "other.git")
+    with pytest.raises(ArchiveUnreachable, match="Nothing is broken, but arkqueue reads"):
+        open_archive(Location(ArchiveKind.GIT, str(tmp_path / "other.git"))).heads()
+
+
 def test_a_folder_inside_a_repository_is_no_repository(repository: GitRepository) -> None:
     repository.commit({"sub/x": "1"})
     with pytest.raises(ArchiveUnreachable):
