@@ -28,6 +28,9 @@ from arkqueue.archive.git_commit import contains, first_parent, has_object, pare
 from arkqueue.archive.origin import origin_of_message
 from arkqueue.model import Revision
 
+MOST_MERGES = 50
+"""Dropped merges whose other parents are followed: each asks whether the new history holds them, which may take a walk over all of that. Where a whole history is replaced, first parents are what matters."""
+
 _ENCODINGS = re.compile(
     r"ascii|utf-(8|16|32).*|iso8859-\d+|cp\d+|koi8-.|mac-.*|tis-620|euc_.*|shift_jis.*|iso2022_.*|gb.*|hz|big5.*|johab|ptcp154"
 )
@@ -105,7 +108,9 @@ def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) ->
     """What was on the branch at ``old`` and is not at ``new``, newest first; by any parent: what had been the head may have become a second one (``git pull``)."""
     found: dict[pygit2.Oid, None] = {}
     starts = deque([old])
-    while starts:
+    for _ in range(MOST_MERGES + 1):
+        if not starts:
+            break
         for id in _new_to(repository, starts.popleft(), [new]).new:
             if id in found:
                 break  # and all behind it
