@@ -84,9 +84,9 @@ class Client:
     """Asks the server. Every call raises `Refused` for a no, and `Unreachable` where nobody is there to say it."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self.url, self.token = url, token
+        self.url, self.token = url if "://" in url else f"http://{url}", token
         try:
-            parts = urlsplit(url if "://" in url else f"http://{url}")
+            parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError(url)
             self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"

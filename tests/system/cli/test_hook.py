@@ -47,6 +47,7 @@ def test_installing_tells_whether_notices_get_through(
     assert "note: no archive of this repository is watched yet: arkqueue archive add" in arkqueue(*install).out
     arkqueue("archive", "add", "papers", str(repository.path))
     assert "note: " not in arkqueue(*install).out
+    assert arkqueue(*install, "--server", server.url.removeprefix("http://")).code == 0
     file = tmp_path / "token"
     with_file = (*install, "--token-file", str(file))
     file.write_text("ark_garbage")
