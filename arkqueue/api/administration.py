@@ -12,12 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from arkqueue.api.callers import admit
 from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
 from arkqueue.queue import tokens
-from arkqueue.queue.actions import SILENCE
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.registration import check_name
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.find import find_archive
-from arkqueue.views.installation import TaskManagerView, measure, task_managers
+from arkqueue.views.installation import TaskManagerView, is_managed, measure, task_managers
 
 PATIENCE = 5.0
 """Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""
@@ -107,10 +106,9 @@ def health(request: Request) -> JSONResponse:
         numbers = measure(queue, PATIENCE)
     except DatabaseUnavailable:
         return JSONResponse({"status": "failing", "faults": ["the database does not answer"]}, 503)
-    lease = request.app.state.configuration.lease
     faults = []
-    is_read = (numbers.silence_of_queue_managers or 0) <= min(lease, SILENCE)
-    if not is_read:
+    managed = is_managed(numbers, request.app.state.configuration.lease)
+    if not managed:
         faults.append(
             "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)"
         )
@@ -122,7 +120,7 @@ def health(request: Request) -> JSONResponse:
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
         faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
-    return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults, "queue_manager": is_read})
+    return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults, "queue_manager": managed})
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -16,15 +16,15 @@ import click
 from arkqueue.config import Configuration
 from arkqueue.errors import ConfigurationError
 from arkqueue.queue import Queue
-from arkqueue.queue.actions import SILENCE
-from arkqueue.views.installation import measure, task_managers
+from arkqueue.views.installation import is_managed, measure, task_managers
 
 
 def tell_manager(configuration: Configuration) -> NoReturn:
     """Whether a queue manager was heard lately."""
     with _queue(configuration) as queue:
-        silence = measure(queue).silence_of_queue_managers or 0.0
-    _tell(silence < min(configuration.lease, SILENCE), f"a queue manager was heard {silence:.0f} s ago")
+        numbers = measure(queue)
+    silence = numbers.silence_of_queue_managers or 0.0
+    _tell(is_managed(numbers, configuration.lease), f"a queue manager was heard {silence:.0f} s ago")
 
 
 def tell_worker(configuration: Configuration) -> NoReturn:

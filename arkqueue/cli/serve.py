@@ -31,6 +31,8 @@ log = logging.getLogger("arkqueue")
 
 TURN = 0.5
 """Seconds after which a signal is obeyed that came at the wrong moment."""
+KNOCK = 0.5
+"""Seconds for whoever listens at an address to take a connection."""
 RETRY = 1.0
 """Seconds between two attempts to reach a database that is away at the start."""
 
@@ -206,7 +208,7 @@ def _listens(url: str) -> bool:
     """Whether somebody listens at an address that a server has left."""
     parts = urlsplit(url)
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=TURN):
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=KNOCK):
             return True
     except (OSError, ValueError):
         return False

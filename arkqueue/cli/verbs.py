@@ -122,7 +122,7 @@ def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_j
             say(f"arkqueue: {visible(str(error))}", err=True)
             continue
         answers.append(answer)
-        if isinstance(answer, dict) and answer.get("refused"):
+        if isinstance(answer, dict) and answer.get("refused"):  # a run: for some of its tasks
             code = max(code, 1)
         if not as_json:
             for line in lines:

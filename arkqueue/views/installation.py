@@ -47,6 +47,11 @@ def no_queue_manager_since(queue: Queue) -> datetime | None:
     return found[0].beat_at if found else None
 
 
+def is_managed(numbers: Any, lease: float) -> bool:
+    """Whether a queue manager was heard lately, by what `measure` answered. ``lease``: seconds; where it is short, so is what counts as lately."""
+    return (numbers.silence_of_queue_managers or 0.0) <= min(lease, SILENCE)
+
+
 def measure(queue: Queue, patience: float = CALL_TIMEOUT) -> Any:
     """The numbers of /metrics, as one row; DatabaseUnavailable after ``patience`` seconds."""
     with queue.database.statement(timeout=patience) as connection:

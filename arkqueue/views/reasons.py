@@ -151,13 +151,11 @@ def _silence(row: Any) -> str:
     lease = f", its lease ended{at(row.lease_until)}" if row.lapsed else ""
     # Its host may still come back to its container.
     reserved = f"; it is reserved for its host until {moment(row.reserved_until)}" if row.reserved_until else ""
-    # The command is for what nobody but a person can know.
-    known = (
-        ""
-        if row.heard
-        else ". Unless that is heard again, it is given up with its lease; to cancel it now, be sure that its machine is off"
-    )
-    return f"its task manager {heard}{lease}{reserved}{known}"
+    said = f"its task manager {heard}{lease}{reserved}"
+    if row.heard:
+        return said
+    # The command that is given then asks for what nobody but a person can know.
+    return f"{said}. Unless that is heard again, it is given up with its lease; to cancel it now, be sure that its machine is off"
 
 
 def _gone(row: Any) -> list[str]:

@@ -259,9 +259,9 @@ def test_what_a_queue_manager_would_see_to_is_said_to_wait_for_one(queue: Queue)
     archive.claim("b@2")
     archive.sql("update attempt set lease_until = now() - interval '1 minute'")
     archive.sql("update heartbeat set beat_at = now() - interval '1 minute'")
-    for name, kind in (("a@2", Why.DEFERRED), ("c@2", Why.DEFERRED), ("b@2", Why.SILENT), ("x@9", Why.NOT_IN_LEDGER)):
-        revision = name.partition("@")[2]
-        told = explain_name(queue, "papers@9/x") if revision == "9" else why(archive, name)
+    waiting = {"2/a": Why.DEFERRED, "2/c": Why.DEFERRED, "2/b": Why.SILENT, "9/x": Why.NOT_IN_LEDGER}
+    for name, kind in waiting.items():
+        told = explain_name(queue, f"papers@{name}")
         assert kinds(told) == [kind, Why.NO_QUEUE_MANAGER], name
         assert told.commands[-1] == "arkqueue manager"
     archive.sql("update heartbeat set beat_at = now()")
