@@ -226,9 +226,11 @@ class OwnEngine:
             self.stop()
         for mount in sorted(_mounts_below(self.folder), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=True)
-        for group in sorted(Path("/sys/fs/cgroup").glob(f"**/{self.folder.name}/**/"), reverse=True):
-            with suppress(OSError):  # in a busy moment; it is empty, and costs nothing
-                group.rmdir()
+        # Not by a glob: that ends where another engine's group goes meanwhile.
+        for group, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
+            if self.folder.name in group.split("/"):
+                with suppress(OSError):  # in a busy moment; it is empty, and costs nothing
+                    os.rmdir(group)
         shutil.rmtree(self.folder)
 
     def _end(self, number: signal.Signals) -> None:
