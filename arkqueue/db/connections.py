@@ -25,6 +25,7 @@ import socket
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -77,7 +78,7 @@ class Database:
         self.watchdog = Watchdog()
         self._used: weakref.WeakKeyDictionary[psycopg.Connection[Any], float] = weakref.WeakKeyDictionary()
         """When connections were handed back after a call that ended well."""
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self._pool = Pool(
             "",
             kwargs={**self._settings, **self._session(pooler)},
             min_size=1,
@@ -229,6 +230,22 @@ class Database:
     def _lost(self, fault: str) -> DatabaseUnavailable:
         self._used.clear()  # a server that cut one connection off has seldom kept the others
         return Lost(self.name, fault, "See that PostgreSQL runs and can be reached.")
+
+
+class Pool(ConnectionPool[Connection]):
+    """Hands out what was handed back last: its process of the server has its plans, catalogs and pages at hand, where those that had a rest would each have to find them
+    again. psycopg's own takes turns with all of them, and each step of a commit's way was another's (docs/performance.md)."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._pool = Stack()
+
+
+class Stack(deque[Connection]):
+    """What is put in last is taken first."""
+
+    def popleft(self) -> Connection:
+        return self.pop()
 
 
 class Lost(DatabaseUnavailable):

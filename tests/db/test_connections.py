@@ -111,6 +111,16 @@ def test_connections_that_broke_right_after_their_use_cost_one_call(
         assert count(database) == 0
 
 
+def test_the_connection_that_was_used_last_is_used_next(database: Database) -> None:
+    with database.statement() as first, database.statement() as second, database.statement():
+        pass
+    for _ in range(3):
+        with database.statement() as again:
+            assert again is first
+    with database.statement() as again, database.statement() as other:
+        assert (again, other) == (first, second)
+
+
 def test_the_watchdog_keeps_one_descriptor_for_each_connection_that_lives(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
