@@ -29,6 +29,7 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,  # to where the caller's Host says, without a token
     )
     app.state.queue, app.state.configuration = queue, configuration
     app.state.callers = Callers(queue, configuration)

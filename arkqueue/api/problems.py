@@ -48,7 +48,7 @@ RETRY_AFTER = "2"
 
 
 class Refused(errors.ArkqueueError):
-    """Refused before anything was looked at: no token (401), too long (413), too often (429)."""
+    """Refused before anything was looked at: no token (401), no such path (404), too long (413), too often (429)."""
 
     def __init__(self, status: int, thing: str, fault: str, remedy: str = "", **headers: str) -> None:
         super().__init__(thing, fault, remedy)
@@ -115,20 +115,21 @@ def _said(message: str) -> str:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    words = {
-        404: f"{request.url.path}: there is nothing here. See /docs for what there is.",
-        405: f"{request.url.path}: {request.method} is not possible here. See /docs.",
-    }
-    return problem(error.status_code, words.get(error.status_code, str(error.detail)), error.headers)
+    faults = {404: "there is nothing here", 405: f"{request.method} is not possible here"}
+    if fault := faults.get(error.status_code):
+        refused = Refused(error.status_code, request.url.path, fault, "See /docs for what there is.")
+    else:
+        refused = Refused(error.status_code, "the request", str(error.detail).rstrip("."))
+    refused.headers = dict(error.headers or {})
+    return of_error(refused)
 
 
 async def _unstorable(_: Request, error: Exception) -> JSONResponse:
     """A NUL in a name, a number beyond all bounds: what PostgreSQL refuses to look for is not worth a check at each door."""
     log.info("refused: %s", error)
-    fault = "holds a text or a number that cannot be stored"
-    return problem(422, f"the request: {fault}", thing="the request", fault=fault, remedy="")
+    return of_error(Refused(422, "the request", "holds a text or a number that cannot be stored"))
 
 
 async def _mistake(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem(500, "arkqueue could not answer because of a mistake of its own; its log says more.")
+    return of_error(Refused(500, "arkqueue", "could not answer because of a mistake of its own", "Its log says more."))

@@ -9,6 +9,7 @@ import threading
 import uvicorn
 from fastapi import FastAPI
 
+from arkqueue.api.connections import ACCEPTED_AT_ONCE, Protocol
 from arkqueue.errors import ArkqueueError
 
 PATIENCE = 3
@@ -26,7 +27,8 @@ class ApiServer:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=Protocol,
+            backlog=ACCEPTED_AT_ONCE,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -90,7 +92,7 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
-        bound.listen(2048)
+        bound.listen(ACCEPTED_AT_ONCE)
     except OSError as error:
         bound.close()
         fault = f"cannot be listened at: {error.strerror}"

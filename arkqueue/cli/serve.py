@@ -92,12 +92,12 @@ def _keep_alive(server: Any) -> threading.Event:
 
     def watch() -> None:
         while not done.wait(2.0):
-            if server.pid is None and not done.is_set():
-                log.warning("the embedded PostgreSQL has died; starting it again")
-                try:
+            try:
+                if server.pid is None and not done.is_set():
+                    log.warning("the embedded PostgreSQL has died; starting it again")
                     server.start()
-                except Exception as error:
-                    log.error("%s", error)
+            except Exception as error:  # whatever it is, no descriptors say, may be over the next time
+                log.error("the embedded PostgreSQL cannot be looked after: %s", error)
 
     threading.Thread(target=watch, name="embedded PostgreSQL", daemon=True).start()
     return done
