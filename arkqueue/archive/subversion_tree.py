@@ -161,6 +161,7 @@ class _ExportFile:
 
     def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
         if self._wanted:
+            self._writer.end(self._place)
             finish_file(self._writer, self._place, self._properties)
 
 

@@ -96,6 +96,7 @@ class _ChangedFile:
         return receive
 
     def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
+        self._update.end(self._place)
         if self._is_executable and self._path not in self._editor.again:
             self._update.make_executable(self._place)
 

@@ -39,7 +39,7 @@ class TreeWriter:
     def __init__(self, target: Path) -> None:
         self._target = os.fsencode(target)
         self._made: set[bytes] = {b""}
-        self._begun = b"", -1
+        self._begun: dict[bytes, int] = {}
         with self._explained(b""):
             os.makedirs(self._target, exist_ok=True)
 
@@ -67,24 +67,22 @@ class TreeWriter:
             os.close(descriptor)
 
     def begin(self, path: bytes) -> None:
-        """A new file, which `append` goes on with; it is open until the next one, or the end."""
-        self._end()
-        self._begun = path, self._create(path, False)
+        """A new file, which `append` goes on with until `end`. Several may be begun: over http, libsvn asks for some dozens of files before it has the first."""
+        self._begun[path] = self._create(path, False)
 
     def append(self, path: bytes, data: bytes) -> None:
-        """Go on with the file begun last."""
-        begun, descriptor = self._begun
-        assert begun == path
-        self._write(descriptor, path, data)
+        """Go on with a file that was begun."""
+        self._write(self._begun[path], path, data)
+
+    def end(self, path: bytes) -> None:
+        """A file is whole, if it was begun."""
+        if path in self._begun:
+            os.close(self._begun.pop(path))
 
     def close(self) -> None:
         """Nothing more is written."""
-        self._end()
-
-    def _end(self) -> None:
-        descriptor, self._begun = self._begun[1], (b"", -1)
-        if descriptor >= 0:
-            os.close(descriptor)
+        for path in list(self._begun):
+            self.end(path)
 
     def __enter__(self) -> Self:
         return self

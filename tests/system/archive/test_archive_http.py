@@ -20,8 +20,9 @@ from arkqueue.archive import locate, open_archive
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.model import SourceFile
 from tests.ports import a_port
-from tests.repositories import SubversionRepository, a_subversion_repository, run
+from tests.repositories import Content, Link, SubversionRepository, a_subversion_repository, run
 from tests.requirements import missing
+from tests.system.archive.test_update import check_every_step, picture
 
 MODULES = (
     *("mpm_prefork", "authn_core", "authn_file", "auth_basic", "authz_core", "authz_user"),
@@ -130,6 +131,23 @@ def test_an_archive_is_read_over_http_with_name_and_password(apache: Apache) -> 
     for password in ("wrong", None):
         with pytest.raises(ArchiveUnreachable, match=r"refuses|asks for"):
             open_archive(locate(apache.http, username="bob", password=password)).heads()
+
+
+def test_trees_come_over_http_as_they_are_on_disk(apache: Apache, tmp_path: Path) -> None:
+    """Unlike every other transport, this one begins many files before it has the text of the first."""
+    files: dict[str, Content] = {f"d{n % 3}/file-{n}": f"{n}\n" * 1000 for n in range(90)}
+    revisions = [
+        apache.repository.commit(files | {"link": Link("d0"), "tool": "#!/bin/sh\n"}),
+        apache.repository.change("propset", "svn:executable", "*", "tool", "mv", "d0", "e0"),
+        apache.repository.commit({f"d1/file-{n}": f"{n} and more\n" * 1000 for n in range(1, 90, 3)} | {"link": Link("e0")}),
+        apache.repository.change("rm", "d2", "propdel", "svn:executable", "tool", "propset", "svn:special", "*", "d1/file-1"),
+    ]  # fmt: skip
+    archive = open_archive(locate(apache.http, username="bob", password="pass word"))
+    check_every_step(archive, revisions, tmp_path)
+    local = open_archive(locate(str(apache.repository.path)))
+    for revision in revisions:
+        local.export(revision, tmp_path / f"local-{revision}")
+        assert picture(tmp_path / f"local-{revision}") == picture(tmp_path / f"fresh-{revision}")
 
 
 def heads(apache: Apache, home: Path, prelude: str = "") -> str:
