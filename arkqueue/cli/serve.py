@@ -113,6 +113,8 @@ def _migrate(database: Any, stop: threading.Event, waits: Callable[[], None]) ->
         try:
             with database.connect() as connection:
                 migrate(connection)
+            with database.statement() as connection:  # a pooler may still be the one that is away
+                connection.execute("select 1")
             return
         except Refused:
             raise

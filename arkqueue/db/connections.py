@@ -27,7 +27,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
@@ -123,16 +123,16 @@ class Database:
 
         ``timeout`` is for the whole of it, in seconds; a longer one than usual also lifts the server's ``statement_timeout``.
         """
-        with self._checkout(timeout) as connection, connection.transaction():
-            if self._pooler or timeout > CALL_TIMEOUT:
-                limits = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
-                connection.execute("; ".join(f"set local {name} = {value}" for name, value in limits.items()).encode())
+        with self._checkout(timeout) as connection, self._transaction(connection, timeout):
             yield connection
 
     @contextmanager
     def statement(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Connection]:
-        """A connection on which each statement is a transaction of its own: one round trip instead of three."""
-        with self._checkout(timeout) as connection:
+        """A connection for one statement, which is a transaction of its own: one round trip instead of three. Through a pooler it is four, as the server's timeouts go with it."""
+        with (
+            self._checkout(timeout) as connection,
+            self._transaction(connection, timeout) if self._pooler else nullcontext(),
+        ):
             yield connection
 
     def retrying(
@@ -171,6 +171,14 @@ class Database:
             raise self._unavailable(_first_line(error)) from error
         _configure(connection)
         return connection
+
+    @contextmanager
+    def _transaction(self, connection: Connection, timeout: float) -> Iterator[None]:
+        with connection.transaction():
+            if self._pooler or timeout > CALL_TIMEOUT:
+                limits = _limits(STATEMENT_TIMEOUT if timeout <= CALL_TIMEOUT else timeout)
+                connection.execute("; ".join(f"set local {name} = {value}" for name, value in limits.items()).encode())
+            yield
 
     @contextmanager
     def _checkout(self, timeout: float) -> Iterator[Connection]:

@@ -321,12 +321,13 @@ def test_a_faulty_connection_string_is_refused_without_showing_it() -> None:
         Database.open("postgres//secret@nowhere")
 
 
-def test_behind_a_pooler_nothing_is_kept_in_the_session(pg_uri: str) -> None:
+def test_behind_a_pooler_timeouts_go_with_each_call_and_nothing_is_kept_in_the_session(pg_uri: str) -> None:
     with Database.open(pg_uri, pooler=True, direct=pg_uri) as database:
-        with database.transaction() as connection:
-            assert connection.prepare_threshold is None
-            assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "15s"}
-        with database.statement() as connection:
+        for call in (database.transaction, database.statement):
+            with call() as connection:
+                assert connection.prepare_threshold is None
+                assert connection.execute("show lock_timeout").fetchone() == {"lock_timeout": "10s"}
+                assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "15s"}
             assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "0"}
         with database.connect() as direct:
             assert direct.execute("show statement_timeout").fetchone() == {"statement_timeout": "15s"}

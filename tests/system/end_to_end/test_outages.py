@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from arkqueue import __version__
 from tests.conftest import OwnPostgres
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Stage, is_gone, tasks
@@ -105,6 +109,20 @@ def test_roles_that_start_before_their_database_wait_for_it(
     papers = archives(arkqueue)
     papers.commit(tasks({"index": {"command": stage.once, "checkout": "none"}}))
     papers.wait_for_run(2)
+
+
+@pytest.mark.parametrize("role", ["serve", "web", "manager", "worker"])
+def test_role_waits_for_a_pooler_too(installations: Installations, pg_uri: str, tmp_path: Path, role: str) -> None:
+    """The database is there, and where the pooler should be is nobody yet."""
+    place, pooler = tmp_path / "pooler", make_conninfo(pg_uri, host=str(tmp_path / "pooler"))
+    arkqueue = installations(database=pooler, database_pooler=True, database_direct=pg_uri)
+    started = threading.Thread(target=arkqueue.start, args=(role,))
+    started.start()
+    eventually(lambda: arkqueue.roles and "the database is waited for" in arkqueue.roles[0].said)
+    assert arkqueue.roles[0].process.poll() is None
+    place.symlink_to(conninfo_to_dict(pg_uri)["host"])
+    eventually(lambda: f"arkqueue {__version__}" in arkqueue.roles[0].said)
+    started.join()
 
 
 def test_role_that_waits_for_its_database_can_be_stopped(
