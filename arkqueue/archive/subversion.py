@@ -11,7 +11,8 @@ does not exist crashes the process: `check_path` comes first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
@@ -39,6 +40,7 @@ from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
 from arkqueue.archive.subversion_library import ra
 from arkqueue.archive.subversion_tree import DifferenceEditor, ExportEditor, finish_file
 from arkqueue.archive.subversion_update import UpdateEditor
+from arkqueue.archive.subversion_walk import contents, export
 from arkqueue.archive.tree import TreeWriter, outermost
 from arkqueue.archive.tree_update import TreeUpdate
 from arkqueue.errors import ArchiveMismatch, Invalid, NotFound, WorkspaceError
@@ -46,6 +48,9 @@ from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 
 _CHUNK = 1000
 """Revisions of the log that are read at a time."""
+
+UNTOLD = datetime.fromtimestamp(0, UTC)
+"""The date of a revision that has none, or whose date is kept from us."""
 
 _REVISION_PROPERTIES = ["svn:author", "svn:date", "svn:log", PROPERTY]
 
@@ -111,7 +116,7 @@ class SubversionArchive:
             if head < known.number:
                 raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
             now = _revision(known.number, session.rev_proplist(known.number))
-            if (now.author, now.date) != (known.author, known.date):
+            if (now.author, now.date) != (known.author, known.date) and _is_told(now) and _is_told(known):
                 raise self._mismatch(
                     f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
                     f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
@@ -150,13 +155,14 @@ class SubversionArchive:
         return last.number if _revision(last.number, session.rev_proplist(last.number)) == last else after
 
     def _log(self, session: Any, folder: str, start: int, end: int) -> list[Revision]:
-        found = []
+        found: list[tuple[Revision, bool | None]] = []
 
         def receive(
             changed: Mapping[str, Any] | None, number: int, properties: Mapping[str, bytes], *_: object
         ) -> None:
-            if not folder or _touches(changed or {}, "/" + folder):
-                found.append(_revision(number, properties))
+            touches = _touches(changed or {}, "/" + folder) if folder else True
+            if touches is not False:
+                found.append((_revision(number, properties), touches))
 
         home = session.get_session_url()
         try:
@@ -169,7 +175,7 @@ class SubversionArchive:
             # Who may read nothing but the folder has its own history, which knows no time before a deletion.
             session.reparent(home)
             session.get_log(receive, [""], start, end, 0, True, revprops=_REVISION_PROPERTIES)
-        return found
+        return [revision for revision, touches in found if touches or _is_there_around(session, revision.number)]
 
     # One revision
 
@@ -180,8 +186,9 @@ class SubversionArchive:
             if session.check_path(WORKFLOWS, number) == subvertpy.NODE_NONE:
                 return ""
             made = session.stat(WORKFLOWS, number)["created_rev"]
-            path = session.get_locations(WORKFLOWS, number, [made]).get(made, "")
-            return f"{path}@{made}"
+            path = session.get_locations(WORKFLOWS, number, [made]).get(made)
+            # Where it was copied from a place that we may not read, nobody says what it was there.
+            return f"{path}@{made}" if path else f"{WORKFLOWS}@{number}"
 
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
         number = _number(revision_id, self._location.shown)
@@ -211,6 +218,15 @@ class SubversionArchive:
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         number = _number(revision_id, self._location.shown)
         before = None if previous is None else _number(previous, self._location.shown)
+        try:
+            return self._difference(before, number)
+        except UnicodeDecodeError:
+            pass
+        with self._session() as session:
+            old, new = {} if before is None else contents(session, before), contents(session, number)
+        return tuple(sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path)))
+
+    def _difference(self, before: int | None, number: int) -> tuple[str, ...]:
         with self._session() as session:
             exists = session.check_path("", number) == subvertpy.NODE_DIR
             if before is None or session.check_path("", before) != subvertpy.NODE_DIR:
@@ -241,13 +257,20 @@ class SubversionArchive:
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
         number = _number(revision_id, self._location.shown)
+        try:
+            self._export(number, target, paths, self._export_folder)
+        except UnicodeDecodeError:
+            _empty(target)
+            self._export(number, target, paths, export)
+
+    def _export(self, number: int, target: Path, paths: Sequence[str], export_folder: Callable[..., None]) -> None:
         with self._session(fresh=True) as session, TreeWriter(target) as writer:
             for path in outermost(paths) if paths else [""]:
                 if ".." in path.split("/"):
                     raise Invalid(path, "leads out of the archive", "Correct the path.")
                 kind = session.check_path(path, number)
                 if kind == subvertpy.NODE_DIR:
-                    self._export_folder(session, path, number, writer)
+                    export_folder(session, path, number, writer)
                 elif kind == subvertpy.NODE_FILE and path:
                     name = path.encode()
                     with writer.create(name) as file:
@@ -275,6 +298,12 @@ class SubversionArchive:
 
     def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
         old, new = _number(before, self._location.shown), _number(revision_id, self._location.shown)
+        try:
+            return self._update(old, new, target, watch)
+        except UnicodeDecodeError as error:
+            raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
+
+    def _update(self, old: int, new: int, target: Path, watch: TreeWatch) -> TreeChange:
         with self._session(fresh=True) as session, TreeUpdate(target, watch) as update:
             for number in (old, new):
                 if session.check_path("", number) != subvertpy.NODE_DIR:
@@ -341,8 +370,10 @@ class SubversionArchive:
         except SubversionException as error:
             self._connection = None
             raise explained(self._location.shown, error) from error
-        except BaseException:
+        except BaseException as error:
             self._connection = None
+            if isinstance(error, SystemError) and error.__cause__ is not None:
+                raise error.__cause__ from None  # an editor's own, which subvertpy has wrapped
             raise
 
     def _identify(self, session: Any) -> Identity:
@@ -367,6 +398,15 @@ class SubversionArchive:
         yield
         if url != home:
             session.reparent(home)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder; the folder itself may be a mount."""
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry)
+        else:
+            os.unlink(entry)
 
 
 def _if_alive(session: Any) -> Any:
@@ -432,7 +472,7 @@ def _revision(number: int, properties: Mapping[str, bytes]) -> Revision:
     try:
         date = datetime.fromisoformat(text("svn:date"))
     except ValueError:  # removed, or never there
-        date = datetime.fromtimestamp(0, UTC)
+        date = UNTOLD
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     return Revision(
@@ -440,11 +480,20 @@ def _revision(number: int, properties: Mapping[str, bytes]) -> Revision:
     )
 
 
-def _touches(changed: Mapping[str, Any], folder: str) -> bool:
-    """Whether a revision changes the folder, something in it, or moves, copies, replaces or deletes a parent of it."""
-    for path, (action, copied_from, *_) in changed.items():
-        if path == folder or path.startswith(folder + "/"):
-            return True
-        if folder.startswith(path.rstrip("/") + "/") and (action in "DR" or (action == "A" and copied_from)):
-            return True
-    return False
+def _is_told(revision: Revision) -> bool:
+    """Whether we may know who made a revision, and when; not where it lies in places that we may not read."""
+    return bool(revision.author) or revision.date != UNTOLD
+
+
+def _touches(changed: Mapping[str, Any], folder: str) -> bool | None:
+    """Whether a revision changes the folder or something in it; None where it changes a parent of it, with which it may come, go or be another."""
+    if any(path == folder or path.startswith(folder + "/") for path in changed):
+        return True
+    # Not only where it says what was copied: that may be a place that we may not read.
+    parents = (action for path, (action, *_) in changed.items() if folder.startswith(path.rstrip("/") + "/"))
+    return None if any(action in "ADR" for action in parents) else False
+
+
+def _is_there_around(session: Any, number: int) -> bool:
+    """Whether the archive's folder is there in a revision, or was right before it."""
+    return any(session.check_path("", at) != subvertpy.NODE_NONE for at in (number, max(number - 1, 0)))

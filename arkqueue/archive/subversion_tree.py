@@ -167,9 +167,8 @@ class _ExportFile:
 
 def finish_file(writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
     """Make of a written file what its properties say it is: a symlink, a program."""
-    if "svn:special" in properties:
-        writer.make_symlink(place)
-    elif "svn:executable" in properties:
+    is_link = "svn:special" in properties and writer.make_symlink(place)
+    if not is_link and "svn:executable" in properties:
         writer.make_executable(place)
 
 

@@ -34,6 +34,9 @@ class UpdateEditor(ExportEditor):
     def open_root(self, _revision: int) -> _UpdateFolder:
         return _UpdateFolder(self)
 
+    # subvertpy looks it up while an error is under way: Python then finds only what is of the class itself, and else the error would be lost.
+    abort = ExportEditor.abort
+
 
 class _UpdateFolder(ExportFolder):
     """A folder that is there already, or a new one."""

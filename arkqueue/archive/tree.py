@@ -116,14 +116,17 @@ class TreeWriter:
             mode = os.lstat(self._place(path)).st_mode & 0o777
             os.chmod(self._place(path), mode | (mode & 0o444) >> 2)
 
-    def make_symlink(self, path: bytes) -> None:
-        """Turn a file written here into the symlink whose Subversion text it holds; any other text stays a file."""
+    def make_symlink(self, path: bytes) -> bool:
+        """Turn a file written here into the symlink whose Subversion text it holds: one line. Any other text stays a file, and the answer is False."""
         with self._explained(path):
             with open(self._place(path), "rb") as file:
                 text = file.read(len(_SPECIAL_PREFIX) + 4096)
-            if text.startswith(_SPECIAL_PREFIX):
-                os.unlink(self._place(path))
-                os.symlink(text.removeprefix(_SPECIAL_PREFIX), self._place(path))
+            to = text.removeprefix(_SPECIAL_PREFIX).split(b"\n")[0].split(b"\0")[0]
+            if not text.startswith(_SPECIAL_PREFIX) or not to:
+                return False
+            os.unlink(self._place(path))
+            os.symlink(to, self._place(path))
+            return True
 
     def _prepare(self, path: bytes) -> None:
         """Make sure of the name and of the folder that it will be in."""

@@ -15,6 +15,7 @@ from arkqueue.archive import TOO_LONG, Archive, Location, linked, locate, no_fol
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run
+from tests.system.archive.test_update import Unwatched
 
 
 @pytest.fixture
@@ -140,6 +141,25 @@ def test_a_folder_counts_what_touches_it_and_nothing_else(repository: Subversion
     assert numbers(an_archive(repository, "p/trunk"), 0, "13") == [1, 5, 7, 8, 10, 11, 12, 13]
 
 
+def test_a_folder_that_is_not_there_before_or_after_is_not_touched(repository: SubversionRepository) -> None:
+    repository.mkdir("p")  # 1: no trunk yet
+    repository.commit({"p/trunk/x": "1"})  # 2
+    repository.delete("p/trunk")  # 3
+    repository.move("p", "q")  # 4: without it
+    repository.change("rm", "q", "mkdir", "p")  # 5
+    repository.copy("p", "p/trunk", "3")  # 6
+    assert numbers(an_archive(repository, "p/trunk"), 0, "6") == [2, 3, 6]
+
+
+def test_a_folder_that_comes_from_where_nobody_may_look_is_touched(repository: SubversionRepository) -> None:
+    repository.commit({"secret/p/trunk/x": "1"})  # 1
+    repository.move("secret/p", "p")  # 2: the server does not say from where
+    repository.commit({"p/trunk/x": "2"})  # 3
+    with repository.served(users={"bob": "w"}, access="[/]\nbob = r\n[/secret]\nbob =\n") as server:
+        archive = open_archive(Location(ArchiveKind.SUBVERSION, server.url + "/p/trunk", "bob", "w"))
+        assert numbers(archive, 0, archive.heads()[""]) == [2, 3]
+
+
 def test_a_quiet_folder_is_not_searched_twice_and_misses_nothing(repository: SubversionRepository) -> None:
     repository.commit({"trunk/x": "1"})
     repository.commit({"other": "1"})
@@ -209,6 +229,19 @@ def test_the_last_known_revision_is_recognised(repository: SubversionRepository)
     assert known is not None
     repository.commit({"x": "2"})
     archive.check_known(known)
+
+
+def test_a_revision_that_may_be_looked_at_now_is_no_other_one(repository: SubversionRepository) -> None:
+    repository.commit({"open/x": "1", "secret/x": "1"})
+    repository.commit({"secret/x": "2"})
+    known = []
+    for rights in ("", "r", ""):
+        with repository.served(users={"bob": "w"}, access=f"[/]\nbob = r\n[/secret]\nbob = {rights}\n") as server:
+            archive = open_archive(Location(ArchiveKind.SUBVERSION, server.url, "bob", "w"))
+            for one in known:
+                archive.check_known(one)
+            known += archive.advance("", known[-1] if known else None, "2").revisions or [archive.baseline("")]
+    assert [(one.number, one.author) for one in known[1:]] == [(2, ""), (2, "ada"), (2, "")]
 
 
 def test_a_head_below_the_known_one_is_a_mismatch(repository: SubversionRepository) -> None:
@@ -395,6 +428,16 @@ def test_the_workflows_key_changes_with_the_folder_only(repository: SubversionRe
     assert key("5") == an_archive(repository, "branch").workflows_key("4")
 
 
+def test_the_workflows_key_is_no_other_folders_that_nobody_may_look_at(repository: SubversionRepository) -> None:
+    repository.commit({f"secret/{name}/_workflows/{name}.yaml": name for name in ("a", "b")})  # 1
+    repository.copy("secret/a", "app", "1")  # 2
+    repository.change("rm", "app", "cp", "1", "secret/b", "app")  # 3
+    with repository.served(users={"bob": "w"}, access="[/]\nbob = r\n[/secret]\nbob =\n") as server:
+        archive = open_archive(Location(ArchiveKind.SUBVERSION, server.url + "/app", "bob", "w"))
+        assert archive.workflows_key("2") != archive.workflows_key("3")
+        assert [file.path for file in archive.read_workflows("3")] == ["_workflows/b.yaml"]
+
+
 # The tree difference
 
 
@@ -459,6 +502,53 @@ def test_export_keeps_bits_links_and_raw_texts_and_nothing_else(
     assert (out / "empty").read_bytes() == b""
     assert stat.S_IMODE((out / "run").stat().st_mode) & 0o111
     assert not stat.S_IMODE((out / "d/id").stat().st_mode) & 0o111
+
+
+def test_special_files_are_the_links_that_svn_makes_of_them(repository: SubversionRepository, tmp_path: Path) -> None:
+    texts = {"line": "link x\n", "lines": "link x\nlink y\n", "nul": "link x\0y", "empty": "link ", "none": "text"}
+    repository.commit(dict(texts))
+    repository.change(*(word for name in texts for word in ("propset", "svn:special", "*", name)))
+    repository.propset("svn:executable", "*", "none")
+    an_archive(repository).export("3", tmp_path / "tree")
+    assert tree(tmp_path / "tree") == {
+        "line": "-> x",
+        "lines": "-> x",
+        "nul": "-> x",
+        "empty": "link ",
+        "none": "text",  # svn would not export the first one at all
+    }
+    assert (tmp_path / "tree" / "none").stat().st_mode & 0o111
+
+
+@pytest.fixture
+def undecodable(repository: SubversionRepository, tmp_path: Path) -> SubversionRepository:
+    """Its second revision has properties that are not UTF-8; its first one, an author."""
+    repository.commit({"trunk/d/f": "1", "trunk/d/g": "1", "trunk/x": "2", "trunk/link": Link("x"), "trunk/.git/y": ""})
+    (tmp_path / "value").write_bytes(b"v\xff\0v")
+    changes = (("propsetf", "user:bin", str(tmp_path / "value"), path) for path in ("trunk/d", "trunk/d/f"))
+    repository.change("put", repository._a_file("2"), "trunk/d/g", *(word for change in changes for word in change))
+    repository.commit({"trunk/x": "3"})
+    file = repository.path / "db" / "revprops" / "0" / "1"
+    file.write_bytes(file.read_bytes().replace(b"V 3\nada", b"V 3\n\xe9da"))
+    return repository
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_properties_that_are_not_utf_8_stand_in_nobodys_way(
+    undecodable: SubversionRepository, tmp_path: Path, is_served: bool
+) -> None:
+    with undecodable.served() as server:
+        archive = open_archive(locate((server.url if is_served else undecodable.url) + "/trunk"))
+        assert archive.changed_paths(None, "1") == (".git/y", "d/f", "d/g", "link", "x")
+        assert archive.changed_paths("1", "2") == ("d/f", "d/g")
+        assert archive.changed_paths("1", "3") == ("d/f", "d/g", "x")
+        for revision, g, x in (("1", "1", "2"), ("2", "2", "2"), ("3", "2", "3")):
+            archive.export(revision, tmp_path / revision)
+            assert tree(tmp_path / revision) == {"d/f": "1", "d/g": g, "x": x, "link": "-> x"}
+        archive.export("3", tmp_path / "some", ["d", "x"])
+        assert tree(tmp_path / "some") == {"d/f": "1", "d/g": "2", "x": "3"}
+        with pytest.raises(WorkspaceError, match="has a property that is not UTF-8"):
+            archive.update("1", "2", tmp_path / "1", Unwatched())
 
 
 def test_export_of_some_paths(repository: SubversionRepository, tmp_path: Path) -> None:

@@ -70,6 +70,13 @@ def test_faulty_commit_is_refused_with_its_faults(subversion: SubversionReposito
     subversion.delete("_workflows")
 
 
+def test_repository_may_lie_under_a_name_of_any_letters(tmp_path: Path, nobody: str, checker: Checker) -> None:
+    """Subversion gives its hooks no environment, and svnlook without one knows no letters but the plainest."""
+    repository = a_subversion_repository(tmp_path, "größe")
+    hooks.install(repository.path, server=nobody, token=TOKEN, check=True, checker=checker.path)
+    assert f"_workflows/{FAULT}" in refused(repository, {"_workflows/a.yaml": FAULTY, "x": "1"})
+
+
 def test_every_fault_is_told_at_its_folder(subversion: SubversionRepository) -> None:
     said = refused(
         subversion, {"trunk/_workflows/a.yaml": FAULTY, "päpers/new/_workflows/b.json": "{", "_workflows/ok.yml": GOOD}

@@ -1,0 +1,79 @@
+"""Subversion trees read node by node, one request for each. `subversion` does so where an editor fails.
+
+An editor is told a tree, or a difference, in one request. But subvertpy makes texts of the properties that it tells, and fails where one is not UTF-8: an author's
+name in a repository that was converted long ago, or what somebody keeps in a property of his own. Asked for a node, it gives them as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import subvertpy
+
+from arkqueue.archive.subversion_library import ra
+from arkqueue.archive.subversion_tree import finish_file
+from arkqueue.archive.tree import TreeWriter
+
+ABOUT_THE_NODE = ("svn:entry:", "svn:wc:")
+"""How properties begin that say where a node comes from, not what it is."""
+
+Content = tuple[bytes, frozenset[tuple[str, bytes]]]
+"""What a file is: the digest of its text, and its properties."""
+
+
+def export(session: Any, folder: str, number: int, writer: TreeWriter) -> None:
+    """Write a folder of a revision, and all below it."""
+    if folder:
+        writer.folder(_place(folder))
+    for path, is_folder in _below(session, folder, number):
+        if not writer.wants(_place(path)):
+            continue
+        if is_folder:
+            writer.folder(_place(path))
+        else:
+            with writer.create(_place(path)) as file:
+                _, properties = session.get_file(path, file, number)
+            finish_file(writer, _place(path), properties)
+
+
+def contents(session: Any, number: int) -> dict[str, Content]:
+    """All files of a revision; none where the archive's folder is not there."""
+    if session.check_path("", number) != subvertpy.NODE_DIR:
+        return {}
+    return {path: _content(session, path, number) for path, is_folder in _below(session, "", number) if not is_folder}
+
+
+def _content(session: Any, path: str, number: int) -> Content:
+    digest = _Digest()
+    _, properties = session.get_file(path, digest, number)
+    own = frozenset((name, value) for name, value in properties.items() if not name.startswith(ABOUT_THE_NODE))
+    return digest.sum.digest(), own
+
+
+class _Digest:
+    """A file that keeps no more of what is written than its sum."""
+
+    def __init__(self) -> None:
+        self.sum = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self.sum.update(data)
+
+
+def _below(session: Any, folder: str, number: int) -> Iterator[tuple[str, bool]]:
+    """Each path below a folder, folders before what is in them, and whether it is one."""
+    pending = [folder]
+    while pending:
+        at = pending.pop()
+        entries, _, _ = session.get_dir(at, number, ra.DIRENT_KIND)
+        for name, entry in entries.items():
+            path, is_folder = f"{at}/{name}".lstrip("/"), entry["kind"] == subvertpy.NODE_DIR
+            yield path, is_folder
+            if is_folder:
+                pending.append(path)
+
+
+def _place(path: str) -> bytes:
+    return path.encode(errors="surrogateescape")
