@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,21 +40,35 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
     checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
     # Without a router around them: each inclusion in another one builds all their routes anew.
     for part in (later, notices, archives, runs, attempts, administration):
-        app.include_router(part.router, prefix=PREFIX, dependencies=checks)
+        app.include_router(part.router, prefix=PREFIX, dependencies=checks, responses=problems.RESPONSES)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
     problems.install(app)
+    app.add_exception_handler(RequestValidationError, _malformed)
     app.add_middleware(LimitedBody)
     return app
 
 
+async def _malformed(request: Request, error: Exception) -> Response:
+    """Who has no token is told that first; FastAPI reads a body before it asks what a call depends on."""
+    if not hasattr(request.state, "token"):
+        try:
+            await authenticated(request)
+        except problems.Refused as refused:
+            return problems.of_error(refused)
+    return await problems.malformed(request, error)
+
+
 async def _only_known(request: Request) -> None:
-    """Refuse query parameters that a call does not have: left aside, a misspelt filter would show, or change, more than was asked for."""
-    known = [field.alias for field in request.scope["route"].dependant.query_params]
-    if unknown := sorted(request.query_params.keys() - known):
-        fault = f"has the parameter {unknown[0]!r}, which means nothing here"
-        raise Invalid("the request", fault, f"There are: {', '.join(known)}." if known else "There is none.")
+    """Refuse query parameters that a call does not have, or has once: left aside, a misspelt filter would show, or change, more than was asked for."""
+    fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
+    for name in sorted(request.query_params):
+        if name not in fields:
+            fault = f"has the parameter {name!r}, which means nothing here"
+            raise Invalid("the request", fault, f"There are: {', '.join(fields)}." if fields else "There is none.")
+        if len(request.query_params.getlist(name)) > 1 and "list[" not in str(fields[name]):
+            raise Invalid("the request", f"has the parameter {name!r} more than once", "Give it once.")
 
 
 class LimitedBody:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from arkqueue import registration
 from arkqueue.api.callers import Caller, admit
-from arkqueue.errors import Forbidden, NotFound
+from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.queue import actions, archives
 from arkqueue.queue.tokens import Scope
@@ -20,9 +20,11 @@ from arkqueue.views.rows import view_of
 
 router = APIRouter(tags=["archives"], prefix="/archives")
 
+HOST = {"process", "process_user", "task_url"}
+"""Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords."""
 GLOBS = ("branches", "images", "users", "networks")
 
-Revision = int | str
+Revision = StrictInt | str
 """A number of the ledger, or a SHA or a prefix of one."""
 
 
@@ -60,6 +62,13 @@ class Settings(BaseModel):
             raise ValueError("a glob is a printable text")
         return value
 
+    @field_validator("process_user")
+    @classmethod
+    def _user(cls, value: str | None) -> str | None:
+        if value is not None and (not value or not value.isprintable() or " " in value):
+            raise ValueError("a user has a name without spaces")
+        return value
+
     @field_validator("images", "users", "networks")
     @classmethod
     def _allows(cls, value: list[str] | None) -> list[str] | None:
@@ -87,12 +96,16 @@ class NewArchive(Settings):
 class Rewind(BaseModel):
     """Where the ledger starts anew."""
 
+    model_config = ConfigDict(extra="forbid")
+
     revision: Revision
     branch: str | None = None
 
 
 class Waiver(BaseModel):
     """Waive every failure of a task up to a revision."""
+
+    model_config = ConfigDict(extra="forbid")
 
     task: str
     until: int = Field(ge=0)
@@ -114,8 +127,7 @@ def list_archives(request: Request) -> list[ArchiveView]:
 def add_archive(request: Request, response: Response, new: NewArchive) -> ArchiveView:
     """Register an archive: its repository is opened now, with the rights of the server."""
     caller = admit(request, Scope.ADMIN)
-    if not caller.token.covers(new.name):
-        raise Forbidden(f"token {caller.token.name}", f"is not for archive {new.name}", "Use another token.")
+    caller.require_every_archive("registering one, which may be of any repository,")
     added = registration.add(
         caller.queue,
         caller.configuration,
@@ -141,6 +153,8 @@ def show_archive(request: Request, name: str) -> ArchiveView:
 def change_archive(request: Request, name: str, settings: Settings) -> ArchiveView:
     """Change how an archive is looked after."""
     caller = admit(request, Scope.ADMIN)
+    if given := sorted(settings.model_fields_set & HOST):
+        caller.require_every_archive(f"setting {given[0]}, with which its tasks may reach others,")
     archive = _watched(caller, name)
     present = views.settings_of(archives.one(caller.queue, archive).settings)
     registration.change_settings(caller.queue, caller.configuration, archive, settings.applied_to(present))

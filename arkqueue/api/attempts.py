@@ -16,7 +16,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from arkqueue import logs
-from arkqueue.api.callers import admit
+from arkqueue.api.callers import admit, authenticated
+from arkqueue.api.problems import Refused
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId
 from arkqueue.queue import Queue
@@ -93,7 +94,10 @@ async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: in
     silence = 0.0
     while leaving is None or not leaving.is_set():
         try:
+            await authenticated(request)
             page = await run_in_threadpool(logs.read, queue, attempt, offset)
+        except Refused:  # its token was revoked meanwhile
+            return
         except DatabaseUnavailable:
             yield b": the database does not answer\n\n"
             await asyncio.sleep(AWAY)

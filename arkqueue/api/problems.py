@@ -34,6 +34,28 @@ TITLES: dict[int, str] = {
 }
 """What a problem of each status is called; shown at /docs, where the type of a problem points."""
 
+_SCHEMA = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "thing", "fault", "remedy"],
+    "properties": {
+        **{key: {"type": "string"} for key in ("type", "title", "detail", "thing", "fault", "remedy")},
+        "status": {"type": "integer"},
+        "faults": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "of each field, where several are at fault",
+        },
+    },
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    statuses: {
+        "description": "A problem document (RFC 9457).",
+        "content": {"application/problem+json": {"schema": _SCHEMA}},
+    }
+    for statuses in ("4XX", "5XX")
+}
+"""The errors of every call, for the OpenAPI document."""
+
 _STATUS: dict[type[errors.ArkqueueError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
@@ -81,7 +103,7 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
 def install(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
     app.add_exception_handler(errors.ArkqueueError, _own)
-    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(psycopg.DataError, _unstorable)
     app.add_exception_handler(Exception, _mistake)
@@ -95,7 +117,8 @@ async def _own(_: Request, error: Exception) -> JSONResponse:
     return answer
 
 
-async def _malformed(_: Request, error: Exception) -> JSONResponse:
+async def malformed(_: Request, error: Exception) -> JSONResponse:
+    """What to answer to a request that is not as a call wants it."""
     assert isinstance(error, RequestValidationError)
     faults = [{"field": _field(fault["loc"]), "message": _said(fault["msg"])} for fault in error.errors()[:50]]
     fault = "; ".join(f"{f['field']}: {f['message']}" if f["field"] else f["message"] for f in faults)

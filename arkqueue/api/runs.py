@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.api.callers import Caller, admit
 from arkqueue.errors import Conflict, Invalid
@@ -36,7 +36,7 @@ class NewRun(BaseModel):
 
     archive: str
     branch: str | None = None
-    revision: int | str | None = None
+    revision: StrictInt | str | None = None
     tasks: list[str] | None = Field(default=None, min_length=1, max_length=10_000)
     force: bool = False
 
@@ -119,7 +119,9 @@ def list_runs(
     return runs.runs(
         caller.queue,
         archives=archives,
-        branch=find.find_branch(caller.queue, archives[0], branch, archive or "") if branch and archives else None,
+        branch=find.find_branch(caller.queue, archives[0], branch, archive or "")
+        if branch is not None and archives
+        else None,
         rev=rev,
         states=state or (),
         trigger=trigger,

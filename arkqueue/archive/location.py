@@ -10,7 +10,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from arkqueue.accounts import account
 from arkqueue.errors import ArchiveUnreachable, Invalid
@@ -82,7 +82,8 @@ def locate(
                 raise unreachable
             raise Invalid(path, "holds neither a Subversion nor a Git repository", "Check the path.")
         return Location(kind, "file://" + quote(path) if kind is ArchiveKind.SUBVERSION else path, username, password)
-    scheme = urlsplit(given).scheme.lower() if "://" in given else ""
+    parts = _split(given)
+    scheme = parts.scheme.lower() if "://" in given else ""
     if kind is None:
         if scheme in _SUBVERSION_SCHEMES:
             kind = ArchiveKind.SUBVERSION
@@ -95,8 +96,8 @@ def locate(
                 given, f"has the unknown scheme {scheme!r}", "Use file, svn, svn+ssh, ssh, git, http or https."
             )
     # A URL that starts with "-" would be an option to git and ssh.
-    if given.startswith("-") or (scheme and not urlsplit(given).hostname) or "::" in given.split("/", 1)[0]:
-        raise Invalid(given, "is not the address of a repository", "Give a path or a URL.")
+    if given.startswith("-") or (scheme and not parts.hostname) or "::" in given.split("/", 1)[0]:
+        raise _no_address(given)
     return Location(kind, given.rstrip("/"), username, password)
 
 
@@ -116,7 +117,7 @@ def notice_key(given: str) -> str:
     scp = _SCP_LIKE.fullmatch(given) if "://" not in given else None
     if scp:
         given = f"ssh://{scp['host']}/{scp['path'].lstrip('/')}"
-    parts = urlsplit(given)
+    parts = _split(given)
     scheme = parts.scheme.lower().replace("git+ssh", "ssh")
     try:
         port = parts.port
@@ -124,6 +125,17 @@ def notice_key(given: str) -> str:
         port = None
     host = (parts.hostname or "").lower() + (f":{port}" if port not in {None, _DEFAULT_PORTS.get(scheme)} else "")
     return f"{scheme}://{host}{_bare(unquote(parts.path))}"
+
+
+def _split(given: str) -> SplitResult:
+    try:
+        return urlsplit(given)
+    except ValueError as error:  # a bracket that is no IPv6 address's
+        raise _no_address(given) from error
+
+
+def _no_address(given: str) -> Invalid:
+    return Invalid(given, "is not the address of a repository", "Give a path or a URL.")
 
 
 def is_relative(given: str) -> bool:

@@ -122,9 +122,23 @@ def test_registering_is_an_administrators_business(client: Client, tmp_path: Pat
     url = a_subversion_repository(tmp_path).url
     for scope in (Scope.HOOK, Scope.READ, Scope.OPERATE):
         problem(client(scope).post("/archives", json={"name": "a", "url": url}), 403, f"has the scope {scope}")
+
+
+def test_administrator_of_some_archives_reaches_no_others(client: Client, admin: httpx.Client, tmp_path: Path) -> None:
+    """An archive may be of any repository that the server reads, and its tasks may be processes of a host, which read what the server may."""
+    url = a_subversion_repository(tmp_path).url
+    admin.post("/archives", json={"name": "papers", "url": url}).raise_for_status()
     confined = client(Scope.ADMIN, "papers")
-    problem(confined.post("/archives", json={"name": "a", "url": url}), 403, "is not for archive a")
-    assert confined.post("/archives", json={"name": "papers", "url": url}).status_code == 201
+    for name in ("papers", "more"):
+        problem(
+            confined.post("/archives", json={"name": name, "url": url}),
+            403,
+            "is for some archives only",
+            "any repository",
+        )
+    for setting in ({"process": True}, {"process_user": "root"}, {"task_url": "svn://elsewhere/x"}):
+        problem(confined.patch("/archives/papers", json=setting), 403, f"setting {next(iter(setting))}")
+    assert confined.patch("/archives/papers", json={"author": "bot"}).json()["settings"]["author"] == "bot"
 
 
 def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Client, tmp_path: Path) -> None:
@@ -140,6 +154,26 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
     assert changed["settings"]["author"] == "Bot <bot@example.org>"
     problem(admin.patch("/archives/papers", json={"proces": True}), 422, "proces")
     problem(admin.patch("/archives/paper", json={}), 404, "Did you mean papers?")
+    for nobody in ("", "a b", "a\nb"):
+        problem(admin.patch("/archives/papers", json={"process_user": nobody}), 422, "process_user")
+    said = problem(admin.patch("/archives/papers", json={"task_url": "https://u:pw@host/x"}), 422, "holds a password")
+    assert "pw" not in str(said)
+    assert admin.get("/archives/papers").json()["settings"] == changed["settings"]
+
+
+@pytest.mark.parametrize("call", ["skip", "rewind"])
+def test_misspelt_field_is_refused_before_anything_is_done(admin: httpx.Client, tmp_path: Path, call: str) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"a": "1"})
+    admin.post("/archives", json={"name": "papers", "url": str(repository.path)}).raise_for_status()
+    body = {"task": "a", "until": 1, "brnch": "topic"} if call == "skip" else {"revision": 1, "brnch": "topic"}
+    problem(admin.post(f"/archives/papers/{call}", json=body), 422, "brnch")
+
+
+@pytest.mark.parametrize("url", ["http://[", "file://[", "https://u:p@[::1/x"])
+def test_what_is_no_address_is_told(admin: httpx.Client, hook: httpx.Client, url: str) -> None:
+    problem(hook.post("/notices", json={"repository": url}), 422, "is not the address of a repository")
+    problem(admin.post("/archives", json={"name": "papers", "url": url}), 422, "is not the address of a repository")
 
 
 def test_a_path_that_depends_on_where_the_server_stands_is_refused(admin: httpx.Client, tmp_path: Path) -> None:

@@ -122,6 +122,23 @@ def test_faulty_tokens_are_refused(client: Client, header: str) -> None:
     assert "nonsense" not in answer.text
 
 
+def test_body_is_not_judged_for_who_has_no_token(client: Client, operator: httpx.Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    for path in ("/runs", "/notices", "/archives/papers/notices"):
+        problem(client().post(path, content="{bad", headers=headers), 401)
+        problem(operator.post(path, content="{bad", headers=headers), 422)
+
+
+def test_errors_are_in_the_description(server: ApiServer) -> None:
+    calls = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()["paths"]
+    for path, methods in calls.items():
+        for call in methods.values():
+            if path.startswith("/api/v1/") and not path.endswith("/healthz"):
+                assert {"4XX", "5XX"} < call["responses"].keys()
+                assert "422" not in call["responses"]
+                assert "application/problem+json" in call["responses"]["4XX"]["content"]
+
+
 def test_first_token_is_a_file_for_its_owner_alone(queue: Queue, tmp_path: Path) -> None:
     secret = tokens.first_token(queue, tmp_path)
     file = tmp_path / "token"

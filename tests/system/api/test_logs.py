@@ -12,9 +12,10 @@ import pytest
 
 from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
-from arkqueue.queue import Queue
+from arkqueue.queue import Queue, tokens
+from arkqueue.queue.tokens import Scope
 from tests.builders import PROCESS, AnArchive, an_archive
-from tests.system.api.conftest import problem
+from tests.system.api.conftest import Client, problem
 
 
 class Writing:
@@ -119,6 +120,18 @@ def test_following_goes_on_after_the_last_event(reader: httpx.Client, writing: W
         said = list(events(answer.iter_lines()))
     assert [kind for kind, _ in said] == ["log", "end"]
     assert base64.b64decode(str(said[0][1]["data"])) == b"second\n"
+
+
+def test_revoked_token_follows_no_further(client: Client, queue: Queue, writing: Writing) -> None:
+    follower = client(Scope.READ)
+    writing.write(b"first\n")
+    with follower.stream("GET", writing.path, headers={"Accept": "text/event-stream"}) as answer:
+        said = events(answer.iter_lines())
+        assert next(said)[0] == "log"
+        (token,) = tokens.tokens(queue)
+        tokens.revoke(queue, token.id, "test")
+        assert list(said) == []  # the stream ends, without an end of the log
+    assert follower.get(writing.path).status_code == 401
 
 
 def test_many_followers_hold_no_thread(reader: httpx.Client, writing: Writing) -> None:

@@ -51,6 +51,7 @@ def test_runs_are_listed_in_pages_with_filters(reader: httpx.Client, archive: An
         ("archive=paper", 404, "Did you mean papers?"),
         ("archive=papers&branch=x", 404, "has no branch 'x'"),
         ("branch=x", 422, "Give archive too"),
+        ("archive=papers&archive=code", 422, "'archive' more than once"),
         ("archiv=papers", 422, "'archiv', which means nothing here. There are: archive, branch, rev"),
     ],
 )
@@ -65,6 +66,7 @@ def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
     run = f"/runs/{archive.run_id(2)}"
     problem(operator.post(f"{run}/cancel", params={"dry_run": True}), 422, "'dry_run'", "There is none.")
     assert operator.get(run).json()["state"] == "pending"
+    problem(operator.post("/runs", json={"archive": "papers", "revision": True}), 422, "revision")
 
 
 def test_run_has_its_tasks_and_edges(reader: httpx.Client, queue: Queue) -> None:
