@@ -159,6 +159,11 @@ def main() -> None:
     except OSError as error:
         click.echo(f"arkqueue: {_refusal(error)}", err=True)
         sys.exit(1)
+    except UnicodeEncodeError as error:  # of an argument: names go to the server as UTF-8
+        click.echo(
+            f"arkqueue: {error.object!r}: holds bytes that are no UTF-8. Name it as arkqueue shows it.", err=True
+        )
+        sys.exit(click.UsageError.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
 

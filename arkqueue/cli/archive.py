@@ -222,7 +222,7 @@ def notify(client: Client, archive: str, revision: str | None) -> None:
     if revision is not None:
         if re.fullmatch(r"g?[0-9a-fA-F]{40}([0-9a-fA-F]{24})?", revision):
             body = {"new": revision.removeprefix("g").lower()}
-        elif re.fullmatch(r"r?\d+", revision):
+        elif re.fullmatch(r"r?[0-9]{1,18}", revision):
             body = {"revision": int(revision.removeprefix("r"))}
         else:
             raise click.BadParameter(

@@ -89,6 +89,7 @@ class Client:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError(url)
+            parts.hostname.encode("idna")  # what the resolver would fail at
             self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
         except ValueError as error:
             remedy = "Write it like http://127.0.0.1:8417."

@@ -89,6 +89,7 @@ def test_every_command_has_help(command: str) -> None:
         ["logs", "papers@2/a", "-f", "--json"],
         ["skip", "a", "--until", "3"],
         ["notify", "papers", "HEAD"],
+        ["notify", "papers", "9" * 5000],
         ["--config", "/nowhere", "runs"],
     ],
 )
@@ -96,6 +97,18 @@ def test_wrong_usage_is_exit_code_2(arkqueue: Cli, arguments: list[str]) -> None
     done = arkqueue(*arguments)
     assert (done.code, done.out) == (2, "")
     assert "Error: " in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show", "\udcff@1"], ["logs", "papers@2/\udcff"], ["runs", "\udcff"], ["archive", "show", "\udcff"]]
+)
+def test_name_that_is_no_text_is_told(started: Start, queue: Queue, arguments: list[str]) -> None:
+    an_archive(queue)
+    process = started(*arguments)
+    said, faults = process.communicate()
+    assert (process.returncode, said) == (2, "")
+    assert "\\udcff" in faults
+    assert "holds bytes that are no UTF-8" in faults
 
 
 def test_unknown_command_is_answered_with_the_nearest() -> None:
@@ -192,7 +205,7 @@ def test_server_that_does_not_answer_is_not_said_to_be_down(tmp_path: Path, monk
 
 
 def test_address_that_is_none_is_said(tmp_path: Path) -> None:
-    for address in ("ftp://here", "http://:80", "http://[::1", "http://a:b"):
+    for address in ("ftp://here", "http://:80", "http://[::1", "http://a:b", "http://a..b", f"http://{'x' * 70}.y"):
         done = run_cli("--home", str(tmp_path), "runs", "--server", address)
         assert done.code == 2, address
         assert done.err.startswith(f"arkqueue: --server {address!r}: is no address.")
