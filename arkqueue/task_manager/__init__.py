@@ -311,6 +311,7 @@ class TaskManager:
     def _working(self) -> None:
         while (attempt := self._work.get()) is not None:
             outcome = perform(attempt, self._means)
+            attempt.has_ended = True
             if outcome is None:
                 self._let_go(attempt)
             else:

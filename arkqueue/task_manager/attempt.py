@@ -69,6 +69,8 @@ class Attempt:
         """Seconds for which it ran under an earlier task manager."""
         self.outlives = False
         """Whether the database knows that it may go on without us, so that it stays reserved for this host after its lease."""
+        self.has_ended = False
+        """Whether its end only has to be recorded."""
         self.inputs: dict[str, Any] | None = None
         """What it gets as INPUTS; None: still to be asked for."""
         self._lock = threading.Lock()

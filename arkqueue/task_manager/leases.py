@@ -174,7 +174,7 @@ class Leases:
             overdue = [
                 (attempt, self._renewed[id] + self._kept(attempt) - self._margin - now)
                 for id, attempt in self._held.items()
-                if now >= self._renewed[id] + self.patience(attempt)
+                if not attempt.has_ended and now >= self._renewed[id] + self.patience(attempt)
             ]
         for attempt, rest in overdue:
             if attempt.why is None:

@@ -64,15 +64,20 @@ def test_every_task_of_a_burst_runs_once_through_an_outage(
 
 
 def test_task_that_ends_while_the_database_is_away_keeps_its_outcome_and_log(
-    archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
+    archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun, go = bells("begun"), bells("go")
-    managers()
+    leases = managers()._leases
     archive.commit({"task": command(f"echo before; echo $$ > {begun.path}; read line < {go.path}; echo $line")})
     pid = int(begun.hear())
     server.stop()
     go.ring("meanwhile")
     eventually(lambda: is_gone(pid))
+    eventually(lambda: all(attempt.has_ended for attempt in leases.held()))
+    leases._clock = lambda: boottime() + 80  # of 90
+    leases.look()
+    leases._clock = boottime
+    assert "is stopped" not in caplog.text
     server.start()
     becomes(archive, "task@2", "completed")
     assert len(attempts(archive, "task@2")) == 1
