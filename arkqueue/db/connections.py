@@ -55,6 +55,9 @@ CALL_TIMEOUT = 30.0
 FRESH = 0.1
 """For how long a connection that was handed back is taken for good without a look at it."""
 MOST_RETRIES = 10
+AWAY = "See that PostgreSQL runs and can be reached."
+LOCKED = "See pg_stat_activity for a transaction that was forgotten, and holds a lock."
+"""What helps."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -192,7 +195,9 @@ class Database:
                         raise self._lost(f"no answer within {timeout:.0f} s") from error
                     if isinstance(error, _COLLISIONS) or not (connection.closed or _is_outage(error)):
                         raise
-                    raise self._lost(_first_line(error)) from error
+                    raise self._lost(
+                        _first_line(error), LOCKED if isinstance(error, errors.LockNotAvailable) else AWAY
+                    ) from error
             if not guard.cut:
                 self._used[connection] = time.monotonic()
         finally:
@@ -233,11 +238,11 @@ class Database:
     def _unavailable(self, fault: str) -> DatabaseUnavailable:
         if _REFUSAL.search(fault):
             return Refused(self.name, fault, "Correct the connection string's user, password or database name.")
-        return DatabaseUnavailable(self.name, fault, "See that PostgreSQL runs and can be reached.")
+        return DatabaseUnavailable(self.name, fault, AWAY)
 
-    def _lost(self, fault: str) -> DatabaseUnavailable:
+    def _lost(self, fault: str, remedy: str = AWAY) -> DatabaseUnavailable:
         self._used.clear()  # a server that cut one connection off has seldom kept the others
-        return Lost(self.name, fault, "See that PostgreSQL runs and can be reached.")
+        return Lost(self.name, fault, remedy)
 
 
 class Pool(ConnectionPool[Connection]):

@@ -22,6 +22,8 @@ from arkqueue.states import MOVES, SETTLED, Event, State
 
 SILENCE = 3 * LONGEST_RENEWAL
 """Seconds after which a task manager that says nothing may be assumed to be gone."""
+MOST_NAMED = 10
+"""Tasks that a refusal names."""
 
 
 def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
@@ -220,8 +222,9 @@ def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:
         raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
     attempts = {task.name: task.attempts for task in graph.rows("lock_tasks", tasks=list(again))}
     refuse_superseded(graph, here, row.branch_id, row.number, row.run, attempts)
-    if later := graph.rows("started_after", sources=list(again)):
-        names = ", ".join(_name(graph, row) for row in later)
+    if later := graph.rows("started_after", sources=list(again), most=MOST_NAMED + 1):
+        names = ", ".join(_name(graph, row) for row in later[:MOST_NAMED])
+        names += " and more" if len(later) > MOST_NAMED else ""
         raise Conflict(
             here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
         )

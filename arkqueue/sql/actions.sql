@@ -114,7 +114,7 @@ with recursive behind(id) as (
         where t.run_id = g.run_id) step
 ), found as (
     -- The first ones found: without an order, so that a long history is not walked to its end.
-    select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit 10
+    select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s
 )
 select * from found order by number, run, name;
 

@@ -187,7 +187,7 @@ class _Task:
         waived = f" What waits for it was let go on{by}." if row.waived else ""
         helps = remedies(row)
         again = f"arkqueue retry {name}"
-        later = self.queue.rows("started_after", sources=[row.id]) if again in helps else []
+        later = self.queue.rows("started_after", sources=[row.id], most=1) if again in helps else []
         if later:
             helps = [f"{again} --force" if command == again else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]

@@ -121,6 +121,22 @@ def test_the_connection_that_was_used_last_is_used_next(database: Database) -> N
         assert (again, other) == (first, second)
 
 
+@pytest.mark.usefixtures("table")
+def test_a_lock_that_stays_taken_is_told_as_such(
+    database: Database, second_connection: Callable[[], Connection]
+) -> None:
+    other = second_connection()
+    with other.transaction():
+        add(other)
+        with pytest.raises(DatabaseUnavailable, match=r"lock timeout.*a transaction that was forgotten"):
+            database.retrying(adds_impatiently)
+
+
+def adds_impatiently(connection: Connection) -> None:
+    connection.execute("set local lock_timeout = 1")
+    add(connection)
+
+
 def test_the_watchdog_keeps_one_descriptor_for_each_connection_that_lives(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

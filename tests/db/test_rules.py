@@ -604,6 +604,16 @@ def test_in_strict_order_nothing_comes_back_behind_what_has_started(archive: AnA
     assert archive.state("b@2") == "ready"
 
 
+def test_a_refusal_names_some_of_many_that_have_started(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    archive.commit({"a": ""} | {f"t{n}": "depends: [{task: 'PREV:a', when: settled}]" for n in range(12)})
+    for n in range(12):
+        archive.claim(f"t{n}@3")
+    with pytest.raises(Conflict, match=r"started after it: (papers@3/t\d+, ){9}papers@3/t\d+ and more"):
+        archive.retry("a@2")
+
+
 def test_a_failure_that_nothing_of_its_run_waits_for_is_skipped_as_completed_whatever_came_later(
     archive: AnArchive,
 ) -> None:
