@@ -338,6 +338,8 @@ class Model:
         commit = run.tasks[COMMIT]
         met = self.into(commit)
         if all(satisfied(edge) for edge in met) and not self._hand_on(met):
+            for edge in met:
+                edge.met = True  # or what is settled now would not be found behind what is canceled
             commit.state = move(commit.state, Event.PASS)
 
     def trigger(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from typing import get_args, get_origin
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -67,8 +68,12 @@ async def _only_known(request: Request) -> None:
         if name not in fields:
             fault = f"has the parameter {name!r}, which means nothing here"
             raise Invalid("the request", fault, f"There are: {', '.join(fields)}." if fields else "There is none.")
-        if len(request.query_params.getlist(name)) > 1 and "list[" not in str(fields[name]):
+        if len(request.query_params.getlist(name)) > 1 and not _is_list(fields[name]):
             raise Invalid("the request", f"has the parameter {name!r} more than once", "Give it once.")
+
+
+def _is_list(annotation: object) -> bool:
+    return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
 
 
 class LimitedBody:

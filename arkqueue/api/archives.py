@@ -20,8 +20,8 @@ from arkqueue.views.rows import view_of
 
 router = APIRouter(tags=["archives"], prefix="/archives")
 
-HOST = {"process", "process_user", "task_url"}
-"""Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords."""
+HOST = {"process", "process_user", "task_url", "images", "users", "networks"}
+"""Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""
 GLOBS = ("branches", "images", "users", "networks")
 
 Revision = StrictInt | str

@@ -1,6 +1,7 @@
 """Connections to the API have a limit and an end: whoever only holds them, with a token or none, cannot take what this process needs for everything else.
 
-The server's protocol is uvicorn's, which has an end for connections that stay after an answer, and none for those that say nothing at first, or never finish what they say.
+The server's protocol is uvicorn's, which ends a connection that stays after an answer, but neither one on which nothing comes, or half a request, nor one whose client does
+not read what it is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ MOST = 2000
 ACCEPTED_AT_ONCE = 128
 """Connections that are accepted before any of them is looked at."""
 PATIENCE = 30.0
-"""Seconds in which a request has to come whole."""
+"""Seconds in which a request's head has to come, and its body."""
+UNREAD = 60.0
+"""Seconds in which a client has to read some of what waits for it."""
+LINGER = 1.0
+"""Seconds that a client has to take an answer that ends its connection. Closed at once, its own words would be answered with a reset, and ours be lost."""
 TOLD = 60.0
 """Seconds until the log says again that there are too many."""
 
@@ -33,55 +38,89 @@ _told_at = -TOLD
 class Protocol(H11Protocol):
     """One connection."""
 
+    _awaited: object = None
+    """Which part of which request is waited for."""
     _overdue: asyncio.TimerHandle | None = None
+    _looking: asyncio.TimerHandle | None = None
+    _is_ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._look()
         if len(self.connections) > most():
             self._refuse()
         else:
             self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if not self._is_ended:
+            super().data_received(data)
+
+    def handle_events(self) -> None:
+        # Also what came behind another request is read here, once that is answered.
+        super().handle_events()
         self._wait_for_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        for timer in (self._overdue, self._looking):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
-    def _wait_for_request(self) -> None:
-        """Let the time run from the first moment that a request could come until it is all there."""
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._wait_no_more()
-        elif self._overdue is None:
-            self._overdue = self.loop.call_later(PATIENCE, self.transport.abort)
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        self._end(Refused(400, "the request", "is no HTTP that can be read", "Send it as RFC 9112 has it."))
 
-    def _wait_no_more(self) -> None:
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _wait_for_request(self) -> None:
+        state = self.conn.their_state
+        awaited = (state, self.cycle) if state in (h11.IDLE, h11.SEND_BODY) else None
+        if awaited == self._awaited or self._is_ended:
+            return
+        self._awaited = awaited
         if self._overdue is not None:
             self._overdue.cancel()
-            self._overdue = None
+        self._overdue = self.loop.call_later(PATIENCE, self._give_up) if awaited else None
+
+    def _give_up(self) -> None:
+        self._end(Refused(408, "the request", f"has not come whole within {PATIENCE:g} s", "Send it at once."))
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def _look(self, before: int = 0) -> None:
+        """Whether somebody reads what he is sent; ``before``: how much waited for him at the last look. Nothing is added to it meanwhile."""
+        waits = self.transport.get_write_buffer_size() if self.flow.write_paused or self.transport.is_closing() else 0
+        if waits and waits == before:
+            self.transport.abort()
+        else:
+            self._looking = self.loop.call_later(UNREAD, self._look, waits)
 
     def _refuse(self) -> None:
         global _told_at
         if time.monotonic() - _told_at >= TOLD:
             _told_at = time.monotonic()
             log.warning("the API has %d connections, which is the most it takes: others are refused", most())
+        if len(self.connections) > most() + ACCEPTED_AT_ONCE:
+            self.transport.abort()  # those who are being refused hold files, too
         self._end(
             Refused(429, "the server", "has as many connections as it takes", "Try again later.", Retry_After="1")
         )
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        self._end(Refused(400, "the request", "is no HTTP that can be read", "Send it as RFC 9112 has it."))
-
     def _end(self, error: Refused) -> None:
-        """Answer past the application, which is not asked, and close."""
+        """Answer past the application, which is not asked, and close; where it has begun to answer, only close."""
+        self._is_ended = True
+        if self._overdue is not None:
+            self._overdue.cancel()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE) or self.transport.is_closing():
+            self.transport.abort()
+            return
         answer = of_error(error)
         answer.headers["connection"] = "close"
         head = b"".join(b"%b: %b\r\n" % field for field in answer.raw_headers)
         status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n".encode()
         self.transport.write(status + head + b"\r\n" + bytes(answer.body))
-        self.transport.close()
+        self.transport.write_eof()
+        self._overdue = self.loop.call_later(LINGER, self.transport.abort)
 
 
 def most() -> int:

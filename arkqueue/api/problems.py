@@ -23,6 +23,7 @@ TITLES: dict[int, str] = {
     403: "The token does not allow it",
     404: "There is no such thing",
     405: "The method is not possible here",
+    408: "The request did not come whole",
     409: "The state of the thing forbids it",
     413: "The request is too long",
     422: "The request is malformed",
@@ -103,7 +104,6 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
 def install(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
     app.add_exception_handler(errors.ArkqueueError, _own)
-    app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(psycopg.DataError, _unstorable)
     app.add_exception_handler(Exception, _mistake)

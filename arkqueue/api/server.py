@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Collection
 
 import uvicorn
 from fastapi import FastAPI
@@ -47,6 +48,11 @@ class ApiServer:
     @property
     def url(self) -> str:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    @property
+    def connections(self) -> Collection[object]:
+        """Those that are open."""
+        return self._server.server_state.connections
 
     def close(self) -> None:
         """Take no more requests, let those under way end, and return when all is over."""

@@ -94,7 +94,7 @@ class Client:
         except ValueError as error:
             remedy = "Write it like http://127.0.0.1:8417."
             raise ConfigurationError(f"server {url!r}", "is no address", remedy) from error
-        self._base = parts.path.rstrip("/")
+        self._base = quote(parts.path.rstrip("/"), safe="/%")
 
     @property
     def address(self) -> tuple[bool, str, int, str]:

@@ -25,7 +25,6 @@ import socket
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -249,16 +248,10 @@ class Pool(ConnectionPool[Connection]):
     """Hands out what was handed back last: its process of the server has its plans, catalogs and pages at hand, where those that had a rest would each have to find them
     again. psycopg's own takes turns with all of them, and each step of a commit's way was another's (docs/performance.md)."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._pool = Stack()
-
-
-class Stack(deque[Connection]):
-    """What is put in last is taken first."""
-
-    def popleft(self) -> Connection:
-        return self.pop()
+    def _get_ready_connection(self, timeout: float | None) -> Connection | None:
+        # The last becomes the first, which is taken; so the first is the one that is longest unused when the pool shrinks.
+        self._pool.rotate(1)
+        return super()._get_ready_connection(timeout)
 
 
 class Lost(DatabaseUnavailable):

@@ -70,7 +70,7 @@ class Attempt:
         self.outlives = False
         """Whether the database knows that it may go on without us, so that it stays reserved for this host after its lease."""
         self.has_ended = False
-        """Whether its end only has to be recorded."""
+        """Whether all that is left to do is to record its end, or to let it go on without us."""
         self.inputs: dict[str, Any] | None = None
         """What it gets as INPUTS; None: still to be asked for."""
         self._lock = threading.Lock()

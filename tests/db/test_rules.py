@@ -604,6 +604,15 @@ def test_in_strict_order_nothing_comes_back_behind_what_has_started(archive: AnA
     assert archive.state("b@2") == "ready"
 
 
+def test_what_was_canceled_does_not_come_back_behind_a_commit_that_passed_it(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    actions.cancel(archive.queue, archive.task("a@2"), "ann")
+    archive.commit({"COMMIT": "depends: [{task: 'PREV:a', when: settled}]", "b": ""})
+    archive.claim("b@3")
+    with pytest.raises(Conflict, match=r"later revisions have started after it: papers@3/b"):
+        archive.retry("a@2")
+
+
 def test_a_refusal_names_some_of_many_that_have_started(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.fail("a@2")

@@ -136,7 +136,12 @@ def test_administrator_of_some_archives_reaches_no_others(client: Client, admin:
             "is for some archives only",
             "any repository",
         )
-    for setting in ({"process": True}, {"process_user": "root"}, {"task_url": "svn://elsewhere/x"}):
+    for setting in (
+        {"process": True},
+        {"process_user": "root"},
+        {"task_url": "svn://elsewhere/x"},
+        {"networks": ["*"]},
+    ):
         problem(confined.patch("/archives/papers", json=setting), 403, f"setting {next(iter(setting))}")
     assert confined.patch("/archives/papers", json={"author": "bot"}).json()["settings"]["author"] == "bot"
 

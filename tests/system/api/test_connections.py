@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -13,20 +14,30 @@ import pytest
 
 from arkqueue.api import ApiServer, connections
 from tests.system.api.conftest import problem
+from tests.waiting import eventually
 
-HEAD = b"POST /api/v1/notices HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
+HEAD = b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
+WHOLE = b"GET /docs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def a_connection(server: ApiServer) -> socket.socket:
     return socket.create_connection((server.host, server.port), timeout=30)
 
 
-def is_refused(connection: socket.socket) -> bool:
-    """Whether the server closes it, having said so."""
-    with connection, connection.makefile("rb") as answer:
-        head, _, body = answer.read().partition(b"\r\n\r\n")
-    assert json.loads(body)["fault"] == "has as many connections as it takes"
-    return head.startswith(b"HTTP/1.1 429 Too Many Requests\r\n") and b"application/problem+json" in head
+def answers(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    said = b""
+    with suppress(ConnectionResetError):
+        while more := connection.recv(1 << 16):
+            said += more
+    return said
+
+
+def is_ended(said: bytes, status: str, fault: str) -> bool:
+    """Whether the last answer is this problem document."""
+    head, _, body = said[said.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
+    assert json.loads(body)["fault"] == fault
+    return head.startswith(f"HTTP/1.1 {status}\r\n".encode()) and b"application/problem+json" in head
 
 
 def test_there_are_as_many_connections_as_it_takes_and_no_more(
@@ -35,8 +46,10 @@ def test_there_are_as_many_connections_as_it_takes_and_no_more(
     monkeypatch.setattr(connections, "MOST", 3)
     monkeypatch.setattr(connections, "_told_at", -connections.TOLD)
     held = [a_connection(server) for _ in range(3)]
-    for _ in range(2):
-        assert is_refused(a_connection(server))
+    for _ in range(20):
+        with a_connection(server) as connection:
+            connection.sendall(HEAD + b"12345")  # what is said must not have the answer lost
+            assert is_ended(answers(connection), "429 Too Many Requests", "has as many connections as it takes")
     for each in held:
         each.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         with each, each.makefile("rb") as answer:
@@ -48,7 +61,16 @@ def test_there_are_as_many_connections_as_it_takes_and_no_more(
 
 
 @pytest.mark.parametrize(
-    "said", [b"", HEAD[:20], HEAD, HEAD + b"{}"], ids=["nothing", "half a head", "no body", "half a body"]
+    "said",
+    [b"", HEAD[:20], HEAD, HEAD + b"{}", WHOLE + HEAD + b"{}", WHOLE + HEAD[:20]],
+    ids=[
+        "nothing",
+        "half a head",
+        "no body",
+        "half a body",
+        "half a body behind another",
+        "half a head behind another",
+    ],
 )
 def test_a_request_that_does_not_come_whole_is_not_waited_for(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, said: bytes
@@ -56,18 +78,43 @@ def test_a_request_that_does_not_come_whole_is_not_waited_for(
     monkeypatch.setattr(connections, "PATIENCE", 0.2)
     with a_connection(server) as connection:
         connection.sendall(said)
-        # An answer may come first: without a token, the body of a request is not waited for.
-        with suppress(ConnectionResetError):
-            while connection.recv(1 << 16):
-                pass
+        assert is_ended(answers(connection), "408 Request Timeout", "has not come whole within 0.2 s")
+
+
+def test_each_request_has_its_own_time(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is refused before its body has come leaves the next one its own."""
+    begun: list[asyncio.TimerHandle] = []
+    wait = connections.Protocol._wait_for_request
+
+    def noted(self: connections.Protocol) -> None:
+        wait(self)
+        if self._overdue is not None:
+            begun.append(self._overdue)
+
+    monkeypatch.setattr(connections.Protocol, "_wait_for_request", noted)
+    with a_connection(server) as connection, connection.makefile("rb") as answer:
+        connection.sendall(HEAD.replace(b"/runs", b"/nothing"))
+        assert answer.readline().startswith(b"HTTP/1.1 404 ")
+        connection.sendall(b"12345" + WHOLE)
+        assert any(line.endswith(b"HTTP/1.1 200 OK\r\n") for line in iter(answer.readline, b""))
+    assert begun[0].cancelled()
+    assert begun[0] is not begun[-1]
+
+
+def test_who_does_not_read_is_let_go(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNREAD", 0.2)
+    with a_connection(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.sendall(WHOLE.replace(b"/docs", b"/openapi.json") * 200)
+        eventually(lambda: len(server.connections) == 1)
+        eventually(lambda: not server.connections)
 
 
 def test_what_is_no_http_is_answered_with_a_problem_document(server: ApiServer) -> None:
-    with a_connection(server) as connection, connection.makefile("rb") as answer:
-        connection.sendall(b"\xff\xff\r\n\r\n")
-        head, _, body = answer.read().partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert json.loads(body)["thing"] == "the request"
+    for before in (b"", WHOLE):
+        with a_connection(server) as connection:
+            connection.sendall(before + b"\xff\xff\r\n\r\n")
+            assert is_ended(answers(connection), "400 Bad Request", "is no HTTP that can be read")
 
 
 def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:
