@@ -205,11 +205,11 @@ def _check_whole(url: str) -> None:
 
 def _check_task_url(kind: ArchiveKind, url: str) -> None:
     _check_whole(url)
-    if (shown := locate(url, kind).shown) != url.strip().rstrip("/") and "@" in shown:
+    location = locate(url, kind)
+    if location.shown != location.url:
         fault = "holds a password, which whoever may look at the archive would see"
-        raise Invalid(
-            f"the task URL {shown}", fault, "Keep it in arkqueue.toml ([[credentials]]), and give the URL without it."
-        )
+        remedy = "Keep it in arkqueue.toml ([[credentials]]), and give the URL without it."
+        raise Invalid(f"the task URL {location.shown}", fault, remedy)
 
 
 def _check_branches(kind: ArchiveKind, settings: ArchiveSettings) -> None:

@@ -41,8 +41,10 @@ class Protocol(H11Protocol):
     _awaited: object = None
     """Which part of which request is waited for."""
     _overdue: asyncio.TimerHandle | None = None
+    """When it is waited for no longer, or, after an answer that ends the connection, when that is over."""
     _looking: asyncio.TimerHandle | None = None
     _is_ended = False
+    """Whether such an answer was sent: what still comes means nothing."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

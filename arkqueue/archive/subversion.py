@@ -13,15 +13,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import subvertpy
-from subvertpy import SubversionException, client, subr
+from subvertpy import SubversionException, client
 
 from arkqueue.archive import (
     TOO_LONG,
@@ -31,13 +30,14 @@ from arkqueue.archive import (
     is_workflow_file,
     linked,
     no_folder,
-    within_calendar,
 )
 from arkqueue.archive.handover import Handover, hand_to_subversion
 from arkqueue.archive.location import Identity, Location, local_path
-from arkqueue.archive.origin import PROPERTY, install_subversion_commands, parse_origin
+from arkqueue.archive.origin import install_subversion_commands
+from arkqueue.archive.subversion_access import begin_commit, credentials, session_url
 from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
 from arkqueue.archive.subversion_library import ra
+from arkqueue.archive.subversion_revisions import PROPERTIES, is_there_around, is_told, number_of, revision_of, touches
 from arkqueue.archive.subversion_tree import DifferenceEditor, ExportEditor, finish_file
 from arkqueue.archive.subversion_update import UpdateEditor
 from arkqueue.archive.subversion_walk import contents, export
@@ -49,18 +49,13 @@ from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 _CHUNK = 1000
 """Revisions of the log that are read at a time."""
 
-UNTOLD = datetime.fromtimestamp(0, UTC)
-"""The date of a revision that has none, or whose date is kept from us."""
-
-_REVISION_PROPERTIES = ["svn:author", "svn:date", "svn:log", PROPERTY]
-
 
 class SubversionArchive:
     """An `Archive` of a Subversion repository or a folder of it."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._url = _session_url(location)
+        self._url = session_url(location)
         self._is_local = local_path(location) is not None
         self._connection: Any = None
         self._identity = Identity(ArchiveKind.SUBVERSION, "")
@@ -88,7 +83,9 @@ class SubversionArchive:
         """At a folder: the last revision up to ``at`` that touches it, else (before it existed) ``at`` itself."""
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
-            number = head if at is None or at.upper() == "HEAD" else _number(at.removeprefix("r"), self._location.shown)
+            number = (
+                head if at is None or at.upper() == "HEAD" else number_of(at.removeprefix("r"), self._location.shown)
+            )
             if number > head:
                 raise NotFound(self._location.shown, f"has no revision {number}", f"The youngest is {head}.")
             folder = self._identity.folder
@@ -99,12 +96,12 @@ class SubversionArchive:
                 found: list[int] = []
                 session.get_log(lambda _, revision, *__: found.append(revision), [""], number, 0, 1)
                 number = found[0] if found else number
-            return _revision(number, session.rev_proplist(number))
+            return revision_of(number, session.rev_proplist(number))
 
     def has(self, revision: str) -> bool:
         """Also a revision that does not touch the archive's folder."""
         try:
-            number = _number(revision, self._location.shown)
+            number = number_of(revision, self._location.shown)
         except NotFound:
             return False
         with self._session(fresh=True) as session:
@@ -115,8 +112,8 @@ class SubversionArchive:
             head = session.get_latest_revnum()
             if head < known.number:
                 raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
-            now = _revision(known.number, session.rev_proplist(known.number))
-            if (now.author, now.date) != (known.author, known.date) and _is_told(now) and _is_told(known):
+            now = revision_of(known.number, session.rev_proplist(known.number))
+            if (now.author, now.date) != (known.author, known.date) and is_told(now) and is_told(known):
                 raise self._mismatch(
                     f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
                     f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
@@ -133,7 +130,7 @@ class SubversionArchive:
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Advance:
-        after, head = known.number if known else 0, _number(new_head, self._location.shown)
+        after, head = known.number if known else 0, number_of(new_head, self._location.shown)
         if head < after:
             raise self._mismatch(f"is at revision {head}, but {after} is known")
         found: list[Revision] = []
@@ -145,14 +142,14 @@ class SubversionArchive:
                 found += self._log(session, folder, start, end)
                 start = end + 1
             if not found and folder:
-                self._searched = after, _revision(head, session.rev_proplist(head))
+                self._searched = after, revision_of(head, session.rev_proplist(head))
         return Advance(revisions=tuple(found[:limit]), complete=len(found) <= limit)
 
     def _searched_up_to(self, session: Any, after: int, head: int) -> int:
         """Where a backup was restored, the numbers that were searched are those of other revisions, also when it has grown past them."""
         if self._searched is None or self._searched[0] != after or (last := self._searched[1]).number > head:
             return after
-        return last.number if _revision(last.number, session.rev_proplist(last.number)) == last else after
+        return last.number if revision_of(last.number, session.rev_proplist(last.number)) == last else after
 
     def _log(self, session: Any, folder: str, start: int, end: int) -> list[Revision]:
         found: list[tuple[Revision, bool | None]] = []
@@ -160,28 +157,28 @@ class SubversionArchive:
         def receive(
             changed: Mapping[str, Any] | None, number: int, properties: Mapping[str, bytes], *_: object
         ) -> None:
-            touches = _touches(changed or {}, "/" + folder) if folder else True
-            if touches is not False:
-                found.append((_revision(number, properties), touches))
+            is_touched = touches(changed or {}, "/" + folder) if folder else True
+            if is_touched is not False:
+                found.append((revision_of(number, properties), is_touched))
 
         home = session.get_session_url()
         try:
             with self._at(session, self._identity.repository):
                 # To see a parent of the folder move, all changed paths are needed; the root needs none.
-                session.get_log(receive, [""], start, end, 0, bool(folder), revprops=_REVISION_PROPERTIES)
+                session.get_log(receive, [""], start, end, 0, bool(folder), revprops=PROPERTIES)
         except SubversionException as error:
             if not folder or codes_of(error).isdisjoint(UNREADABLE):
                 raise
             # Who may read nothing but the folder has its own history, which knows no time before a deletion.
             session.reparent(home)
-            session.get_log(receive, [""], start, end, 0, True, revprops=_REVISION_PROPERTIES)
-        return [revision for revision, touches in found if touches or _is_there_around(session, revision.number)]
+            session.get_log(receive, [""], start, end, 0, True, revprops=PROPERTIES)
+        return [revision for revision, is_touched in found if is_touched or is_there_around(session, revision.number)]
 
     # One revision
 
     def workflows_key(self, revision_id: str) -> str:
         """Where the folder's node was made: its own path and revision, whatever copies it came through."""
-        number = _number(revision_id, self._location.shown)
+        number = number_of(revision_id, self._location.shown)
         with self._session() as session:
             if session.check_path(WORKFLOWS, number) == subvertpy.NODE_NONE:
                 return ""
@@ -191,7 +188,7 @@ class SubversionArchive:
             return f"{path}@{made}" if path else f"{WORKFLOWS}@{number}"
 
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
-        number = _number(revision_id, self._location.shown)
+        number = number_of(revision_id, self._location.shown)
         with self._session() as session:
             kind = session.check_path(WORKFLOWS, number)
             if kind == subvertpy.NODE_NONE:
@@ -216,8 +213,8 @@ class SubversionArchive:
             return tuple(files)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
-        number = _number(revision_id, self._location.shown)
-        before = None if previous is None else _number(previous, self._location.shown)
+        number = number_of(revision_id, self._location.shown)
+        before = None if previous is None else number_of(previous, self._location.shown)
         try:
             return self._difference(before, number)
         except UnicodeDecodeError:
@@ -256,7 +253,7 @@ class SubversionArchive:
         return editor.changed
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
-        number = _number(revision_id, self._location.shown)
+        number = number_of(revision_id, self._location.shown)
         try:
             self._export(number, target, paths, self._export_folder)
         except UnicodeDecodeError:
@@ -288,7 +285,7 @@ class SubversionArchive:
 
     def tree_key(self, revision_id: str) -> str:
         """The revision, and who made it when: a restored backup may give its number to another one."""
-        number = _number(revision_id, self._location.shown)
+        number = number_of(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
             properties = session.rev_proplist(number)
             made = "|".join(
@@ -297,7 +294,7 @@ class SubversionArchive:
             return f"{self._identity.uuid}/{self._identity.folder}@{number}|{made}"
 
     def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
-        old, new = _number(before, self._location.shown), _number(revision_id, self._location.shown)
+        old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         try:
             return self._update(old, new, target, watch)
         except UnicodeDecodeError as error:
@@ -331,7 +328,7 @@ class SubversionArchive:
         handover: Handover | None = None,
     ) -> Path | None:
         """The answer holds the ``svn`` that marks commits (see `origin`)."""
-        number = _number(revision_id, self._location.shown)
+        number = number_of(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
             if session.check_path("", number) != subvertpy.NODE_DIR:
                 raise NotFound(self._location.shown, f"has no revision {number}", "Check the revision.")
@@ -340,13 +337,13 @@ class SubversionArchive:
                 if any(target.iterdir()):
                     raise WorkspaceError(str(target), "is not empty", "Empty it.")
                 realms: list[str] = []
-                client.Client(auth=_credentials(self._location, realms)).checkout(
+                client.Client(auth=credentials(self._location, realms)).checkout(
                     self._url, str(target), number, number, True, ignore_externals=True
                 )
                 settings = None
                 if handover and self._location.password is not None:
                     if not realms:  # whoever reads is not asked; whoever commits may be
-                        _begin_commit(self._url, _credentials(self._location, realms))
+                        begin_commit(self._url, credentials(self._location, realms))
                     settings = hand_to_subversion(self._location, realms[0], handover) if realms else None
                 commands = target / ".svn" / "arkqueue"
                 install_subversion_commands(commands, origin, author if self._is_local else None, settings)
@@ -363,7 +360,7 @@ class SubversionArchive:
             if fresh and self._connection is not None:
                 self._connection = None if self._is_local else _if_alive(self._connection)
             if self._connection is None:
-                connection = ra.RemoteAccess(self._url, auth=_credentials(self._location))
+                connection = ra.RemoteAccess(self._url, auth=credentials(self._location))
                 self._identity = self._identify(connection)
                 self._connection = connection
             yield self._connection
@@ -415,85 +412,3 @@ def _if_alive(session: Any) -> Any:
     except SubversionException:
         return None
     return session
-
-
-def _session_url(location: Location) -> str:
-    path = local_path(location)
-    url: str = subr.uri_canonicalize("file://" + quote(os.path.abspath(path)) if path is not None else location.url)
-    return url
-
-
-def _begin_commit(url: str, auth: Any) -> None:
-    """Begin a commit and give it up, so that the server asks who commits."""
-    with suppress(SubversionException):  # it does not let us; the task will see
-        ra.RemoteAccess(url, auth=auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
-
-
-def _credentials(location: Location, realms: list[str] | None = None) -> Any:
-    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked.
-
-    ``realms`` gets the names under which servers asked for a password.
-    """
-    name, password = location.username or "", location.password
-    if password is not None:
-
-        def given(realm: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:
-            if realms is not None:
-                realms.append(realm.decode() if isinstance(realm, bytes) else realm)
-            return name, password, False
-
-        passwords = ra.get_simple_prompt_provider(given, 0)
-    else:
-        passwords = ra.get_simple_provider()
-    auth = ra.Auth(
-        [
-            ra.get_username_provider(),
-            passwords,
-            ra.get_ssl_server_trust_file_provider(),
-            ra.get_ssl_client_cert_file_provider(),
-            ra.get_ssl_client_cert_pw_file_provider(),
-        ]
-    )
-    if name:
-        auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_USERNAME, name)
-    return auth
-
-
-def _number(id: str, thing: str) -> int:
-    if not id.isascii() or not id.isdigit() or len(id) > 9:
-        raise NotFound(thing, f"has no revision {id!r}", "A Subversion revision is a number.")
-    return int(id)
-
-
-def _revision(number: int, properties: Mapping[str, bytes]) -> Revision:
-    def text(name: str) -> str:
-        return (properties.get(name) or b"").decode(errors="replace").replace("\0", "\ufffd")
-
-    try:
-        date = datetime.fromisoformat(text("svn:date"))
-    except ValueError:  # removed, or never there
-        date = UNTOLD
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return Revision(
-        str(number), number, text("svn:author"), within_calendar(date), text("svn:log"), parse_origin(text(PROPERTY))
-    )
-
-
-def _is_told(revision: Revision) -> bool:
-    """Whether we may know who made a revision, and when; not where it lies in places that we may not read."""
-    return bool(revision.author) or revision.date != UNTOLD
-
-
-def _touches(changed: Mapping[str, Any], folder: str) -> bool | None:
-    """Whether a revision changes the folder or something in it; None where it changes a parent of it, with which it may come, go or be another."""
-    if any(path == folder or path.startswith(folder + "/") for path in changed):
-        return True
-    # Not only where it says what was copied: that may be a place that we may not read.
-    parents = (action for path, (action, *_) in changed.items() if folder.startswith(path.rstrip("/") + "/"))
-    return None if any(action in "ADR" for action in parents) else False
-
-
-def _is_there_around(session: Any, number: int) -> bool:
-    """Whether the archive's folder is there in a revision, or was right before it."""
-    return any(session.check_path("", at) != subvertpy.NODE_NONE for at in (number, max(number - 1, 0)))

@@ -163,6 +163,9 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
         problem(admin.patch("/archives/papers", json={"process_user": nobody}), 422, "process_user")
     said = problem(admin.patch("/archives/papers", json={"task_url": "https://u:pw@host/x"}), 422, "holds a password")
     assert "pw" not in str(said)
+    for url in ("file:///srv/a@b", "https://ada@host/x"):
+        assert admin.patch("/archives/papers", json={"task_url": url}).json()["settings"]["task_url"] == url
+    admin.patch("/archives/papers", json={"task_url": None}).raise_for_status()
     assert admin.get("/archives/papers").json()["settings"] == changed["settings"]
 
 

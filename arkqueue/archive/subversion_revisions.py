@@ -1,0 +1,63 @@
+"""Which revisions of a Subversion repository touch a folder, and what is told of them. Called by `subversion` only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import subvertpy
+
+from arkqueue.archive import within_calendar
+from arkqueue.archive.origin import PROPERTY, parse_origin
+from arkqueue.errors import NotFound
+from arkqueue.model import Revision
+
+UNTOLD = datetime.fromtimestamp(0, UTC)
+"""The date of a revision that has none, or whose date is kept from us."""
+
+PROPERTIES = ["svn:author", "svn:date", "svn:log", PROPERTY]
+"""What is asked for of each revision."""
+
+
+def number_of(id: str, thing: str) -> int:
+    """The number that a revision's id is; ``thing``: what to say has none of another id."""
+    if not id.isascii() or not id.isdigit() or len(id) > 9:
+        raise NotFound(thing, f"has no revision {id!r}", "A Subversion revision is a number.")
+    return int(id)
+
+
+def revision_of(number: int, properties: Mapping[str, bytes]) -> Revision:
+    """A revision as its properties tell it, which anybody may have changed or removed."""
+
+    def text(name: str) -> str:
+        return (properties.get(name) or b"").decode(errors="replace").replace("\0", "\ufffd")
+
+    try:
+        date = datetime.fromisoformat(text("svn:date"))
+    except ValueError:  # removed, or never there
+        date = UNTOLD
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return Revision(
+        str(number), number, text("svn:author"), within_calendar(date), text("svn:log"), parse_origin(text(PROPERTY))
+    )
+
+
+def is_told(revision: Revision) -> bool:
+    """Whether we may know who made a revision, and when; not where it lies in places that we may not read."""
+    return bool(revision.author) or revision.date != UNTOLD
+
+
+def touches(changed: Mapping[str, Any], folder: str) -> bool | None:
+    """Whether a revision changes the folder or something in it; None where it changes a parent of it, with which it may come, go or be another."""
+    if any(path == folder or path.startswith(folder + "/") for path in changed):
+        return True
+    # Not only where it says what was copied: that may be a place that we may not read.
+    parents = (action for path, (action, *_) in changed.items() if folder.startswith(path.rstrip("/") + "/"))
+    return None if any(action in "ADR" for action in parents) else False
+
+
+def is_there_around(session: Any, number: int) -> bool:
+    """Whether the archive's folder is there in a revision, or was right before it."""
+    return any(session.check_path("", at) != subvertpy.NODE_NONE for at in (number, max(number - 1, 0)))
