@@ -539,18 +539,15 @@ class TestNoEngine:
         finally:
             relay.close()
 
-    def test_container_of_which_the_engine_says_nothing_is_lost(
-        self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As where its containerd hangs: it does answer, but not when it is asked for the container."""
-        monkeypatch.setattr("arkqueue.executor.docker_engine.CALL_TIMEOUT", 1.0)
+    def test_container_of_which_the_engine_says_nothing_is_lost(self, bench: Bench, tmp_path: Path) -> None:
+        """As where its containerd is ill: it does answer, but not when it is asked for the container."""
         relay = Relay(tmp_path / "relay.sock", bench.url)
         try:
             running, recorder = bench.start(FOREVER, by=bench.another(url=relay.url, patience=1.5))
             recorder.wait_for(b"begun")
             assert running.doubt is None
 
-            relay.hold(b"/json")
+            relay.break_off(b"/json", is_passed_on=False)
             relay.cut(b"/attach")
 
             end = ended(running)
