@@ -47,7 +47,7 @@ def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) ->
         else:
             graph.follow(graph.ids("cancel", tasks=[row.id], by=by))
 
-    _on_task(queue, task, "cancel", by, work)
+    _on_task(queue, task, "cancel", by, work, _options(assume_gone=assume_gone))
 
 
 def cancel_run(queue: Queue, run: RunId, by: str) -> None:
@@ -111,7 +111,7 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
         again = [*staying, *_unjudged(graph, [row.id, *reopened])]
         graph.follow(entering=[row.id, *reopened], waived=again)
 
-    _on_task(queue, task, "retry", by, work)
+    _on_task(queue, task, "retry", by, work, _options(force=force))
 
 
 def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False, force: bool = False) -> None:
@@ -134,7 +134,7 @@ def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False, for
                 remedy,
             )
 
-    _on_task(queue, task, "skip", by, work)
+    _on_task(queue, task, "skip", by, work, _options(as_completed=as_completed, force=force))
 
 
 def skip_until(queue: Queue, archive: int, branch: int, name: str, until: int, by: str) -> int:
@@ -258,7 +258,12 @@ def _run_name(row: Any) -> str:
     return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main, runs=row.runs))
 
 
-def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:
+def _options(**given: bool) -> str:
+    """What a person asked for beside the verb, as it is typed, to be remembered with it."""
+    return " ".join(f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given)
+
+
+def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> None:
     found = queue.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "there is none")
@@ -268,7 +273,7 @@ def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph,
         if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
             raise Conflict(_name(graph, row), "belongs to a run that was deleted")
         work(graph, row)
-        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note="")
+        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note=note)
 
     change(queue, [found[0].archive_id], on_graph)
 

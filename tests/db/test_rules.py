@@ -825,8 +825,22 @@ def test_what_people_did_is_kept(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.cancel("a@2")
     archive.retry("a@2")
-    deeds = archive.sql("select verb, by, task_id from deed order by id")
-    assert deeds == [{"verb": v, "by": "ann", "task_id": archive.task("a@2")} for v in ("cancel", "retry")]
+    deeds = archive.sql("select verb, by, task_id, note from deed order by id")
+    assert deeds == [{"verb": v, "by": "ann", "task_id": archive.task("a@2"), "note": ""} for v in ("cancel", "retry")]
+
+
+def test_what_was_forced_is_kept_as_such(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.cancel("a@2")
+    archive.retry("a@2", force=True)
+    archive.fail("a@2")
+    archive.skip("a@2", as_completed=True, force=True)
+    deeds = archive.sql("select verb, note from deed order by id")
+    assert deeds == [
+        {"verb": "cancel", "note": ""},
+        {"verb": "retry", "note": "--force"},
+        {"verb": "skip", "note": "--as-completed --force"},
+    ]
 
 
 # -- Git (5.15, 5.16) ----------------------------------------------------------------------------------------------------
