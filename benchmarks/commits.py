@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.bench import Bench, Figure, at_least, at_most, faster, interleaved, ratio_at_least
 from benchmarks.limits import Rows, a_bare_database
 from benchmarks.lines import Line, a_queue, a_workflow
+from benchmarks.one_thread import a_way
 from benchmarks.peers.buildbot import Buildbot, a_buildbot
 from benchmarks.servers import REST, Archive, a_server, until, writes_the_time
 
@@ -39,6 +40,7 @@ def latency(bench: Bench) -> Iterator[Figure]:
             "tree": tree.latency,
             "bare": lambda: bare(command, starts),
             "commits": lambda: bare_database.commits_after_a_rest(3),
+            "steps": stack.enter_context(a_way(bench, revisions)).go,
         }
         if buildbot:
             contestants["buildbot"] = lambda: of_buildbot(buildbot, starts)
@@ -53,6 +55,8 @@ def latency(bench: Bench) -> Iterator[Figure]:
     yield Figure("1", f"{what}, a tree of 20 files", "ms", found["tree"], [at_most(25, "ms")], *beside)
     yield Figure("1", "of which: a bare subprocess → the same command's time", "ms", found["bare"])
     yield Figure("1", "of which: three commits, of a notice, a plan and a claim", "ms", found["commits"])
+    steps = "the same steps until the task is claimed, without the request, by one thread that nobody wakes"
+    yield Figure("1", f"for comparison: {steps}", "ms", found["steps"])
     for stage, what in (
         ("planned", "is read, and its plan's transaction begins"),
         ("ready", "has a ready task"),

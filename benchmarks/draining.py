@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.bench import Bench, Figure, at_least, at_most, interleaved, ratio_at_least, ratio_at_most, seconds
 from benchmarks.limits import a_bare_database
 from benchmarks.lines import CHAIN, PAPER, SLOTS, Line, a_queue, a_workflow, drain, plan, processes
+from benchmarks.one_thread import links as links_of_one_thread
 from benchmarks.peers import answer, environment
 
 RATE = "tasks/s"
@@ -71,10 +72,16 @@ def queue_alone(bench: Bench) -> Iterator[Figure]:
         assert done.tasks == chain, done.tasks
         return done.tasks / done.seconds
 
+    def by_one_thread() -> float:
+        with bench.database() as uri, a_queue(uri) as queue:
+            return links_of_one_thread(queue, chain)
+
     with a_bare_database(bench) as bare:
-        found = interleaved(bench.rounds, {"ours": links, "commits": lambda: chain / bare.commits(2 * chain)})
+        contestants = {"ours": links, "one": by_one_thread, "commits": lambda: chain / bare.commits(2 * chain)}
+        found = interleaved(bench.rounds, contestants)
     limit = "two commits a link", found["commits"]
     yield Figure("3", f"one chain of {chain}", "links/s", found["ours"], [at_least(500, "links/s")], *limit)
+    yield Figure("3", "the same by one thread that nobody wakes", "links/s", found["one"], (), *limit)
 
 
 def many_archives(bench: Bench) -> Iterator[Figure]:

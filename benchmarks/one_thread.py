@@ -1,0 +1,100 @@
+"""What the steps of a row take where one thread takes them all, one after the other, and nobody is woken: no division into threads and processes can be quicker.
+
+Beside the server's figures they say how much of a row is steps, and how much is handing over. Called by rows 1 and 3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from arkqueue.archive.registered import open_registered
+from arkqueue.config import Configuration
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, End, Outcome
+from arkqueue.queue import Queue, archives, claim, finish, planning
+from arkqueue.reading import EntryReader, last_known
+from benchmarks.bench import Bench
+from benchmarks.lines import Line, a_queue, a_workflow
+from benchmarks.servers import REST, load, three_tasks
+from tests.repositories import SubversionRepository, a_subversion_repository
+from tests.system.end_to_end.installation import tasks
+
+ME = "bench"
+
+
+def links(queue: Queue, count: int) -> float:
+    """Links per second of a chain of so many revisions."""
+    line = Line.register(queue, "chain")
+    line.append(queue, a_workflow("- {name: link, command: 'true', depends: [PREV]}\n"), count)
+    began = time.perf_counter()
+    assert _drain(queue) == count
+    return count / (time.perf_counter() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """That of a notice, of an archive as row 1 has it: stored, taken up, the repository read, the revision planned and stored, its first task claimed.
+
+    Not in it: the request before, the workspace and the program after.
+    """
+
+    queue: Queue
+    archive: ArchiveId
+    repository: SubversionRepository
+    entries: EntryReader
+
+    def go(self) -> float:
+        """Milliseconds, after a rest."""
+        revision = self.repository.commit({"notes": f"{time.time_ns()}\n"})
+        time.sleep(REST)
+        began = time.perf_counter()
+        archives.notify_all(self.queue, [(self.archive, revision)])
+        (asked,) = (row.asked for row in archives.to_read(self.queue) if row.id == self.archive)
+        archives.one(self.queue, self.archive)
+        (known,) = archives.branches(self.queue, self.archive)
+        archive, last = self.entries.archive, last_known(known)
+        ((name, head),) = archive.heads([], "").items()
+        archive.main_branch("")
+        archive.check_known(last)
+        news = archive.advance(name, last, head, limit=100, siblings=None).revisions
+        branch = planning.Branch(known.id, self.archive, name, known.main, known.head_id)
+        assert planning.append(self.queue, branch, self.entries.entries(last.id, news))
+        (first,) = claim.claim(self.queue, ME, ME, 1)
+        took = time.perf_counter() - began
+        archives.read_done(self.queue, self.archive, asked, 60.0)
+        finish.finish(self.queue, ME, [Outcome(first.attempt, End.EXITED, 0)])
+        _drain(self.queue)
+        return took * 1000
+
+
+@contextmanager
+def a_way(bench: Bench, revisions: int) -> Iterator[Way]:
+    """One on an archive of so many revisions, in a database of its own."""
+    folder = bench.a_folder("archive")
+    repository = a_subversion_repository(folder)
+    repository.commit({"notes": "note\n", **tasks(three_tasks(folder / "starts", "none"))})
+    load(repository, revisions - 1)
+    entries = EntryReader(open_registered(Configuration(home=folder), str(repository.path), ArchiveKind.SUBVERSION))
+    archive = entries.archive
+    ((branch, head),) = archive.heads([], None).items()
+    revision = archive.baseline(branch, head)
+    assert revision is not None
+    with bench.database() as uri, a_queue(uri) as queue:
+        identity = archive.identity()
+        start = archives.Start(branch, True, entries.entries(None, [revision])[0])
+        id = archives.register(
+            queue, name="one-thread", kind="subversion", url=str(repository.path), repository=str(repository.path),
+            uuid=identity.uuid, folder="", settings=ArchiveSettings(process=True), starts=[start],
+        )  # fmt: skip
+        yield Way(queue, id, repository, entries)
+
+
+def _drain(queue: Queue) -> int:
+    """Claim and complete everything, one task at a time; how many there were."""
+    count = 0
+    while found := claim.claim(queue, ME, ME, 1):
+        finish.finish(queue, ME, [Outcome(one.attempt, End.EXITED, 0) for one in found])
+        count += len(found)
+    return count
