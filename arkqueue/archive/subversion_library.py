@@ -2,14 +2,18 @@
 
 libsvn caches what it read from local repositories for the whole process, by path and UUID: after a backup was restored
 it would go on to answer from the lost future. So that cache is switched off. And the OpenSSL in subvertpy's wheel looks
-for certificate authorities where Red Hat keeps them; elsewhere it would trust nobody. Called by `subversion` only.
+for certificate authorities where Red Hat keeps them; elsewhere it would trust nobody. And in the locale C, in which services
+are started, Python takes paths for UTF-8, and libsvn for ASCII. Called by `subversion` only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import locale
 import os
 import ssl
+import sys
 
 # Not subvertpy.ra: its RemoteAccess only looks at the scheme, by a function that Python is about to drop.
 from subvertpy import _ra as ra
@@ -39,5 +43,12 @@ def _trust_what_this_host_trusts() -> None:
             os.putenv(name, path)
 
 
+def _take_paths_as_python_does() -> None:
+    if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
+        with contextlib.suppress(locale.Error):  # a system without it has none that would do
+            locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
+
+_take_paths_as_python_does()
 _switch_off_process_cache()
 _trust_what_this_host_trusts()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -64,6 +65,15 @@ def test_baseline_is_the_head_with_its_author_date_and_message(repository: Subve
     assert (baseline.id, baseline.number, baseline.author, baseline.message) == ("1", 1, "ada", "Größe")
     assert abs(datetime.now(UTC) - baseline.date) < timedelta(hours=1)
     assert baseline.origin is None
+
+
+def test_path_beyond_ascii_is_found_in_the_locale_that_services_have(tmp_path: Path) -> None:
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    repository = a_subversion_repository(folder)
+    repository.commit({"x": "1"})
+    program = "import sys; from arkqueue.archive import *; print(open_archive(locate(sys.argv[1])).baseline('').id)"
+    assert run(sys.executable, "-c", program, repository.path, LC_ALL="C") == "1\n"
 
 
 def test_baseline_of_an_empty_repository_is_revision_0(repository: SubversionRepository) -> None:
