@@ -97,8 +97,16 @@ class Guard:
         self._tell({"keep": [begin, end]})
 
     def _tell(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # it has been killed: the end is near
-            self._control.sendall(json.dumps(message).encode() + b"\n")
+        """Never waits: who tells may have to tell others, too. A guard that has not listened for hundreds of messages was stopped by its task, and is killed."""
+        data = json.dumps(message).encode() + b"\n"
+        try:
+            is_told = self._control.send(data, socket.MSG_DONTWAIT) == len(data)
+        except BlockingIOError:
+            is_told = False
+        except OSError:
+            return  # it has been killed: the end is near
+        if not is_told:
+            self._kill()
 
     def patience(self, stop_by: float | None) -> float:
         """How long to wait for it, in milliseconds. A guard that is overdue is killed here."""

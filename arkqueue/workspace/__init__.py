@@ -133,7 +133,8 @@ class Workspaces:
                 if layered_by == "engine":
                     is_working_copy = source is not None and not isinstance(source, Tree)
                     owner, given_to = self._giving.whose(owner, is_looked_at=is_working_copy)
-                _make(workspace, owner, is_passed_through=owner is not None and layered_by != "engine")
+                is_passed_through = owner is not None and layered_by != "engine"
+                _make(workspace, owner, is_open=not is_passed_through)
                 if image is not None:
                     note_image(workspace.folder, image)
                 if layered_by == "kernel" and owner is not None:
@@ -152,6 +153,9 @@ class Workspaces:
                 if given_to is not None:
                     os.chmod(workspace.files, 0o755)  # whatever is in there, we are to read OUTPUT
                     self._giving.give(workspace.folder, [workspace.tree, workspace.files], given_to)
+                if is_passed_through:
+                    # Last: what is the user's own could else be changed under our hands by another task of the same user.
+                    os.chmod(workspace.folder, 0o711)
         except BaseException:
             self.remove(attempt)
             raise
@@ -271,8 +275,8 @@ def owner_named(user: str) -> Owner:
 # --- The folders of a workspace --------------------------------------------------------------------------------------
 
 
-def _make(workspace: Workspace, owner: Owner | None, *, is_passed_through: bool) -> None:
-    """The folders. What is the task's is closed to others where they could come in."""
+def _make(workspace: Workspace, owner: Owner | None, *, is_open: bool) -> None:
+    """The folders, in one that nobody else can enter; the tree is open to whoever gets to see it nevertheless, or the owner's alone."""
     if owner is not None and owner != OURS and os.geteuid() != 0:
         raise WorkspaceError(
             f"workspace {workspace.folder}",
@@ -283,9 +287,7 @@ def _make(workspace: Workspace, owner: Owner | None, *, is_passed_through: bool)
     os.mkdir(workspace.tree, 0o700)
     os.mkdir(workspace.files, 0o700)
     os.mkdir(workspace.tmp, 0o700)
-    if is_passed_through:
-        os.chmod(workspace.folder, 0o711)
-    else:
+    if is_open:
         os.chmod(workspace.tree, 0o755)
     if owner is not None:
         os.chown(workspace.tree, *owner)

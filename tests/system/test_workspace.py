@@ -151,6 +151,23 @@ class TestPrepare:
         assert workspaces.remove(ONE) == ""
 
     @pytest.mark.usefixtures("root")
+    def test_other_tasks_of_the_same_user_come_in_only_when_it_is_complete(self, tmp_path: Path) -> None:
+        """They could put links in the place of what root writes, or configure the git that root runs there."""
+        let_others_pass(tmp_path)
+        workspaces = Workspaces(tmp_path / "home")
+
+        def comes_in(workspace: Workspace) -> bool:
+            look = f"import os; os.setuid({owner_named('nobody')[0]}); os.listdir({str(workspace.tree)!r})"
+            return subprocess.run([sys.executable, "-c", look], capture_output=True, check=False).returncode == 0
+
+        came_in = []
+        workspace = workspaces.prepare(
+            ONE, source=lambda made: came_in.append(comes_in(made)), owner=owner_named("nobody"), layered_by="kernel"
+        )
+        assert (came_in, comes_in(workspace)) == ([False], True)
+        assert workspaces.remove(ONE) == ""
+
+    @pytest.mark.usefixtures("root")
     def test_a_user_who_cannot_come_in_is_told_where_it_ends(self, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir(mode=0o700)
         workspaces = Workspaces(tmp_path / "home")

@@ -500,6 +500,21 @@ class TestKept:
 
         assert ended(running) == Ended(137, stopped=True)
 
+    def test_a_guard_that_was_stopped_holds_up_nobody_who_tells_it_so(self, bench: Bench) -> None:
+        """The same thread tells all others; they would be lost with it."""
+        running, recorder = bench.start("kill -STOP $PPID; echo begun; sleep 1000")
+        recorder.wait_for(b"begun")
+
+        def keep() -> None:
+            while running.wait(0) is None:
+                running.keep(self.FOREVER, self.FOREVER)
+
+        threading.Thread(target=keep, daemon=True).start()
+
+        end = ended(running)
+        assert (end.exit_code, end.stopped) == (None, False)
+        assert "its guard process was killed" in end.message
+
     def test_nothing_of_it_is_left_to_the_guards_next_attempt(self, bench: Bench) -> None:
         running, _ = bench.start("sleep", "1000", keep=(boottime() + 1e6, self.FOREVER))
         running.keep(self.OVER, self.OVER)
