@@ -27,6 +27,7 @@ PREFIX = "ARKQUEUE_"
 MOST_SLOTS = 10_000
 LONGEST_RENEWAL = 10.0
 """Seconds. Who says nothing for three times as long may be taken for gone."""
+LONGEST_DURATION = 366 * 86400.0
 LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -44,7 +45,10 @@ def duration(value: Any) -> Any:
     if isinstance(value, str):
         parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value.strip())
         if parts and "".join(number + unit for number, unit in parts) == value.strip():
-            return sum(float(number) * _UNITS[unit] for number, unit in parts)
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+            if seconds <= LONGEST_DURATION:
+                return seconds
+            raise PydanticCustomError("duration", "is more than a year; give at most 366d")
     raise PydanticCustomError("duration", "is no duration; write it like 90s, 30m or 2h")
 
 
@@ -349,7 +353,7 @@ def _default_home(environ: Mapping[str, str]) -> Path:
 
 def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError) as error:
         if not required:
             return {}

@@ -176,7 +176,7 @@ def sync_archive(request: Request, name: str) -> ArchiveView:
     archive = _watched(caller, name)
     if archives.one(caller.queue, archive).stopped is not None:
         registration.take_up(caller.queue, caller.configuration, archive)
-    archives.notify(caller.queue, [archive])
+    archives.sync(caller.queue, archive)
     return views.archive(caller.queue, archive)
 
 

@@ -41,10 +41,13 @@ _FAULTS = (
      "the server refuses access"),
     (r"not found|does not appear to be a git repository|no such file|not exported|access denied or repository",
      "there is no such repository, or no right to read it"),
+    (r"host key verification failed", "its host key is not known, or another one than it was; see ~/.ssh/known_hosts"),
     (r"connection refused|connection timed out|connection reset|(unable|failed) to connect|hung up|early eof",
      "the server does not answer"),
     (r"no space left", "the disk of this host is full"),
 )  # fmt: skip
+_BOILERPLATE = "Please make sure you have the correct access rights\nand the repository exists."
+"""What git says last of every remote that does not answer as it should."""
 
 
 def run_git(thing: str, *arguments: str, timeout: float) -> str:
@@ -135,6 +138,6 @@ def _started(
 def _fault(thing: str, code: int, said: bytes) -> ArchiveUnreachable:
     if code == 127:
         return ArchiveUnreachable(thing, "git cannot be run", "Install git.")
-    lines = said.decode(errors="replace").strip()
+    lines = said.decode(errors="replace").replace(_BOILERPLATE, "").strip()
     fault = next((words for pattern, words in _FAULTS if re.search(pattern, lines.lower())), "git failed")
     return ArchiveUnreachable(thing, f"{fault} (git: {' / '.join(lines.splitlines()[-2:])})")

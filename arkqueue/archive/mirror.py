@@ -42,7 +42,8 @@ class Mirror:
             head, there = self._ask()
             if there != known():
                 self._remove_stale_locks()
-                self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self._location.url,
+                # Without the branches that end where the remote was cut off, git says nothing and fetches nothing.
+                self._git("fetch", "--quiet", "--prune", "--update-shallow", "--no-write-fetch-head", "--", self._location.url,
                           f"+{_HEADS}*:{_HEADS}*")  # fmt: skip
             if head and (self.folder / "HEAD").read_text(encoding="utf-8").strip() != f"ref: {head}":
                 self._git("symbolic-ref", "HEAD", head)

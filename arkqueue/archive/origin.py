@@ -19,6 +19,8 @@ from pathlib import Path
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin
 
+AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
+"""Who commits for a task where the archive's settings name nobody."""
 TRAILER = "Arkqueue-Origin"
 PROPERTY = "arkqueue:origin"
 
@@ -119,17 +121,22 @@ for word in "$@"; do
     if [ -n "$skip" ]; then skip=; continue; fi
     case $word in
         -m|-F|-r|-c|-x|-U|-X|--message|--file|--username|--password|--config-dir|--config-option|--encoding|--depth|\\
-        --targets|--changelist|--cl|--editor-cmd|--revision|--with-revprop|--extra-args|--root-url) skip=1 ;;
+        --targets|--changelist|--cl|--editor-cmd|--revision|--with-revprop|--extra-args|--root-url|-l|--limit|--accept|\\
+        --set-depth|--native-eol|--diff-cmd|--diff3-cmd|--old|--new|--strip|--search|--search-and|--change|--extensions|\\
+        --trust-server-cert-failures) skip=1 ;;
         -*) ;;
         *) command=${command:-$word}; last=$word ;;
     esac
 done
 
 # mkdir and the like commit only where they end at a URL, and take no revision property otherwise.
+case $last in
+    *://*|^/*) last=URL ;;
+esac
 case $me/$command/$last in
     svn/commit/*|svn/ci/*|svn/import/*|svnmucc/?*) ;;
-    svn/mkdir/*://*|svn/delete/*://*|svn/del/*://*|svn/remove/*://*|svn/rm/*://*) ;;
-    svn/copy/*://*|svn/cp/*://*|svn/move/*://*|svn/mv/*://*|svn/rename/*://*|svn/ren/*://*) ;;
+    svn/mkdir/URL|svn/delete/URL|svn/del/URL|svn/remove/URL|svn/rm/URL) ;;
+    svn/copy/URL|svn/cp/URL|svn/move/URL|svn/mv/URL|svn/rename/URL|svn/ren/URL) ;;
     *) marked= ;;
 esac
 if [ -n "$marked" ]; then set -- @OPTIONS@ "$@"; fi

@@ -135,7 +135,7 @@ def tally(run: Any) -> str:
     if run["faults"]:
         return f"{len(run['faults'])} fault{'s' if len(run['faults']) != 1 else ''}"
     counts = run["counts"]
-    if run["baseline"]:
+    if run["baseline"] and run["trigger"] == "commit":
         return "baseline"
     words = [f"{counts['completed']}/{counts['tasks']}"]
     superseded = counts["superseded"]
@@ -148,7 +148,9 @@ def whence(run: Any) -> str:
     """Who or what made a run."""
     if run["trigger"] == "commit":
         return one_line(run["author"].partition("<")[0].strip(), 24)
-    return one_line(f"{run['trigger']}: {run['by']}" if run["by"] else run["trigger"], 24)
+    if run["trigger"] == "schedule" or not run["by"]:
+        return one_line(run["by"] or run["trigger"], 24)
+    return one_line(f"{run['trigger']}: {run['by']}", 24)
 
 
 def task_rows(tasks: Sequence[Any]) -> list[tuple[str, str, str, str]]:

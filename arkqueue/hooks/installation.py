@@ -234,6 +234,12 @@ def _git(given: Path) -> _Repository:
                 f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
                 f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
             )
+    elif not hooks.resolve().is_relative_to(folder):
+        raise Conflict(
+            str(given),
+            f"has its hooks in {hooks.resolve()} ({hooks} is a link), which other repositories may share",
+            f"Give this repository a folder of its own: rm {shlex.quote(str(hooks))} && mkdir {shlex.quote(str(hooks))}",
+        )
     local = not repository.is_bare or (folder / "worktrees").is_dir()
     return _Repository(ArchiveKind.GIT, folder, hooks, str(name), local, folder / "objects")
 

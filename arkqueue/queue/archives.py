@@ -109,6 +109,12 @@ def notify(queue: Queue, archives: Iterable[ArchiveId], revision: str | None = N
     queue.wake("look")
 
 
+def sync(queue: Queue, archive: ArchiveId) -> None:
+    """Have an archive's repository looked at, also before the pause after a failure is over: a person may have mended what failed."""
+    queue.do("let_be_due", archive=archive)
+    notify(queue, [archive])
+
+
 def notify_all(queue: Queue, notices: Iterable[tuple[ArchiveId, str | None]]) -> None:
     """Many notices, in the order in which they came: a burst of one archive's is one row."""
     expected: dict[ArchiveId, str | None] = {}

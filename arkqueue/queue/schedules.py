@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,7 +29,9 @@ PAUSE_AFTER_ERROR = 10.0
 
 def next_time(cron: str, zone: str, after: datetime) -> datetime | None:
     """The first time after ``after`` (aware) at which a cron expression fires in its zone; None where it never does (``*/30`` and the second Monday)."""
-    return next(CronSim(cron, after.astimezone(ZoneInfo(zone))), None)
+    # In an hour that comes twice, what the library finds can lie in its first pass. Compared in UTC: times of one zone are compared by the clock on the wall.
+    after = after.astimezone(UTC)
+    return next((at for at in CronSim(cron, after.astimezone(ZoneInfo(zone))) if at.astimezone(UTC) > after), None)
 
 
 def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow) -> None:

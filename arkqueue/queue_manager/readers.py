@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from arkqueue.archive import Advance
+from arkqueue.archive.origin import AUTHORS
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
@@ -255,7 +256,11 @@ class Reader(threading.Thread):
                     self._configuration, registered.url, ArchiveKind(registered.kind), registered.uuid
                 )
                 self._entries, self._where = EntryReader(opened), where
-            if self._catch_up(ArchiveSettings(**registered.settings)):
+            settings = ArchiveSettings(**registered.settings)
+            if settings.author is None and registered.kind == ArchiveKind.GIT:
+                # Whom nobody else is called. In Subversion that may be the account of whoever commits by a program of his own.
+                settings = replace(settings, author=AUTHORS[ArchiveKind.GIT])
+            if self._catch_up(settings):
                 return self._expected(row)
         return None
 

@@ -11,6 +11,10 @@ on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revisi
 )
 returning archive_id;
 
+-- name: let_be_due
+-- Let an archive's time have come.
+update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
+
 -- name: sweep_all
 -- Let every archive's time have come: nobody knows what was committed while no queue manager ran.
 update archive set next_read_at = least(next_read_at, clock_timestamp())

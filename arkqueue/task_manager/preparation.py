@@ -15,11 +15,12 @@ from pathlib import Path
 
 from arkqueue.archive import Archive, Handover, locate
 from arkqueue.archive.location import local_path
+from arkqueue.archive.origin import AUTHORS
 from arkqueue.config import Configuration
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.logs import LogWriter
-from arkqueue.model import ArchiveKind, Checkout, Origin, TaskDefinition
+from arkqueue.model import Checkout, Origin, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.queue.claim import Claim
 from arkqueue.task_manager import environment
@@ -28,8 +29,6 @@ from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
 
-AUTHORS = {ArchiveKind.GIT: "arkqueue <arkqueue@localhost>", ArchiveKind.SUBVERSION: "arkqueue"}
-"""Who commits for a task where the archive's settings name nobody."""
 CORRECT = "Correct it, or let the task make the folder"
 """The remedy for a `workdir` that is not there."""
 

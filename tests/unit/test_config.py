@@ -167,6 +167,7 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
         ('database_direct = "x"', "database_direct is for database_pooler"),
         ('listen = "127.0.0.1:99999"', "listen is no address"),
         ('sweep = "0s"', "sweep input should be greater than 0"),
+        ('sweep = "9999999999d"', "sweep is more than a year; give at most 366d"),
         ('sweep = "1 fortnight"', "sweep is no duration"),
         ("slots = ", "is not TOML"),
         ('[[credentials]]\nurl = "u"\npassword = "hidden"\npassword_file = "f"', "give password or password_file"),

@@ -264,6 +264,16 @@ def test_sync_asks_for_a_look(operator: httpx.Client, reader: httpx.Client, queu
     assert [row["archive_id"] for row in archive.sql("select archive_id from look")] == [archive.id]
 
 
+def test_sync_does_not_wait_for_the_next_try_after_a_failure(operator: httpx.Client, queue: Queue) -> None:
+    archive = an_archive(queue)
+    archives.read_failed(queue, archive.id, "papers: its server does not answer", 600.0, 600.0)
+    assert archives.to_read(queue) == []
+    archives.notify(queue, [archive.id])
+    assert archives.to_read(queue) == [], "a hook is in no such hurry"
+    operator.post("/archives/papers/sync")
+    assert [row.id for row in archives.to_read(queue)] == [archive.id]
+
+
 def test_rewind_takes_up_a_stopped_archive(
     admin: httpx.Client, operator: httpx.Client, queue: Queue, tmp_path: Path
 ) -> None:

@@ -541,6 +541,21 @@ def test_a_remote_is_read_through_its_mirror(repository: GitRepository, tmp_path
     assert archive.read_workflows(first) == (SourceFile("_workflows/a.yaml", b"one"),)
 
 
+def test_a_remote_that_was_cut_off_is_read_as_far_as_it_goes(repository: GitRepository, tmp_path: Path) -> None:
+    for number in range(3):
+        head = repository.commit({"x": str(number)}, message=str(number))
+    whole = repository.path.rename(tmp_path / "whole")
+    run("git", "clone", "-q", "--bare", "--depth", "2", f"file://{whole}", repository.path)
+    with repository.served() as server:
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        assert archive.heads() == {"main": head}
+        baseline = archive.baseline("main")
+        assert baseline is not None
+        head = repository.commit({"x": "more"}, message="more")
+        assert archive.heads() == {"main": head}
+        assert [one.id for one in archive.advance("main", baseline, head).revisions] == [head]
+
+
 def test_a_mirror_has_what_any_branch_or_tag_of_the_remote_has(repository: GitRepository, tmp_path: Path) -> None:
     first = repository.commit({"x": "1"})
     with repository.served() as server:

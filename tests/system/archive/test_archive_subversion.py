@@ -606,11 +606,26 @@ def test_a_working_copy_commits_marked_and_as_the_author(repository: SubversionR
     run("svn", "-m", "remove", "mkdir", repository.url + "/remote", cwd=copy, PATH=path)
     run("svn", "copy", repository.url + "/trunk/y", "z", cwd=copy, PATH=path)
     run("svnmucc", "-m", "two", "mkdir", repository.url + "/mucc", cwd=copy, PATH=path)
+    run("svn", "-m", "caret", "copy", "^/mucc", "^/caret", cwd=copy, PATH=path)
+    (copy / "y").write_text("again")
+    run(
+        "svn",
+        "--trust-server-cert-failures",
+        "other",
+        "-m",
+        "option",
+        "commit",
+        "--non-interactive",
+        cwd=copy,
+        PATH=path,
+    )
     revisions = an_archive(repository).advance("", archive.baseline("", "2"), repository.head).revisions
     assert [(one.author, one.message, one.origin) for one in revisions] == [
         ("Ark Queue", "commit by a task", origin),
         ("Ark Queue", "remove", origin),
         ("Ark Queue", "two", origin),
+        ("Ark Queue", "caret", origin),
+        ("Ark Queue", "option", origin),
     ]
     with pytest.raises(WorkspaceError, match="not empty"):
         archive.working_copy("1", "", copy, author="A <a@b>")

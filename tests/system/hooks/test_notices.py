@@ -150,6 +150,17 @@ def test_hooks_go_where_the_repository_has_them(tmp_path: Path, receiver: Receiv
         hooks.install(repository.path, server=receiver.url, token=TOKEN)
 
 
+def test_hooks_are_not_put_where_a_link_leads_out_of_the_repository(tmp_path: Path, receiver: Receiver) -> None:
+    repository = a_git_repository(tmp_path)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shutil.rmtree(repository.path / "hooks", ignore_errors=True)
+    (repository.path / "hooks").symlink_to(shared)
+    with pytest.raises(Conflict, match="which other repositories may share"):
+        hooks.install(repository.path, server=receiver.url, token=TOKEN)
+    assert list(shared.iterdir()) == []
+
+
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
 def test_hooks_run_in_every_shell(tmp_path: Path, receiver: Receiver, shell: str) -> None:
     program = shutil.which(shell)

@@ -294,6 +294,22 @@ def test_a_commit_without_author_and_date_becomes_a_run_as_any_other(watch: Watc
 
 
 @pytest.mark.usefixtures("manager")
+def test_a_task_of_git_that_goes_around_its_hooks_leaves_the_author_behind(watch: Watch, tmp_path: Path) -> None:
+    """As in a further work tree, or by ``git am``."""
+    repository, papers = watched_at_2(watch, tmp_path)
+    for number in (1, 2):
+        repository.commit({"x": str(number)}, author="arkqueue <arkqueue@localhost>")
+    repository.commit({"x": "3"})
+    papers.notify()
+    papers.wait_for_ledger(5, "main")
+    rows = papers.sql(
+        "select r.generation from revision r join branch b on b.id = r.branch_id where b.archive_id = %s order by r.number",
+        papers.id,
+    )
+    assert [row["generation"] for row in rows] == [0, 0, 1, 2, 0]
+
+
+@pytest.mark.usefixtures("manager")
 @pytest.mark.parametrize("branches", [(), ("ma*",)], ids=["by HEAD", "by a glob"])
 def test_a_branch_whose_ref_cannot_be_read_is_no_deleted_one(
     watch: Watch, tmp_path: Path, branches: tuple[str, ...]

@@ -1,0 +1,30 @@
+"""What a line of `arkqueue runs` says of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arkqueue.cli.runs import tally, whence
+
+COUNTS = dict.fromkeys(("running", "failed", "rejected", "canceled", "superseded", "skipped"), 0)
+
+
+@pytest.mark.parametrize(("trigger", "told"), [("commit", "baseline"), ("schedule", "1/2, 1 failed")])
+def test_a_baseline_is_the_run_of_its_commit_alone(trigger: str, told: str) -> None:
+    run: dict[str, Any] = {"faults": [], "baseline": True, "trigger": trigger}
+    run["counts"] = {**COUNTS, "tasks": 2, "completed": 1, "failed": 1}
+    assert tally(run) == told
+
+
+@pytest.mark.parametrize(
+    ("trigger", "by", "told"),
+    [
+        ("schedule", "schedule 35 11 * * *", "schedule 35 11 * * *"),
+        ("manual", "ann", "manual: ann"),
+        ("manual", "", "manual"),
+    ],
+)
+def test_whence_a_run_comes_is_said_once(trigger: str, by: str, told: str) -> None:
+    assert whence({"trigger": trigger, "by": by, "author": ""}) == told
