@@ -39,7 +39,7 @@ TABLES = "archive, look, branch, revision, run, task, task_name, edge, attempt, 
 MANAGERS = ("one", "other")
 CHUNK = 2
 """Revisions that a reader appends at once here, so that a look often has several transactions."""
-NEVER = "10000d"
+NEVER = "366d"
 """Until the next sweep: it comes when the machine says so."""
 
 
