@@ -42,7 +42,7 @@ class Mirror:
             head, there = self._ask()
             if there != known():
                 self._remove_stale_locks()
-                # Without the branches that end where the remote was cut off, git says nothing and fetches nothing.
+                # A remote can itself be cut off (shallow); its branches would else be left out, and git would not fail.
                 self._git("fetch", "--quiet", "--prune", "--update-shallow", "--no-write-fetch-head", "--", self._location.url,
                           f"+{_HEADS}*:{_HEADS}*")  # fmt: skip
             if head and (self.folder / "HEAD").read_text(encoding="utf-8").strip() != f"ref: {head}":
