@@ -502,7 +502,9 @@ class TestKept:
 
     def test_a_guard_that_was_stopped_holds_up_nobody_who_tells_it_so(self, bench: Bench) -> None:
         """The same thread tells all others; they would be lost with it."""
-        running, recorder = bench.start("kill -STOP $PPID; echo begun; sleep 1000")
+        os.mkfifo(bench.folder / "go")
+        running, recorder = bench.start("read line < go; kill -STOP $PPID; echo begun; sleep 1000")
+        (bench.folder / "go").write_text("\n")  # once the guard has told that it started
         recorder.wait_for(b"begun")
 
         def keep() -> None:
