@@ -16,7 +16,7 @@ from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, End, Outcome
 from arkqueue.queue import Queue, archives, claim, finish, planning
 from arkqueue.reading import EntryReader, last_known
 from benchmarks.bench import Bench
-from benchmarks.lines import Line, a_queue, a_workflow
+from benchmarks.lines import CHAIN, Line, a_queue
 from benchmarks.servers import REST, load, three_tasks
 from tests.repositories import SubversionRepository, a_subversion_repository
 from tests.system.end_to_end.installation import tasks
@@ -27,7 +27,7 @@ ME = "bench"
 def links(queue: Queue, count: int) -> float:
     """Links per second of a chain of so many revisions."""
     line = Line.register(queue, "chain")
-    line.append(queue, a_workflow("- {name: link, command: 'true', depends: [PREV]}\n"), count)
+    line.append(queue, CHAIN, count)
     began = time.perf_counter()
     assert _drain(queue) == count
     return count / (time.perf_counter() - began)

@@ -12,7 +12,7 @@ on conflict (archive_id) do update set asked = excluded.asked, (asked_at, revisi
 returning archive_id;
 
 -- name: let_be_due
--- Let an archive's time have come.
+-- Let an archive's time have come, also in the pause after a failure: a person says that it may have been mended.
 update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
 
 -- name: sweep_all
