@@ -5,12 +5,15 @@ Without the user's and the system's configuration, without hooks, filters or pro
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -48,6 +51,8 @@ _FAULTS = (
 )  # fmt: skip
 _BOILERPLATE = "Please make sure you have the correct access rights\nand the repository exists."
 """What git says last of every remote that does not answer as it should."""
+_running: set[subprocess.Popen[bytes]] = set()
+_starting = threading.Lock()
 
 
 def run_git(thing: str, *arguments: str, timeout: float) -> str:
@@ -124,15 +129,33 @@ def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Ite
                 process.kill()
 
 
+@contextmanager
 def _started(
     thing: str, command: Sequence[str], *, stdin: IO[bytes] | int, stderr: IO[bytes] | int
-) -> subprocess.Popen[bytes]:
+) -> Iterator[subprocess.Popen[bytes]]:
     try:
-        return subprocess.Popen(
-            command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
-        )
+        with _starting:
+            process = subprocess.Popen(
+                command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+            )
+            _running.add(process)
     except OSError as error:
         raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
+    try:
+        with process:
+            yield process
+    finally:
+        _running.discard(process)
+
+
+@atexit.register
+def _end_all() -> None:
+    """What waits for a remote does not outlive us: its session gets no signal of a terminal, and no hang-up."""
+    _starting.acquire()  # for good: nothing is started any more
+    for process in list(_running):
+        with suppress(ProcessLookupError):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _fault(thing: str, code: int, said: bytes) -> ArchiveUnreachable:

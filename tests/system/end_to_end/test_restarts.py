@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from arkqueue.db.embedded import Embedded
+from tests.repositories import a_git_repository
 from tests.system.cli.conftest import the_rest
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import TRACEBACK, Stage, is_gone, processes_of, tasks
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 
 def workflow(stage: Stage) -> dict[str, object]:
@@ -66,6 +68,24 @@ def test_killed_server_goes_on_where_it_was(
     arkqueue.close()
     assert processes_of(str(home)) == []
     Embedded(arkqueue.home()).destroy()
+
+
+def test_stopped_server_ends_the_git_that_waits_for_a_remote(installations: Installations, tmp_path: Path) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    repository = a_git_repository(tmp_path)
+    repository.commit({"paper.tex": "first thoughts\n"})
+    with repository.served() as remote:
+        arkqueue("archive", "add", "papers", remote.url)
+    with socket.create_server(("127.0.0.1", remote.port)) as silent:
+        arkqueue("notify", "papers")
+        connection, _ = silent.accept()
+    with connection:
+        assert server.stop() == 0
+        connection.settimeout(PATIENCE)
+        while connection.recv(4096):
+            pass  # until nobody holds the other end
+    assert arkqueue.sql("select trouble from archive") == [{"trouble": None}], "the end was ours, not the remote's"
 
 
 def test_stopped_server_hands_its_running_task_back(
