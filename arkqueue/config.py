@@ -34,6 +34,30 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
+_PLAIN_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be a text; put it in quotes",
+    "path_type": "must be a path; put it in quotes",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "finite_number": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "enum": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "too_short": "is empty; give at least one",
+    "string_too_short": "is empty",
+    "tuple_type": "must be a list, in brackets",
+    "model_type": "must be a table",
+}
+"""What is said instead of pydantic's own words."""
+
+
 def is_address(value: str) -> bool:
     """Whether it is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
@@ -59,11 +83,24 @@ def size(value: Any) -> Any:
     raise PydanticCustomError("size", "is no size; write it like 64KiB, 15MiB or 1GiB")
 
 
+def _memory(value: Any) -> Any:
+    found = size(value)
+    if found < LEAST_MEMORY:
+        raise PydanticCustomError("memory", "is too little for any container; give at least 6MiB")
+    return found
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):  # which Python takes for 0 and 1
+        raise PydanticCustomError("number", "must be a number")
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(duration), Field(gt=0)]
 Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
-Cpu = Annotated[float, Field(ge=0.01, le=1024, allow_inf_nan=False)]
-Memory = Annotated[int, BeforeValidator(size), Field(ge=LEAST_MEMORY)]
-Pids = Annotated[int, Field(ge=1, le=MOST_PIDS)]
+Cpu = Annotated[float, BeforeValidator(_number), Field(ge=0.01, le=1024, allow_inf_nan=False)]
+Memory = Annotated[int, BeforeValidator(_memory)]
+Pids = Annotated[int, BeforeValidator(_number), Field(ge=1, le=MOST_PIDS)]
 
 
 class _Strict(BaseModel):
@@ -190,7 +227,9 @@ class Configuration(_Strict):
     """Where the command line finds the API; None: where the home folder says that its own server listens."""
     token: str | None = Field(default=None, repr=False)
     """The command line's token; None: the first token in the home folder."""
-    slots: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=MOST_SLOTS)
+    slots: Annotated[int, BeforeValidator(_number)] = Field(
+        default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=MOST_SLOTS
+    )
     """How many tasks a task manager runs at once."""
     labels: tuple[str, ...] = ()
     lease: Duration = 90.0
@@ -210,6 +249,13 @@ class Configuration(_Strict):
     docker: Docker = Docker()
     mounts: tuple[PersistentMount, ...] = ()
     """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
+
+    @field_validator("database", "database_direct")
+    @classmethod
+    def _is_named(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise PydanticCustomError("database", "is empty; leave it out for the embedded PostgreSQL")
+        return value
 
     @field_validator("token")
     @classmethod
@@ -428,8 +474,10 @@ def _fault(detail: Any, sources: dict[str, str]) -> str:
         model = _TABLES.get(str(place[0]), Configuration) if len(place) > 1 else Configuration
         near = _nearest(str(place[-1]), list(model.model_fields))
         return f"{head}is unknown" + (f" (did you mean {near}?)" if near else "")
-    message = str(detail["msg"])
-    return head + (message if message.startswith(("is ", "give ")) or not head else message[0].lower() + message[1:])
+    if detail["type"] == "tuple_type" and key in _TABLES:
+        return f"{head}must be a list of tables; write [[{key}]]"
+    plain = _PLAIN_WORDS.get(detail["type"])
+    return head + (plain.format(**detail.get("ctx", {})) if plain else str(detail["msg"]))
 
 
 def no_color(environ: Mapping[str, str] | None = None) -> bool:

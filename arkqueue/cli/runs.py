@@ -161,18 +161,23 @@ def task_rows(tasks: Sequence[Any]) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def _by(who: str | None) -> str:
+    """Nothing of who is unknown, as the author of a repository's first revision is."""
+    return f" by {visible(who)}" if who else ""
+
+
 def _show_run(run: Any) -> None:
     facts = [
-        ("revision", f"{visible(run['revision'])} by {visible(run['author'])}, {at(run['date'])}"),
+        ("revision", visible(run["revision"]) + _by(run["author"]) + f", {at(run['date'])}"),
         ("branch", visible(run["branch"])),
         ("message", _INDENT.join(visible(run["message"].strip()).splitlines())),
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
-        ("made", f"{at(run['created_at'])}, {run['trigger']}" + (f" by {visible(run['by'])}" if run["by"] else "")),
+        ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),
-        ("canceled", f"by {visible(run['canceled_by'])}" if run["canceled_by"] else ""),
-        ("deleted", f"by {visible(run['deleted_by'])}" if run["deleted_by"] else ""),
+        ("canceled", _by(run["canceled_by"]).strip()),
+        ("deleted", _by(run["deleted_by"]).strip()),
         ("other runs", _INDENT.join(f"{r['full_name']} {r['trigger']} {state(r['state'])}" for r in run["others"])),
         ("", "its revision was dropped by a rewrite of the branch" if run["dropped"] else ""),
     ]

@@ -71,7 +71,7 @@ def test_all_faults_are_told_at_once_with_place_and_nearest_name(tmp_path: Path)
         f"{file}: leese is unknown (did you mean lease?)",
         f"{file}: sweep is no duration; write it like 90s, 30m or 2h",
         f"{file}: log_head is no size; write it like 64KiB, 15MiB or 1GiB",
-        f"{file}: slots input should be greater than or equal to 1",
+        f"{file}: slots must be 1 or more",
         f"{file}: labels is not supported yet",
         f"{file}: credentials[1].pasword is unknown (did you mean password?)",
         "environment: ARKQUEUE_LISTEN is no address; write it like 127.0.0.1:8417 or [::1]:8417",
@@ -94,7 +94,7 @@ def test_keys_of_a_table_come_each_from_its_own_place(tmp_path: Path) -> None:
     found = load(tmp_path, text, {"ARKQUEUE_DOCKER_PULL": "always", "ARKQUEUE_DOCKER_MOST_CPU": "2.5"}).docker
     assert (found.pull, found.memory, found.cpu, found.most_cpu) == ("always", 1 << 30, 2, 2.5)
     told = faults(tmp_path, '[docker]\npull = "often"\n', {"ARKQUEUE_DOCKER_MEMORY": "1G", "ARKQUEUE_DOCKER_PIDZ": "1"})
-    assert f"{tmp_path / 'arkqueue.toml'}: docker.pull input should be 'missing', 'always' or 'never'" in told
+    assert f"{tmp_path / 'arkqueue.toml'}: docker.pull must be 'missing', 'always' or 'never'" in told
     assert "environment: ARKQUEUE_DOCKER_MEMORY is no size; write it like" in told
     assert "environment: ARKQUEUE_DOCKER_PIDZ is unknown (did you mean ARKQUEUE_DOCKER_PIDS?)" in told
 
@@ -107,11 +107,13 @@ MOUNT = '[[mounts]]\nname = "index"\narchives = ["*"]\n'
     [
         ('[docker]\nhots = "x"', "docker.hots is unknown (did you mean host?)"),
         ('[docker]\nhost = "engine"', "docker.host is no address of an engine; write it like unix:///var/run/docker.sock"),
-        ("[docker]\ncpu = 0", "docker.cpu input should be greater than or equal to 0.01"),
-        ('[docker]\nmemory = "1MiB"', "docker.memory input should be greater than or equal to 6291456"),
+        ("[docker]\ncpu = 0", "docker.cpu must be 0.01 or more"),
+        ('[docker]\nmemory = "1MiB"', "docker.memory is too little for any container; give at least 6MiB"),
         ('[docker]\nmemory = "2GiB"\nmost_memory = "1GiB"', "docker memory must not be more than most_memory"),
-        ("[docker]\npids = 0", "docker.pids input should be greater than or equal to 1"),
-        ("docker = 3", "docker input should be"),
+        ("[docker]\npids = 0", "docker.pids must be 1 or more"),
+        ("docker = 3", "docker must be a table"),
+        ('[docker]\npull = "often"', "docker.pull must be 'missing', 'always' or 'never'"),
+        ("[docker]\ncpu = true", "docker.cpu must be a number"),
         ('workspace_pool = "20GB"', "workspace_pool is no size"),
         (MOUNT, "mounts[1] give folder or volume, one of them"),
         (MOUNT + 'folder = "/srv/a"\nvolume = "a"', "mounts[1] give folder or volume, one of them"),
@@ -122,8 +124,9 @@ MOUNT = '[[mounts]]\nname = "index"\narchives = ["*"]\n'
         (MOUNT + 'folder = "/srv/.."', "mounts[1].folder is no absolute path"),
         (MOUNT + 'volume = "/srv"', "mounts[1].volume is no name"),
         (MOUNT.replace("index", "a b") + 'volume = "a"', "mounts[1].name is no name"),
-        (MOUNT.replace('"*"', "") + 'volume = "a"', "mounts[1].archives"),
-        ('[[mounts]]\nname = "index"\nvolume = "a"', "mounts[1].archives field required"),
+        (MOUNT.replace('"*"', "") + 'volume = "a"', "mounts[1].archives is empty; give at least one"),
+        (MOUNT.replace('["*"]', '"*"') + 'volume = "a"', "mounts[1].archives must be a list, in brackets"),
+        ('[[mounts]]\nname = "index"\nvolume = "a"', "mounts[1].archives is missing"),
         (MOUNT + 'folder = "/var/run/docker.sock"', "mounts[1].folder gives away the engine's socket"),
         (MOUNT + 'folder = "/run"', "mounts[1].folder gives away the engine's socket"),
         (MOUNT + 'folder = "/srv/a"\n[docker]\nhost = "unix:///srv/a/b"', "mounts[1].folder gives away the engine's socket"),
@@ -166,10 +169,18 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
         ('poll = "20s"', "poll must not be longer than renew"),
         ('database_direct = "x"', "database_direct is for database_pooler"),
         ('listen = "127.0.0.1:99999"', "listen is no address"),
-        ('sweep = "0s"', "sweep input should be greater than 0"),
+        ('sweep = "0s"', "sweep must be more than 0"),
         ('sweep = "9999999999d"', "sweep is more than a year; give at most 366d"),
         ('sweep = "1 fortnight"', "sweep is no duration"),
         ("slots = ", "is not TOML"),
+        ("slots = true", "slots must be a number"),
+        ('slots = "many"', "slots must be a whole number"),
+        ("slots = 0", "slots must be 1 or more"),
+        ("slots = 1000000", "slots must be 10000 or less"),
+        ("listen = 8417", "listen must be a text; put it in quotes"),
+        ('database = ""', "database is empty; leave it out for the embedded PostgreSQL"),
+        ('database_pooler = "perhaps"', "database_pooler must be true or false"),
+        ('[credentials]\nurl = "u"', "credentials must be a list of tables; write [[credentials]]"),
         ('[[credentials]]\nurl = "u"\npassword = "hidden"\npassword_file = "f"', "give password or password_file"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import click
@@ -105,6 +106,18 @@ def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, queue: Queue)
     for name in names:
         assert arkqueue("show", name).lines[0].startswith(name + "  ")
     assert "because of papers@2/a" in done.out
+
+
+def test_author_of_a_shown_run_is_left_out_where_nobody_knows_him(arkqueue: Cli, queue: Queue) -> None:
+    an_archive(queue).commit({"a": ""})
+
+    def revision() -> str:
+        return next(line for line in arkqueue("show", "papers@2").lines if line.strip().startswith("revision"))
+
+    assert " by " in revision()
+    with queue.database.transaction() as connection:
+        connection.execute("update revision set author = ''")
+    assert re.search(r"\w, \d{4}-", revision()), "the date follows the revision"
 
 
 def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, queue: Queue) -> None:
