@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Collection
@@ -21,6 +22,7 @@ class ApiServer:
     """A running server; ``url`` is where it is, ``close`` ends it."""
 
     def __init__(self, app: FastAPI, host: str, port: int) -> None:
+        logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
         self._socket = _bind(host, port)
         self.host, self.port = self._socket.getsockname()[:2]
         self._started = threading.Event()
@@ -84,6 +86,13 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.leaving.set()
         await super().shutdown(sockets)
+        for connection in [*self.server_state.connections]:
+            connection.transport.abort()  # nobody reads there what it was sent
+
+
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    """Requests that are ended with the server are counted in one line; where each of them was is nobody's fault."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def run_api(app: FastAPI, host: str, port: int) -> ApiServer:

@@ -110,6 +110,18 @@ def test_who_does_not_read_is_let_go(server: ApiServer, monkeypatch: pytest.Monk
         eventually(lambda: not server.connections)
 
 
+def test_server_stops_also_while_somebody_does_not_read_and_logs_no_traceback(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with a_connection(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.sendall(WHOLE.replace(b"/docs", b"/openapi.json") * 200)
+        eventually(lambda: any(each.flow.write_paused for each in [*server.connections]))  # type: ignore[attr-defined]
+        server.close()
+    assert "timeout graceful shutdown exceeded" in caplog.text
+    assert "CancelledError" not in caplog.text
+
+
 def test_what_is_no_http_is_answered_with_a_problem_document(server: ApiServer) -> None:
     for before in (b"", WHOLE):
         with a_connection(server) as connection:
