@@ -34,7 +34,7 @@ from arkqueue.archive import (
 from arkqueue.archive.handover import Handover, hand_to_subversion
 from arkqueue.archive.location import Identity, Location, local_path
 from arkqueue.archive.origin import install_subversion_commands
-from arkqueue.archive.subversion_access import begin_commit, credentials, session_url
+from arkqueue.archive.subversion_access import begin_commit, connected, credentials, session_url
 from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
 from arkqueue.archive.subversion_library import ra
 from arkqueue.archive.subversion_revisions import PROPERTIES, is_there_around, is_told, number_of, revision_of, touches
@@ -343,7 +343,7 @@ class SubversionArchive:
                 settings = None
                 if handover and self._location.password is not None:
                     if not realms:  # whoever reads is not asked; whoever commits may be
-                        begin_commit(self._url, credentials(self._location, realms))
+                        begin_commit(self._location, self._url, credentials(self._location, realms))
                     settings = hand_to_subversion(self._location, realms[0], handover) if realms else None
                 commands = target / ".svn" / "arkqueue"
                 install_subversion_commands(commands, origin, author if self._is_local else None, settings)
@@ -360,7 +360,7 @@ class SubversionArchive:
             if fresh and self._connection is not None:
                 self._connection = None if self._is_local else _if_alive(self._connection)
             if self._connection is None:
-                connection = ra.RemoteAccess(self._url, auth=credentials(self._location))
+                connection = connected(self._location, self._url, credentials(self._location))
                 self._identity = self._identify(connection)
                 self._connection = connection
             yield self._connection

@@ -12,6 +12,7 @@ from subvertpy import SubversionException, subr
 
 from arkqueue.archive.location import Location, local_path
 from arkqueue.archive.subversion_library import ra
+from arkqueue.errors import ArchiveUnreachable
 
 
 def session_url(location: Location) -> str:
@@ -21,10 +22,22 @@ def session_url(location: Location) -> str:
     return url
 
 
-def begin_commit(url: str, auth: Any) -> None:
+def connected(location: Location, url: str, auth: Any) -> Any:
+    """A session. Where a server says that the repository has moved for good, libsvn answers with none, and each call of it would end this process."""
+    session = ra.RemoteAccess(url, auth=auth)
+    if session.corrected_url:
+        raise ArchiveUnreachable(
+            location.shown,
+            f"its server says that it has moved to {session.corrected_url}",
+            "Have the server answer at the old URL, or remove the archive and add it at the new one.",
+        )
+    return session
+
+
+def begin_commit(location: Location, url: str, auth: Any) -> None:
     """Begin a commit and give it up, so that the server asks who commits."""
     with suppress(SubversionException):  # it does not let us; the task will see
-        ra.RemoteAccess(url, auth=auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
+        connected(location, url, auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
 
 
 def credentials(location: Location, realms: list[str] | None = None) -> Any:

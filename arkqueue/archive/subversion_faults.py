@@ -13,6 +13,10 @@ _FAULTS = {
     111: ("the server does not answer (connection refused)", "Check that it runs."),
     170000: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
     170001: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    170011: (
+        "its server sends us elsewhere",
+        "Have the server answer at this URL, or register the archive at the other one.",
+    ),
     170013: ("no connection to the repository", "Check the URL, the server and the network."),
     175013: ("the server refuses access", "Set this archive's username and password in the configuration."),
     180001: ("there is no Subversion repository, or no right to read it", "Check the path and its permissions."),

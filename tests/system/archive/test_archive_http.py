@@ -133,6 +133,48 @@ def test_an_archive_is_read_over_http_with_name_and_password(apache: Apache) -> 
             open_archive(locate(apache.http, username="bob", password=password)).heads()
 
 
+@pytest.mark.parametrize("code", [301, 302])
+def test_a_repository_that_has_moved_is_told_and_ends_nothing(code: int) -> None:
+    """In a process of its own, which libsvn would end."""
+    script = """if True:
+        import sys
+        from functools import partialmethod
+        from http.server import BaseHTTPRequestHandler, HTTPServer
+        from threading import Thread
+        from arkqueue.archive import locate, open_archive
+        from arkqueue.errors import ArchiveUnreachable
+        from arkqueue.model import ArchiveKind
+
+        class Moved(BaseHTTPRequestHandler):
+            def do_OPTIONS(self):
+                self.send_response(int(sys.argv[1]))
+                self.send_header("Location", "http://localhost/elsewhere")
+                self.end_headers()
+
+            log_message = partialmethod(print, file=sys.stderr)
+
+        with HTTPServer(("127.0.0.1", 0), Moved) as server:
+            Thread(target=server.serve_forever, daemon=True).start()
+            archive = open_archive(locate(f"http://127.0.0.1:{server.server_port}/svn", ArchiveKind.SUBVERSION))
+            for ask in (archive.identity, archive.heads):
+                try:
+                    ask()
+                except ArchiveUnreachable as error:
+                    print(error)
+            server.shutdown()
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(code)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1])},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("http://localhost/elsewhere") == 2
+    assert done.stdout.count("Have the server answer at") == 2
+
+
 def test_trees_come_over_http_as_they_are_on_disk(apache: Apache, tmp_path: Path) -> None:
     """Unlike every other transport, this one begins many files before it has the text of the first."""
     files: dict[str, Content] = {f"d{n % 3}/file-{n}": f"{n}\n" * 1000 for n in range(90)}
