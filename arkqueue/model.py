@@ -271,6 +271,8 @@ class End(StrEnum):
     """It was asked to end (a cancellation, a restart, a shutdown) and is proved gone, or its host could not begin it."""
     NOT_STARTED = "not-started"
     """The workspace or the program could not be had; ``message`` says why."""
+    UNREACHABLE = "unreachable"
+    """Its repository could not be read, which is nobody's verdict on the task: it is tried again later (design 2)."""
     LOST = "lost"
     """Its task manager is gone; said by queue managers, and by the next task manager of the host. Or its container's engine ended it."""
 

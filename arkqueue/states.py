@@ -78,7 +78,9 @@ MOVES: dict[Event, Move] = {
         "running", "failed", "it failed and its retries are used up, or its task managers died too often"
     ),
     Event.REJECT: _move("running", "rejected", "exit code 65"),
-    Event.DEFER: _move("running", "deferred", "exit code 75, or a failure that is retried after a delay"),
+    Event.DEFER: _move(
+        "running", "deferred", "exit code 75, a repository that cannot be read, or a failure that is retried"
+    ),
     Event.DUE: _move("deferred", "waiting", "its delay is over, or a person wants it now"),
     Event.STOP: _move("running", "canceled", "it was asked to stop and is proved gone"),
     Event.RESTART: _move("running", "waiting", "a person asked for another attempt and this one is gone"),
@@ -112,7 +114,7 @@ def expand(word: str, event: str) -> str:
 EX_DATAERR = 65
 EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
-"""Seconds until a task that ended with 75 is tried again, where its ``retries`` give no delay."""
+"""Seconds until a task that ended with 75, or could not read its repository, is tried again, where its ``retries`` give no delay."""
 LONGEST_DELAY = 6 * 3600.0
 MOST_LOSSES = 3
 """How often a task is run again because its task manager died (design 3, ``on_lost``)."""
@@ -160,7 +162,7 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
         return Verdict(Event.COMPLETE)
     if end is End.EXITED and exit_code == EX_DATAERR:
         return Verdict(Event.REJECT)
-    if end is End.EXITED and exit_code == EX_TEMPFAIL:
+    if end is End.UNREACHABLE or (end is End.EXITED and exit_code == EX_TEMPFAIL):
         first = task.retries.delay if task.retries.max else DEFER_DELAY
         return _again(task, first, task.deferrals)
     if task.failures < task.retries.max:

@@ -22,6 +22,9 @@ def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None
 
 def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Archive:
     """The archive at ``url``, open for reading; nothing has been read yet."""
-    location = location_of(configuration, url, kind, uuid)
+    return open_location(configuration, location_of(configuration, url, kind, uuid))
+
+
+def open_location(configuration: Configuration, location: Location) -> Archive:
     name = hashlib.sha256(location.url.encode()).hexdigest()[:20]
     return open_archive(location, mirror=configuration.home / "mirrors" / f"{name}.git")

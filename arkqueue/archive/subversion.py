@@ -43,7 +43,7 @@ from arkqueue.archive.subversion_update import UpdateEditor
 from arkqueue.archive.subversion_walk import contents, export
 from arkqueue.archive.tree import TreeWriter, outermost
 from arkqueue.archive.tree_update import TreeUpdate
-from arkqueue.errors import ArchiveMismatch, Invalid, NotFound, WorkspaceError
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 
 _CHUNK = 1000
@@ -369,6 +369,10 @@ class SubversionArchive:
             raise explained(self._location.shown, error) from error
         except BaseException as error:
             self._connection = None
+            if isinstance(error, OSError) and (fault := error.strerror or "").startswith("Can't "):
+                # libsvn's words for a file of the repository, here or at its server.
+                remedy = "Bring it back where the repository lies, or make it readable."
+                raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
             if isinstance(error, SystemError) and error.__cause__ is not None:
                 raise error.__cause__ from None  # an editor's own, which subvertpy has wrapped
             raise
@@ -409,6 +413,6 @@ def _empty(folder: Path) -> None:
 def _if_alive(session: Any) -> Any:
     try:
         session.get_latest_revnum()
-    except SubversionException:
+    except (SubversionException, OSError):
         return None
     return session

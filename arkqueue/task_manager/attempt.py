@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
+from arkqueue.errors import ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
 from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
 from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
@@ -197,7 +197,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         said = " ".join(str(error).split())
         log.warning("%s was not started: %s", attempt, said)
-        return _told(attempt, Outcome(attempt.id, End.NOT_STARTED, message=str(error)))
+        end = End.UNREACHABLE if isinstance(error, ArchiveUnreachable) else End.NOT_STARTED
+        return _told(attempt, Outcome(attempt.id, end, message=str(error)))
     except Exception as error:
         log.exception("%s failed inside arkqueue", attempt)
         message = f"arkqueue itself failed ({type(error).__name__}); the server's log says more"
@@ -278,5 +279,6 @@ def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
 
 def _told(attempt: Attempt, outcome: Outcome) -> Outcome:
     """Say in its log what became of an attempt."""
-    attempt.log.note(("not started: " if outcome.end is End.NOT_STARTED else "") + outcome.message)
+    is_begun = outcome.end not in (End.NOT_STARTED, End.UNREACHABLE)
+    attempt.log.note(("" if is_begun else "not started: ") + outcome.message)
     return outcome

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from arkqueue import workflow
-from arkqueue.archive import Archive
-from arkqueue.archive.registered import open_registered
+from arkqueue.archive import Archive, Location
+from arkqueue.archive.registered import location_of, open_location
 from arkqueue.config import Configuration
 from arkqueue.model import TaskDefinition, TaskId
 from arkqueue.queue import Queue, claim
@@ -68,11 +68,12 @@ class Sources:
 
     def open(self, archive: Registration, url: str) -> Archive:
         """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""
-        opened: OrderedDict[tuple[str, str], Archive] = self._threads.__dict__.setdefault("opened", OrderedDict())
-        key = url, archive.uuid
-        if key not in opened:
-            opened[key] = open_registered(self._configuration, url, archive.kind, archive.uuid)
+        opened: OrderedDict[Location, Archive] = self._threads.__dict__.setdefault("opened", OrderedDict())
+        # With the password as it is now: it may have been changed in its file.
+        location = location_of(self._configuration, url, archive.kind, archive.uuid)
+        if location not in opened:
+            opened[location] = open_location(self._configuration, location)
             if len(opened) > MOST_OPEN:
                 opened.popitem(last=False)
-        opened.move_to_end(key)
-        return opened[key]
+        opened.move_to_end(location)
+        return opened[location]

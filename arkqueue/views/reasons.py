@@ -13,7 +13,7 @@ from typing import Any
 
 from arkqueue.model import End
 from arkqueue.queue.door import Queue
-from arkqueue.states import State
+from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.naming import task_name
@@ -170,8 +170,10 @@ def _choreography(queue: Queue, row: Any) -> str:
 
 
 def deferred(row: Any, subject: str) -> Reason:
-    asked = row.exit_code == 75 and row.end == "exited"
-    why = "it asked to be run again later (exit code 75)" if asked else f"after a failure ({how_it_ended(row)})"
+    if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
+        why = "it asked to be run again later (exit code 75)"
+    else:
+        why = how_it_ended(row) if row.end == End.UNREACHABLE else f"after a failure ({how_it_ended(row)})"
     text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why}."
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]

@@ -235,7 +235,12 @@ def _wait(awaited: Any, names: Mapping[int, str]) -> str:
 def how_it_ended(row: Any) -> str:
     """A few words on the end of a task's newest attempt; the row is one of ``show_tasks`` or ``list_tasks``."""
     exited = f"exit code {row.exit_code}" if row.exit_code is not None else ""  # then the message says why
-    words = {"exited": exited, "timed-out": "timed out", "not-started": "could not be started"}
+    words = {
+        "exited": exited,
+        "timed-out": "timed out",
+        "not-started": "could not be started",
+        "unreachable": "its repository could not be read",
+    }
     said = words.get(row.end or "", row.end or "")
     said = ": ".join(filter(None, (said, row.message)))
     if row.end == "lost" and row.state == State.FAILED:

@@ -87,6 +87,7 @@ ends = st.sampled_from(
         (End.EXITED, 75),
         (End.TIMED_OUT, 143),
         (End.NOT_STARTED, None),
+        (End.UNREACHABLE, None),
         (End.LOST, None),
     ]
 )

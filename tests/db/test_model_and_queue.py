@@ -404,6 +404,7 @@ INGREDIENTS = {
         "an attempt ends: exited 75",
     ),
     *("an attempt ends: timed-out 143", "an attempt ends: not-started None", "an attempt ends: stopped None"),
+    "an attempt ends: unreachable None",
     *(
         "an attempt ends: lost None",
         "deferred for another attempt",

@@ -325,6 +325,22 @@ def test_a_repository_that_vanished_is_unreachable_until_it_is_back(repository: 
     assert archive.heads() == {"": "1"}
 
 
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_repository_of_which_a_file_is_gone_is_unreachable_until_it_is_back(
+    repository: SubversionRepository, is_served: bool
+) -> None:
+    repository.commit({"x": "1"})
+    current = repository.path / "db" / "current"
+    with repository.served() as server:
+        archive = open_archive(locate(server.url if is_served else str(repository.path)))
+        assert archive.heads() == {"": "1"}
+        away = current.rename(current.with_name("away"))
+        with pytest.raises(ArchiveUnreachable, match=r"Can't open file .*current"):
+            archive.heads()
+        away.rename(current)
+        assert archive.heads() == {"": "1"}
+
+
 def test_a_revision_that_does_not_exist_is_not_found(repository: SubversionRepository, tmp_path: Path) -> None:
     archive = an_archive(repository)
     for read in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
-from arkqueue.model import ArchiveKind
+from arkqueue.model import ArchiveKind, Stream
 from arkqueue.queue import planning
+from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_entry
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
-from tests.system.task_manager.conftest import Managers, log_of, settled
+from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.waiting import eventually
 
 FILES = {"papers/a.txt": "a\n", "papers/b.txt": "b\n", "index.txt": "index\n"}
@@ -93,12 +95,44 @@ def test_commit_of_a_task_names_its_origin(
     assert made.author.startswith("arkqueue")
 
 
-def test_repository_that_is_gone_fails_the_task_with_its_name(
+# --- Repositories that cannot be read --------------------------------------------------------------------------------
+
+
+def test_task_whose_repository_is_away_is_deferred_and_holds_up_nobody(
     archive: AnArchive, managers: Managers, repository: SubversionRepository | GitRepository
 ) -> None:
     watch(archive, repository)
-    commit(archive, repository, FILES, {"task": run("true")})
-    repository.path.rename(repository.path.with_name("elsewhere"))
+    commit(archive, repository, FILES, {"task": run("cat index.txt"), "other": run("true", checkout="none")})
+    away = repository.path.rename(repository.path.with_name("away"))
     managers()
-    settled(archive, "task@2", "failed")
-    assert str(repository.path) in log_of(archive, "task@2")
+    settled(archive, "other@2", "completed")
+    settled(archive, "task@2", "deferred")
+    (attempt,) = attempts(archive, "task@2")
+    assert attempt["end"] == "unreachable"
+    assert re.match(f"not started: (file://)?{repository.path}: ", log_of(archive, "task@2", Stream.NOTE))
+    why = explain_name(archive.queue, "papers@2/task").reasons[0]
+    assert "its repository could not be read: " in why.text
+    assert "failure" not in why.text
+    assert "arkqueue retry papers@2/task" in why.commands
+    away.rename(repository.path)
+    archive.retry("task@2")
+    settled(archive, "task@2", "completed")
+
+
+def test_password_that_changes_in_its_file_is_taken_for_the_next_task(
+    archive: AnArchive, managers: Managers, tmp_path: Path
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    word = tmp_path / "word"
+    word.write_text("old\n")
+    with repository.served(users={"bob": "old"}) as server:
+        watch(archive, repository)
+        archive.sql("update archive set url = %s", server.url)
+        commit(archive, repository, {"a.txt": "a"}, {"task": run("cat a.txt")})
+        managers(slots=1, credentials=[{"url": server.url, "username": "bob", "password_file": str(word)}])
+        settled(archive, "task@2", "completed")
+        (repository.path / "conf" / "passwd").write_text("[users]\nbob = new\n")
+        word.write_text("new\n")
+        server.drop_connections()
+        commit(archive, repository, {"a.txt": "b"}, {"task": run("cat a.txt")})
+        settled(archive, "task@3", "completed")
