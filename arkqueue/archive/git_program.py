@@ -51,7 +51,8 @@ _FAULTS = (
 )  # fmt: skip
 _BOILERPLATE = "Please make sure you have the correct access rights\nand the repository exists."
 """What git says last of every remote that does not answer as it should."""
-_running: set[subprocess.Popen[bytes]] = set()
+_running: dict[subprocess.Popen[bytes], int] = {}
+"""Which thread waits for each."""
 _starting = threading.Lock()
 
 
@@ -138,14 +139,14 @@ def _started(
             process = subprocess.Popen(
                 command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
             )
-            _running.add(process)
+            _running[process] = threading.get_ident()
     except OSError as error:
         raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
     try:
         with process:
             yield process
     finally:
-        _running.discard(process)
+        _running.pop(process, None)
 
 
 @atexit.register
@@ -153,9 +154,20 @@ def _end_all() -> None:
     """What waits for a remote does not outlive us: its session gets no signal of a terminal, and no hang-up."""
     _starting.acquire()  # for good: nothing is started any more
     for process in list(_running):
-        with suppress(ProcessLookupError):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+        _end(process)
+
+
+def end_git_of(thread: int) -> None:
+    """End what a thread waits for, whose answer nobody wants any more."""
+    for process, waits in list(_running.items()):
+        if waits == thread:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _fault(thing: str, code: int, said: bytes) -> ArchiveUnreachable:

@@ -43,6 +43,7 @@ from arkqueue.archive.subversion_update import UpdateEditor
 from arkqueue.archive.subversion_walk import contents, export
 from arkqueue.archive.tree import TreeWriter, outermost
 from arkqueue.archive.tree_update import TreeUpdate
+from arkqueue.archive.waiting import waiting
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
 
@@ -357,13 +358,14 @@ class SubversionArchive:
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:
         """The connection, dropped after any error. ``fresh``: where a look begins, it is proved alive, or made anew."""
         try:
-            if fresh and self._connection is not None:
-                self._connection = None if self._is_local else _if_alive(self._connection)
-            if self._connection is None:
-                connection = connected(self._location, self._url, credentials(self._location))
-                self._identity = self._identify(connection)
-                self._connection = connection
-            yield self._connection
+            with waiting(self._location):
+                if fresh and self._connection is not None:
+                    self._connection = None if self._is_local else _if_alive(self._connection)
+                if self._connection is None:
+                    connection = connected(self._location, self._url, credentials(self._location))
+                    self._identity = self._identify(connection)
+                    self._connection = connection
+                yield self._connection
         except SubversionException as error:
             self._connection = None
             raise explained(self._location.shown, error) from error

@@ -20,6 +20,7 @@ from typing import Any
 from arkqueue.archive import Advance
 from arkqueue.archive.origin import AUTHORS
 from arkqueue.archive.registered import open_registered
+from arkqueue.archive.waiting import hang_up
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
@@ -37,7 +38,7 @@ SLOW = 2.0
 PACE = 0.05
 """Seconds from the beginning of a look to that of the next one at the same archive: the first commit of a burst is planned at once, those behind it together."""
 SILENT = 60.0
-"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same: nothing can end a call of libsvn."""
+"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, as long as `archive.waiting` and git do."""
 CLOSING = 5.0
 """Seconds that the readers have to come to an end."""
 LINGER = 20.0
@@ -169,7 +170,11 @@ class Reader(threading.Thread):
     def tell_if_silent(self) -> None:
         """Show on the archive that its repository hangs (design 2); the end of the look takes that back, or says more. Called by the dispatcher alone."""
         row = self._present
-        if row is None or row is self._told or time.monotonic() - self._heard < SILENT:
+        if row is None or time.monotonic() - self._heard < SILENT:
+            return
+        assert self.ident is not None
+        hang_up(self.ident, is_wanted=True)
+        if row is self._told:
             return
         fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
         archives.read_failed(self._queue, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from arkqueue.archive.waiting import hang_up
 from arkqueue.errors import ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
 from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
@@ -76,6 +77,8 @@ class Attempt:
         self._lock = threading.Lock()
         self._running: Running | None = None
         self._why: Why | None = None
+        self.prepared_by: int | None = None
+        """The thread that prepares it, until it begins."""
 
     def __str__(self) -> str:
         return f"attempt {self.claim.attempt_number} of {full_name(self.claim)}"
@@ -112,6 +115,11 @@ class Attempt:
         running = self._running
         if isinstance(running, Guarded):
             running.keep(begin, end)
+
+    def hang_up(self) -> None:
+        """While it is prepared: wait no longer for a repository that says nothing. Returns at once; to be repeated."""
+        if (thread := self.prepared_by) is not None:
+            hang_up(thread, is_wanted=self._why is None)
 
     def leave(self) -> None:
         """Our task manager shuts down: its container is let go on, anything else is stopped. What is being stopped already, is."""
@@ -210,7 +218,11 @@ def _prepared(attempt: Attempt, definition: TaskDefinition, preparation: Prepara
     claim, inputs = attempt.claim, attempt.inputs
     if inputs is None:
         inputs = preparation.sources.inputs([claim]).get(claim.task, {})
-    return preparation.prepare(claim, definition, inputs, attempt.log, lambda: attempt.why is None)
+    attempt.prepared_by = threading.get_ident()
+    try:
+        return preparation.prepare(claim, definition, inputs, attempt.log, lambda: attempt.why is None)
+    finally:
+        attempt.prepared_by = None
 
 
 def _run(attempt: Attempt, definition: TaskDefinition, prepared: Prepared, means: Means) -> Ended | None:

@@ -168,7 +168,9 @@ class Leases:
             self.look()
 
     def look(self) -> None:
-        """Stop what could not be renewed in time."""
+        """Stop what could not be renewed in time, and let nothing wait for a repository without an end."""
+        for attempt in self.held():
+            attempt.hang_up()
         now = self._clock()
         with self._lock:
             overdue = [

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue import registration
+from arkqueue.archive import waiting
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager, readers
@@ -145,6 +146,26 @@ def test_a_repository_that_hangs_is_shown_and_read_when_it_answers(
         papers.wait_for(lambda: papers.row()["trouble"] is None)
     papers.wait_for(lambda: "papers is read again" in caplog.text)
     assert "papers: its repository has not answered for" in caplog.text
+
+
+@pytest.mark.usefixtures("manager")
+def test_a_repository_that_hangs_is_asked_anew_after_a_while(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "SILENT", 0.0)
+    monkeypatch.setattr(waiting, "LIMIT", 0.2)
+    repository = a_subversion_repository(tmp_path)
+    with repository.served() as server, socket.create_server(("127.0.0.1", 0)) as silent:
+        papers = watch(server.url)
+        papers.wait_for(lambda: papers.row()["read_at"])
+        point_to(papers, f"svn://127.0.0.1:{silent.getsockname()[1]}/svn")
+        repository.commit({"readme": "1"})
+        papers.notify()
+        connection, _ = silent.accept()
+        with connection:
+            papers.wait_for(lambda: "closed" in (papers.row()["trouble"] or ""))
+            point_to(papers, server.url)
+            assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
 
 
 @pytest.mark.usefixtures("manager")

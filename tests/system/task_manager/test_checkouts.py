@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from arkqueue.archive import waiting
 from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
@@ -136,3 +138,44 @@ def test_password_that_changes_in_its_file_is_taken_for_the_next_task(
         server.drop_connections()
         commit(archive, repository, {"a.txt": "b"}, {"task": run("cat a.txt")})
         settled(archive, "task@3", "completed")
+
+
+SILENT = [("subversion", "svn"), ("subversion", "http"), ("git", "git"), ("git", "http")]
+
+
+def wait_for_nobody(archive: AnArchive, kind: str, scheme: str, silent: socket.socket) -> None:
+    """Let the archive be at a server that takes connections and says nothing."""
+    archive.sql("update archive set url = %s, kind = %s", f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/x", kind)
+    archive.commit({"task": run("true"), "other": run("true", checkout="none")})
+
+
+@pytest.mark.parametrize(("kind", "scheme"), SILENT)
+def test_task_that_waits_for_a_silent_repository_can_be_canceled(
+    archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch, kind: str, scheme: str
+) -> None:
+    monkeypatch.setattr(waiting, "UNWANTED", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        wait_for_nobody(archive, kind, scheme, silent)
+        manager = managers(slots=2)
+        connection, _ = silent.accept()
+        with connection:
+            archive.cancel("task@2")
+            settled(archive, "task@2", "canceled")
+            assert log_of(archive, "task@2") == "not started: it was canceled\n"
+            archive.retry("task@2")
+            again, _ = silent.accept()
+            with again:
+                manager.stop()
+                assert archive.state("task@2") == "ready", "a task manager that stops hands it back"
+
+
+@pytest.mark.parametrize("scheme", ["svn", "http"])
+def test_silent_repository_is_not_waited_for_without_an_end(
+    archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setattr(waiting, "LIMIT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        wait_for_nobody(archive, "subversion", scheme, silent)
+        managers()
+        settled(archive, "task@2", "deferred")
+        assert attempts(archive, "task@2")[-1]["end"] == "unreachable"
