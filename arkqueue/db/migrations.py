@@ -11,6 +11,7 @@ holds the table ``schema_version``, and the others wait for it and find the work
 
 from __future__ import annotations
 
+import hashlib
 import re
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -52,8 +53,9 @@ def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = No
             if present > _newest(changes):
                 raise _too_new(connection, present, _newest(changes))
             if present == 0:
-                steps = [(_newest(changes), "schema.sql", (_sql(folder) / "schema.sql").read_text("utf-8"))]
+                steps = [(_newest(changes), _schema_name(folder), (_sql(folder) / "schema.sql").read_text("utf-8"))]
             else:
+                _check_made_by_us(connection, present, folder)
                 steps = [
                     (version, file.name, file.read_text("utf-8"))
                     for version, file in sorted(changes.items())
@@ -63,7 +65,7 @@ def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = No
                 connection.execute(text.encode())
                 row = {"version": version, "name": name}
                 connection.execute("insert into schema_version (version, name) values (%(version)s, %(name)s)", row)
-            return [name for _, name, _ in steps]
+            return [name.split()[0] for _, name, _ in steps]
     except errors.LockNotAvailable as error:
         raise ArkqueueError(
             _thing(connection),
@@ -93,6 +95,8 @@ def check(connection: psycopg.Connection[Any], folder: Traversable | None = None
     if present < newest:
         fault = f"its schema has version {present}, this arkqueue needs {newest}" if present else "it has no tables yet"
         raise ArkqueueError(_thing(connection), fault, "Run arkqueue migrate.")
+    with connection.transaction():
+        _check_made_by_us(connection, present, folder)
 
 
 def _make_table(connection: psycopg.Connection[Any]) -> None:
@@ -128,6 +132,26 @@ def _require_server(connection: psycopg.Connection[Any]) -> None:
 def _version(connection: psycopg.Connection[Any]) -> int:
     cursor = psycopg.Cursor(connection, row_factory=psycopg.rows.scalar_row)
     return int(cursor.execute("select coalesce(max(version), 0) from schema_version").fetchone() or 0)
+
+
+def _schema_name(folder: Traversable | None) -> str:
+    """What a database that was made by ``schema.sql`` is remembered as: with a digest, as between releases the file changes and its version does not."""
+    statements = re.sub(r"(--.*|\s)+", " ", (_sql(folder) / "schema.sql").read_text("utf-8")).strip()
+    return f"schema.sql {hashlib.sha256(statements.encode()).hexdigest()[:16]}"
+
+
+def _check_made_by_us(connection: psycopg.Connection[Any], version: int, folder: Traversable | None) -> None:
+    """Raise ArkqueueError where the tables are those of an unreleased arkqueue, which nothing brings up to date."""
+    if version != _newest(_changes(folder)):
+        return
+    cursor = psycopg.Cursor(connection, row_factory=psycopg.rows.scalar_row)
+    made_by = str(cursor.execute("select name from schema_version where version = %(v)s", {"v": version}).fetchone())
+    if made_by.startswith("schema.sql ") and made_by != _schema_name(folder):
+        raise ArkqueueError(
+            _thing(connection),
+            "its tables were made by another unreleased version of arkqueue, and do not fit this one's",
+            "Go on with that version, or begin with an empty database.",
+        )
 
 
 def _sql(folder: Traversable | None) -> Traversable:

@@ -75,6 +75,20 @@ def test_an_empty_database_gets_the_schema_once(empty_uri: str, released: Path) 
         check(connection, released)
 
 
+def test_a_database_of_another_unreleased_version_is_refused(empty_uri: str, released: Path) -> None:
+    schema = released / "schema.sql"
+    with connected(empty_uri) as connection:
+        migrate(connection, released)
+        schema.write_text("-- a comment\n\n" + schema.read_text())
+        assert migrate(connection, released) == []
+        schema.write_text(schema.read_text() + "create table another (id bigint primary key);")
+        for look in (migrate, check):
+            with pytest.raises(ArkqueueError, match="another unreleased version of arkqueue"):
+                look(connection, released)
+        connection.execute("update schema_version set name = 'schema.sql'")
+        check(connection, released)  # of before that was written down
+
+
 def test_an_older_database_gets_what_it_lacks(empty_uri: str, released: Path, newer: Path) -> None:
     with connected(empty_uri) as connection:
         migrate(connection, released)
