@@ -188,12 +188,13 @@ class Engine:
         """
         repository, tag = parse_repository_tag(name)
         with self.calls() as api:
-            login = auth.get_config_header(api, auth.resolve_repository_name(repository)[0])
+            # Not the client's own: it keeps what it has read once, and people log in later.
+            login = auth.load_config().resolve_authconfig(auth.resolve_repository_name(repository)[0])
             try:
                 with api.post(
                     _url(api, "/images/create"),
                     params={"fromImage": repository, "tag": tag or "latest"},
-                    headers={"X-Registry-Auth": login} if login else {},
+                    headers={"X-Registry-Auth": auth.encode_header(login)} if login else {},
                     timeout=(CALL_TIMEOUT, silence),
                     stream=True,
                 ) as response:

@@ -162,6 +162,8 @@ class Images:
             raise _cannot_be_had(name, said(error)) from None
         except DockerException as error:  # the logins to registries cannot be read
             raise _cannot_be_had(name, str(error)) from None
+        except ValueError as error:  # the same, in the words of Python's library
+            raise _cannot_be_had(name, f"the logins to registries cannot be read: {error}") from None
 
     # --- Users of an image ---
 

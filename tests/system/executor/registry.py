@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import json
@@ -15,7 +16,10 @@ LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 class Registry:
-    """While it ``is_held`` it takes requests for images and answers none; ``has_held`` says that it did. ``refusal``: the status of every answer."""
+    """While it ``is_held`` it takes requests for images and answers none; ``has_held`` says that it did.
+
+    ``refusal``: the status of every answer. ``login``: the user and password that it wants, with a colon between them.
+    """
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
@@ -24,6 +28,7 @@ class Registry:
         self._let_go.set()
         self.has_held = threading.Event()
         self.refusal: int | None = None
+        self.login: str | None = None
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,7 +49,8 @@ class Registry:
         self._thread.start()
         # Another one may have had this port in this run, and the engine still has its images.
         self._folder = uuid.uuid4().hex
-        self.address = f"127.0.0.1:{self._server.server_port}/{self._folder}"
+        self.host = f"127.0.0.1:{self._server.server_port}"
+        self.address = f"{self.host}/{self._folder}"
 
     def put(self, name: str, files: bytes, labels: dict[str, str]) -> str:
         """Let ``name`` (with a tag) be an image of these files, a tar; the digest by which it can be pulled too."""
@@ -91,8 +97,13 @@ class Registry:
         )
         found = b"{}" if path == "/v2/" else self._blobs.get(self._tags.get(f"{name}:{what}", what))
         status = self.refusal or (200 if found is not None else 404)
+        given = base64.b64decode(request.headers.get("Authorization", "").removeprefix("Basic ")).decode()
+        if self.login not in (None, given):
+            status = 401
         body = found if status == 200 and found is not None else b'{"errors": [{"code": "UNKNOWN", "message": "no"}]}'
         request.send_response(status)
+        if status == 401:
+            request.send_header("WWW-Authenticate", 'Basic realm="test"')
         request.send_header("Content-Type", MANIFEST if "/manifests/" in path else "application/octet-stream")
         request.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(body).hexdigest()}")
         request.send_header("Content-Length", str(len(body)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +90,41 @@ def test_registry_that_refuses_is_said(bench: Bench, registry: Registry, status:
 
     assert raised.value.thing == f"image '{registry.address}/tool:1'"
     assert raised.value.remedy
+
+
+def log_in(folder: Path, registry: Registry, login: str) -> None:
+    """What ``docker login`` leaves in the folder of its configuration."""
+    auths = {registry.host: {"auth": base64.b64encode(login.encode()).decode()}}
+    (folder / "config.json").write_text(json.dumps({"auths": auths}))
+
+
+def test_login_is_read_when_it_is_needed(
+    bench: Bench, registry: Registry, labels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    digest = registry.put("tool:1", packed({"guarded": b"1"}), labels)
+    wanted = Container(f"{registry.address}/tool:1", Pull.ALWAYS, {})
+    registry.login = "me:old"
+    log_in(tmp_path, registry, "me:old")
+    assert bench.executor.image(wanted).endswith(digest)
+
+    registry.login = "me:new"
+    with pytest.raises(ExecutorError):
+        bench.executor.image(wanted)
+
+    log_in(tmp_path, registry, "me:new")
+    assert bench.executor.image(wanted).endswith(digest)
+
+
+def test_logins_that_cannot_be_read_are_said(
+    bench: Bench, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.executor.check()
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": "!"}}}))
+
+    with pytest.raises(ExecutorError, match="the logins to registries cannot be read"):
+        bench.executor.image(Container(f"{registry.address}/tool:1", Pull.MISSING, {}))
 
 
 def test_pull_that_hangs_is_given_up_when_nobody_wants_it_any_more(
