@@ -31,6 +31,17 @@ SILENCE = 300.0
 """Seconds for which nothing may be heard of an image that is being fetched."""
 STILL_WANTED = 0.25
 """Seconds between two questions whether what is fetched is still wanted."""
+NOT_REACHED = (
+    "dial tcp",
+    "no such host",
+    "connection refused",
+    "TLS",
+    "timeout",
+    "request canceled",
+    "deadline exceeded",
+)
+LOGIN_WANTED = "unauthorized", "authentication", "no basic auth credentials"
+"""Words by which it shows what keeps an image from being fetched."""
 
 
 class FolderNotSeen(ExecutorError):
@@ -153,17 +164,17 @@ class Images:
         try:
             for line in self._engine.pull(name, SILENCE):
                 if "error" in line:
-                    raise _cannot_be_had(name, str(line["error"]))
+                    raise cannot_be_had(name, str(line["error"]))
                 if not is_wanted():
                     return
         except Silence:
-            raise _cannot_be_had(name, f"timeout: nothing was heard of it for {SILENCE:g} s") from None
+            raise cannot_be_had(name, f"timeout: nothing was heard of it for {SILENCE:g} s") from None
         except APIError as error:
-            raise _cannot_be_had(name, said(error)) from None
+            raise cannot_be_had(name, said(error)) from None
         except DockerException as error:  # the logins to registries cannot be read
-            raise _cannot_be_had(name, str(error)) from None
+            raise cannot_be_had(name, str(error)) from None
         except ValueError as error:  # the same, in the words of Python's library
-            raise _cannot_be_had(name, f"the logins to registries cannot be read: {error}") from None
+            raise cannot_be_had(name, f"the logins to registries cannot be read: {error}") from None
 
     # --- Users of an image ---
 
@@ -228,7 +239,7 @@ class Images:
             with self._made(image, {}) as container:
                 yield container
         except APIError as error:
-            raise _cannot_be_had(image, said(error)) from None
+            raise cannot_be_had(image, said(error)) from None
 
     @contextmanager
     def _made(self, image: str, host: Mapping[str, Any]) -> Iterator[str]:
@@ -275,16 +286,17 @@ def _digest(name: str, image: Mapping[str, Any]) -> str:
     return str(image["Id"])
 
 
-def _cannot_be_had(name: str, words: str) -> ExecutorError:
+def cannot_be_had(name: str, words: str) -> ExecutorError:
+    """Why an image is not to be had, from the words of the engine, which may be its registry's or the network's."""
     thing = f"image {name!r}"
     words = " ".join(words.split())
     if fault := engine_fault(words):
         return fault
-    if any(sign in words for sign in ("dial tcp", "no such host", "timeout", "connection refused", "TLS")):
+    if any(sign in words for sign in NOT_REACHED):
         return ExecutorError(
             thing, f"its registry is not reached ({words})", "Try again, or pull or build it on the engine's host"
         )
-    if "unauthorized" in words or "authentication" in words:
+    if any(sign in words for sign in LOGIN_WANTED):
         return ExecutorError(
             thing, f"its registry wants a login ({words})", "Log the task manager's account in (docker login)"
         )

@@ -9,6 +9,7 @@ import pytest
 from arkqueue.errors import EngineFault, ExecutorError
 from arkqueue.executor import Container, Program
 from arkqueue.executor.docker_container import refusal
+from arkqueue.executor.docker_images import cannot_be_had
 from arkqueue.model import AttemptId, Pull
 
 PROGRAM = Program(
@@ -50,3 +51,30 @@ def test_what_a_task_asks_for_is_its_own_fault(words: str) -> None:
     error = refusal(PROGRAM, "box", words)
     assert isinstance(error, ExecutorError)
     assert not isinstance(error, EngineFault)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Get "https://box.example/v2/": dial tcp: lookup box.example: no such host',
+        'Get "https://box.example/v2/": net/http: TLS handshake timeout',
+        'Get "https://box.example/v2/": context deadline exceeded',
+        'Get "https://box.example/v2/": net/http: request canceled while waiting for connection'
+        " (Client.Timeout exceeded while awaiting headers)",
+    ],
+)
+def test_registry_that_is_not_reached_is_told(words: str) -> None:
+    assert cannot_be_had("box", words).fault.startswith("its registry is not reached (")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Head "https://box.example/v2/box/manifests/1": no basic auth credentials',
+        "unauthorized: authentication required",
+    ],
+)
+def test_registry_that_wants_a_login_is_told(words: str) -> None:
+    error = cannot_be_had("box", words)
+    assert error.fault.startswith("its registry wants a login (")
+    assert error.remedy == "Log the task manager's account in (docker login)"

@@ -100,7 +100,8 @@ class Registry:
         given = base64.b64decode(request.headers.get("Authorization", "").removeprefix("Basic ")).decode()
         if self.login not in (None, given):
             status = 401
-        body = found if status == 200 and found is not None else b'{"errors": [{"code": "UNKNOWN", "message": "no"}]}'
+        fault = b'{"errors": [{"code": "%s", "message": "no"}]}' % (b"UNAUTHORIZED" if status == 401 else b"UNKNOWN")
+        body = found if status == 200 and found is not None else fault
         request.send_response(status)
         if status == 401:
             request.send_header("WWW-Authenticate", 'Basic realm="test"')

@@ -109,11 +109,21 @@ def test_login_is_read_when_it_is_needed(
     assert bench.executor.image(wanted).endswith(digest)
 
     registry.login = "me:new"
-    with pytest.raises(ExecutorError):
+    with pytest.raises(ExecutorError, match="its registry wants a login"):
         bench.executor.image(wanted)
 
     log_in(tmp_path, registry, "me:new")
     assert bench.executor.image(wanted).endswith(digest)
+
+
+def test_registry_that_wants_a_login_is_said(
+    bench: Bench, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    registry.login = "me:secret"
+
+    with pytest.raises(ExecutorError, match="its registry wants a login"):
+        bench.executor.image(Container(f"{registry.address}/tool:1", Pull.MISSING, {}))
 
 
 def test_logins_that_cannot_be_read_are_said(
