@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from docker import auth
 from docker.errors import APIError, DockerException, NotFound
 from docker.utils import parse_repository_tag
 
@@ -73,7 +74,7 @@ class Images:
             found = self._find(name)
             if found is None:
                 raise ExecutorError(f"image {name!r}", "it was fetched, but the engine does not have it", "Try again")
-        return _digest(name, found)
+        return digest_of(name, found)
 
     def path(self, image: str) -> str:
         """The PATH of an image's programs; empty where it has none."""
@@ -277,13 +278,16 @@ class Images:
                 api.remove_image(image)
 
 
-def _digest(name: str, image: Mapping[str, Any]) -> str:
-    """The name in a registry that will always mean this image; of one that was built here, the engine's own."""
-    repository = parse_repository_tag(name)[0]
-    for digest in image.get("RepoDigests") or ():
-        if digest.partition("@")[0].endswith(repository):
-            return str(digest)
-    return str(image["Id"])
+def digest_of(name: str, image: Mapping[str, Any]) -> str:
+    """The name in a registry that will always mean this image; of one that its registry has not given, the engine's own."""
+    own = _repository(name)
+    return next((str(one) for one in image.get("RepoDigests") or () if _repository(one) == own), str(image["Id"]))
+
+
+def _repository(name: str) -> tuple[str, str]:
+    """The registry that a name is of, and what it is there; in names an engine leaves out what is the default."""
+    registry, path = auth.resolve_repository_name(parse_repository_tag(name.partition("@")[0])[0])
+    return registry, path if "/" in path or registry != auth.INDEX_NAME else f"library/{path}"
 
 
 def cannot_be_had(name: str, words: str) -> ExecutorError:

@@ -75,6 +75,19 @@ def test_name_without_a_tag_is_the_latest_and_nothing_else(
         bench.api.inspect_image(f"{registry.address}/tool:other")
 
 
+def test_image_is_not_known_by_a_registry_that_was_not_asked_for(
+    bench: Bench, registry: Registry, labels: dict[str, str]
+) -> None:
+    registry.put("tool:1", packed({"renamed": b"1"}), labels)
+    bench.executor.image(Container(f"{registry.address}/tool:1", Pull.MISSING, {}))
+    local = f"{registry.address.removeprefix(f'{registry.host}/')}/tool"
+    bench.api.tag(f"{registry.address}/tool:1", local, "1")
+
+    assert (
+        bench.executor.image(Container(f"{local}:1", Pull.MISSING, {})) == bench.api.inspect_image(local + ":1")["Id"]
+    )
+
+
 def test_image_by_its_digest_is_fetched(bench: Bench, registry: Registry, labels: dict[str, str]) -> None:
     name = f"{registry.address}/tool@{registry.put('tool:1', packed({'by': b'digest'}), labels)}"
 
