@@ -104,9 +104,17 @@ class DockerExecutor:
         """Prove that an engine answers and sees a folder of this host under the same path. Raises FolderNotSeen, or why that cannot be known."""
         self._images.prove_same_paths(folder)
 
-    def image(self, container: Container, is_wanted: Callable[[], bool] = lambda: True) -> str:
-        """Get the image by its pull policy; its digest. Raises ExecutorError where it cannot be had, and soon when it is not wanted any more."""
-        return self._images.have(container.image, container.pull, is_wanted)
+    def image(
+        self,
+        container: Container,
+        is_wanted: Callable[[], bool] = lambda: True,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> str:
+        """Get the image by its pull policy; its digest. Raises ExecutorError where it cannot be had, and soon when it is not wanted any more.
+
+        ``note`` is told when it begins to be fetched.
+        """
+        return self._images.have(container.image, container.pull, is_wanted, note)
 
     def identity(self, image: str, user: str | None, name: str = "") -> tuple[int, int]:
         """The user and group id of a program that runs as ``user`` (None: the image's own) of an image that is there, which people call ``name``."""

@@ -58,8 +58,11 @@ class Images:
         self._files: dict[tuple[str, str], str] = {}
         self._folders: dict[tuple[str, str], bool] = {}
 
-    def have(self, name: str, pull: Pull, is_wanted: Callable[[], bool] = lambda: True) -> str:
-        """Get an image by its pull policy; its digest, by which the engine knows exactly this one. One that is not wanted any more is not waited for."""
+    def have(self, name: str, pull: Pull, is_wanted: Callable[[], bool], note: Callable[[str], None]) -> str:
+        """Get an image by its pull policy; its digest, by which the engine knows exactly this one. One that is not wanted any more is not waited for.
+
+        ``note`` is told before it is fetched, which may take long.
+        """
         if not name:
             raise ExecutorError(f"image {name!r}", "it has no name", "Name an image")
         found = None if pull is Pull.ALWAYS else self._find(name)
@@ -70,6 +73,7 @@ class Images:
                     "the engine does not have it, and `pull: never` forbids fetching it",
                     "Pull or build it there",
                 )
+            note(f"image {name} is fetched" + (", unless the engine has its newest" if pull is Pull.ALWAYS else ""))
             self._pull(name, is_wanted)
             found = self._find(name)
             if found is None:

@@ -131,7 +131,7 @@ class Preparation:
         docker = self.executors.docker
         if claim.attempt_number > 1:
             docker.remove_earlier(claim.task, claim.attempt)
-        image = docker.image(container, is_wanted)
+        image = docker.image(container, is_wanted, log.note)
         workspace = self._noted(
             log,
             self.workspaces.prepare(

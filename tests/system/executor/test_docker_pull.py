@@ -63,6 +63,21 @@ def test_always_gets_what_the_name_means_now(bench: Bench, registry: Registry, l
         assert bench.executor.image(Container(name, Pull.ALWAYS, {})) == f"{registry.address}/tool@{digest}"
 
 
+def test_fetching_is_said_before_it_begins(bench: Bench, registry: Registry, labels: dict[str, str]) -> None:
+    registry.put("tool:2", packed({"said": b"1"}), labels)
+    name = f"{registry.address}/tool:2"
+    notes: list[str] = []
+    registry.refusal = 500
+
+    with pytest.raises(ExecutorError):
+        bench.executor.image(Container(name, Pull.MISSING, {}), note=notes.append)
+    registry.refusal = None
+    for pull in (Pull.MISSING, Pull.MISSING, Pull.NEVER, Pull.ALWAYS):
+        bench.executor.image(Container(name, pull, {}), note=notes.append)
+
+    assert notes == [*[f"image {name} is fetched"] * 2, f"image {name} is fetched, unless the engine has its newest"]
+
+
 def test_name_without_a_tag_is_the_latest_and_nothing_else(
     bench: Bench, registry: Registry, labels: dict[str, str]
 ) -> None:

@@ -143,8 +143,10 @@ def test_image_that_a_registry_never_sends_holds_up_no_cancellation(
     archive: AnArchive, boxes: Boxes, home_folder: Path, registry: Registry, verb: str
 ) -> None:
     registry.hold()
-    archive.commit({"task": boxes.task("true", image=f"{registry.address}/tool:1")})
+    image = f"{registry.address}/tool:1"
+    archive.commit({"task": boxes.task("true", image=image)})
     assert registry.has_held.wait(PATIENCE)
+    assert eventually(lambda: log_of(archive, "task@2", Stream.NOTE) == f"image {image} is fetched\n")
     getattr(archive, verb)("task@2")
     eventually(lambda: attempts(archive, "task@2")[0]["ended_at"])
     first = attempts(archive, "task@2")[0]
