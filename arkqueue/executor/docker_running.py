@@ -295,8 +295,9 @@ class DockerRunning:
         if ended_by := self._foreign_end(state):
             return Ended(state.exit_code, stopped, ended_by, lost=True)
         if state.exit_code == KILLED and limit:
-            # An engine that has much to do may see the end first, and never look whether memory was its cause.
-            return Ended(state.exit_code, stopped, f"it was killed, most likely because it ran out of memory: {limit}")
+            # An engine that has much to do may see the end first, and never look whether memory was its cause; or the task did it itself.
+            maybe = f"the engine does not say why; maybe it ran out of memory: {limit}"
+            return Ended(state.exit_code, stopped, maybe)
         return Ended(state.exit_code, stopped, state.error)
 
     def _foreign_end(self, state: State) -> str:
