@@ -29,7 +29,7 @@ from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
 
-CORRECT = "Correct it, or let the task make the folder"
+CORRECT = "Correct it, or leave it out and let the task make the folder and go there"
 """The remedy for a `workdir` that is not there."""
 
 

@@ -173,12 +173,16 @@ def test_workdir_is_a_folder_of_the_files(
     watch(archive, repository)
     begin = boxes.task("pwd; ls", workdir="papers/tex", checkout=checkout)
     missing = boxes.task("true", workdir="papers/text", checkout=checkout)
+    made = boxes.task("mkdir -p papers/text && cd papers/text && pwd", checkout=checkout)
     file = boxes.task("true", workdir="papers/tex/a.tex", checkout=checkout)
-    commit(archive, repository, FILES, {"begin": begin, "missing": missing, "file": file})
+    commit(archive, repository, FILES, {"begin": begin, "missing": missing, "made": made, "file": file})
     settled(archive, "begin@2", "completed")
     assert log_of(archive, "begin@2", Stream.STDOUT) == "/workspace/papers/tex\na.tex\n"
     assert told(archive, "missing@2").startswith("workdir papers/text: the task's files have no such folder")
     assert told(archive, "file@2").startswith("workdir papers/tex/a.tex: the task's files have no such folder")
+    assert told(archive, "missing@2").endswith("leave it out and let the task make the folder and go there")
+    settled(archive, "made@2", "completed")
+    assert log_of(archive, "made@2", Stream.STDOUT) == "/workspace/papers/text\n"
 
 
 @pytest.mark.usefixtures("manager")
