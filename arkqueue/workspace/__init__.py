@@ -103,8 +103,11 @@ class Workspaces:
         self._work = home / WORK
         self._giving = Giving(self._work, give)
         with self._explained("work folder"):
-            # Others may pass through it, to the folder that is theirs, but not look around.
-            self._work.mkdir(mode=0o711, parents=True, exist_ok=True)
+            is_new = not self._work.exists()
+            self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_new:  # one that was there may be closed on purpose
+                # Others may pass through it, to the folder that is theirs, but not look around; whatever our umask is.
+                self._work.chmod(0o711)
             self._kernel = KernelLayers(self._work)
             self._bases = Bases(home / "bases", pool_limit, self._bases_in_use())
 

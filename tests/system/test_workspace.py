@@ -174,6 +174,23 @@ class TestPrepare:
         with pytest.raises(WorkspaceError, match=r"'nobody' cannot pass through"):
             workspaces.prepare(ONE, owner=owner_named("nobody"), layered_by="kernel")
 
+    @pytest.mark.usefixtures("root")
+    def test_a_user_comes_in_whatever_the_umask_is(self, tmp_path: Path) -> None:
+        let_others_pass(tmp_path)
+        (tmp_path / "home").mkdir(mode=0o711)
+        before = os.umask(0o077)
+        try:
+            workspaces = Workspaces(tmp_path / "home")
+            workspaces.prepare(ONE, owner=owner_named("nobody"), layered_by="kernel")
+        finally:
+            os.umask(before)
+        assert workspaces.remove(ONE) == ""
+
+    def test_a_work_folder_that_somebody_closed_stays_closed(self, tmp_path: Path) -> None:
+        (tmp_path / "home" / "work").mkdir(parents=True, mode=0o700)
+        Workspaces(tmp_path / "home")
+        assert stat.S_IMODE((tmp_path / "home" / "work").stat().st_mode) == 0o700
+
     def test_unknown_user(self) -> None:
         with pytest.raises(WorkspaceError, match="there is no such user"):
             owner_named("nobody-at-all")
