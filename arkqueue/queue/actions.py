@@ -24,6 +24,8 @@ SILENCE = 3 * LONGEST_RENEWAL
 """Seconds after which a task manager that says nothing may be assumed to be gone."""
 MOST_NAMED = 10
 """Tasks that a refusal names."""
+NEWEST = "or trigger the task at the newest revision"
+"""What helps beside force where a task is superseded."""
 
 
 def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
@@ -98,11 +100,10 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
             root, remedy = _root(graph, row.root_id)
             raise Conflict(here, f"was skipped because of {root}", remedy)
         if row.superseded_by is not None and not force:
-            canceler = _task_name(graph.rows("place_of_task", task=row.superseded_by)[0])
-            raise Conflict(here, f"is superseded by {canceler}", "force it, or trigger the task at the newest revision")
+            raise Conflict(here, _superseded(graph, row), f"force it, {NEWEST}")
         if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
             root, remedy = _root(graph, needed[0].root)
-            raise Conflict(here, f"needs {root}, which is not completed", remedy)
+            raise Conflict(here, f"needs {root}", remedy)
         reopened, staying = _judge_again(graph, row.id)
         if not force:
             _refuse_outdated(graph, row, [row.id, *reopened])
@@ -231,10 +232,17 @@ def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:
 
 
 def _root(graph: Graph, task: int) -> tuple[str, str]:
-    """The name of what is to be seen to first, and the command for it."""
+    """What is to be seen to first, with what became of it, and what helps."""
     (row,) = graph.rows("place_of_task", task=task)
     name = _task_name(row)
-    return name, f"arkqueue skip {name} --as-completed" if row.state == State.REJECTED else f"arkqueue retry {name}"
+    if row.superseded_by is not None:
+        return f"{name}, which {_superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
+    verb = f"skip {name} --as-completed" if row.state == State.REJECTED else f"retry {name}"
+    return f"{name}, which is {row.state}", f"arkqueue {verb}"
+
+
+def _superseded(graph: Graph, row: Any) -> str:
+    return f"is superseded by {_task_name(graph.rows('place_of_task', task=row.superseded_by)[0])}"
 
 
 def _refuse_implicit(row: Any, what: str) -> None:

@@ -174,8 +174,8 @@ where t.id in (select e.target from edge e where e.source = any(%(sources)s) and
 order by t.id for no key update;
 
 -- name: place_of_task
--- Where a task is, what it is called, its state, and whether its run or revision is gone.
-select t.id, t.archive_id, t.state, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
+-- Where a task is, what it is called, its state, what superseded it, and whether its run or revision is gone.
+select t.id, t.archive_id, t.state, t.superseded_by, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
        run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id

@@ -575,6 +575,28 @@ def test_a_superseded_task_is_not_retried_unless_forced(archive: AnArchive) -> N
         archive.retry("pdf@2")
 
 
+def test_what_was_skipped_because_of_a_superseded_task_is_told_what_brings_it_back(archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"pdf": "cancels: [PREV]", "send": "depends: [pdf]", "tell": "depends: [send]"})
+    with pytest.raises(Conflict) as refused:
+        archive.retry("tell@2")
+    assert refused.value.fault == "was skipped because of papers@2/pdf, which is superseded by papers@3/pdf"
+    remedy = "arkqueue retry papers@2/pdf --force, or trigger the task at the newest revision"
+    assert refused.value.remedy == remedy
+    archive.retry("pdf@2", force=True)
+    assert archive.states()["tell@2"] == "waiting"
+
+
+def test_a_canceled_task_that_needs_a_superseded_one_is_told_what_brings_it_back(archive: AnArchive) -> None:
+    archive.commit({"pdf": "", "send": "depends: [pdf]"})
+    archive.cancel("send@2")
+    archive.commit({"pdf": "cancels: [PREV]"})
+    with pytest.raises(Conflict) as refused:
+        archive.retry("send@2")
+    assert refused.value.fault == "needs papers@2/pdf, which is superseded by papers@3/pdf"
+    assert refused.value.remedy.startswith("arkqueue retry papers@2/pdf --force")
+
+
 def test_what_a_later_revision_superseded_does_not_come_back_as_if_its_need_had_completed(archive: AnArchive) -> None:
     tasks = {"a": "", "pdf": "depends: [a]\ncancels: [PREV]"}
     archive.commit(tasks)
