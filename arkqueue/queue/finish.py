@@ -61,10 +61,11 @@ def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[At
 
 
 def bury(queue: Queue, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
-    """End the attempts of earlier processes of a host, which its present task manager has proved dead.
+    """End the attempts of earlier processes of a host, which its present task manager has proved dead, and count these no more.
 
     ``gone``: those of which no container is left; others that outlive their task manager are not touched.
     """
+    queue.do("dead", process=process, host=host)
     left = [row for row in queue.rows("live_on", host=host) if row.process != process]
     lost = [Outcome(row.id, End.LOST, message="its task manager died") for row in left if not row.outlives]
     lost += [

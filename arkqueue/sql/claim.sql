@@ -112,11 +112,16 @@ select id from attempt where process = %(process)s and ended_at is null order by
 -- Register a task manager's process, or say that it is still here.
 insert into task_manager (process, host, hostname, slots, fault, engine_fault)
 values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s)
-on conflict (process) do update set seen_at = clock_timestamp(), fault = excluded.fault, engine_fault = excluded.engine_fault;
+on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = null,
+    fault = excluded.fault, engine_fault = excluded.engine_fault;
 
 -- name: gone
 -- Note that a task manager has stopped.
 update task_manager set stopped_at = clock_timestamp() where process = %(process)s;
+
+-- name: dead
+-- Note that the earlier task managers of a host have stopped, as its present one proved. When is not known; they were there when they were heard last.
+update task_manager set stopped_at = seen_at where host = %(host)s and process <> %(process)s and stopped_at is null;
 
 -- name: beat
 -- Say that the database answers; a gap since the last time starts the time of grace anew.

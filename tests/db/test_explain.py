@@ -199,6 +199,29 @@ def test_is_ready_and_about_to_be_claimed(queue: Queue) -> None:
     assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
 
 
+def test_is_ready_and_the_dead_are_not_counted_who_would_claim_it(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    a_task_manager(queue)
+    claim.register(queue, "its successor", HOST, "machine", 2)
+    claim.register(queue, "elsewhere", "host-2", "other", 1)
+    assert "(3 task managers with 7 slots, 7 free)" in why(archive, "a@2").text
+    finish.bury(queue, "its successor", HOST)
+    assert "(2 task managers with 3 slots, 3 free)" in why(archive, "a@2").text
+    archive.sql("update task_manager set seen_at = seen_at - interval '1 h', stopped_at = stopped_at - interval '1 h'")
+    assert "(that of other was heard last at 2" in why(archive, "a@2").text, "those that were buried had died before"
+
+
+def test_is_ready_and_whoever_is_heard_again_is_counted(queue: Queue) -> None:
+    archive = an_archive(queue)
+    archive.commit({"a": ""})
+    a_task_manager(queue)
+    claim.leave(queue, PROCESS)
+    assert kinds(why(archive, "a@2")) == [Why.NO_TASK_MANAGER]
+    a_task_manager(queue)
+    assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
+
+
 def test_is_ready_again_because_a_host_could_not_start_it(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "b": "depends: [a]"})
