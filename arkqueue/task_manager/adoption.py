@@ -80,7 +80,8 @@ class Adoption:
         self._closing.set()
         with self._lock:
             pass
-        self._thread.join(AGAIN)
+        if self._thread.ident is not None:  # the database may have been away all the time
+            self._thread.join(AGAIN)
 
     def _keeping(self) -> None:
         is_away = False

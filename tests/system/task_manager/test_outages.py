@@ -144,6 +144,17 @@ def test_task_manager_starts_while_the_database_is_away(
     becomes(archive, "task@2", "completed")
 
 
+def test_task_manager_that_never_got_to_work_leaves_its_home_to_the_next(
+    archive: AnArchive, server: OwnPostgres, managers: Managers
+) -> None:
+    archive.commit({"task": command("echo hello")})
+    server.stop()
+    managers().stop()
+    managers()
+    server.start()
+    becomes(archive, "task@2", "completed")
+
+
 def test_stop_gives_up_when_the_database_stays_away(
     archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells
 ) -> None:
