@@ -107,10 +107,21 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise self._misplaced(ctx, error) or error from None
         except BrokenPipeError:
             # Whoever read our output has enough of it. Caught here, for click would call it a failure.
             _write_no_more()
             ctx.exit(0)
+
+    def _misplaced(self, ctx: click.Context, error: click.NoSuchOption) -> click.UsageError | None:
+        """What is wrong with an option that a command does not have: it is the program's own."""
+        for option in self.params:
+            if option.metavar and error.option_name in option.opts and error.ctx is not None:
+                command = error.ctx.command_path.removeprefix(ctx.command_path)
+                written = f"{ctx.command_path} {error.option_name} {option.metavar}{command}"
+                return click.UsageError(f"{error.option_name} belongs before the command: {written}", ctx)
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

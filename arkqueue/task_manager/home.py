@@ -22,6 +22,8 @@ from arkqueue.errors import ConfigurationError, HomeTaken
 GUARDS_END = 30.0
 """Seconds that guards get to end the tasks of a task manager that died."""
 LOOK = 0.02
+ANOTHER = "another home: arkqueue --home FOLDER, then the command"
+"""What a task manager is to be given that cannot have this home."""
 
 
 def host_id(home: Path) -> str:
@@ -51,7 +53,7 @@ class HomeLock:
                 raise HomeTaken(
                     f"the home folder {home}",
                     "has a task manager that runs",
-                    "Stop that one, or give this one another --home.",
+                    f"Stop that one, or give this one {ANOTHER}.",
                 )
             self.guards = _opened(opened, home / "guards.lock")
             if not _locked(self.guards, GUARDS_END):
@@ -83,7 +85,7 @@ def _used(path: Path) -> Iterator[None]:
         with suppress(OSError):
             fault += f"; it belongs to {account(path.stat().st_uid)}"
         raise ConfigurationError(
-            str(path), fault, "Run this as the user of its home folder, or give it another --home."
+            str(path), fault, f"Run this as the user of its home folder, or give it {ANOTHER}."
         ) from error
 
 

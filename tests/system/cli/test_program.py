@@ -115,6 +115,24 @@ def test_unknown_command_is_answered_with_the_nearest() -> None:
     assert "Did you mean retry?" in run_cli("rety").err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["serve", "--home", "x"], "--home belongs before the command: arkqueue --home FOLDER serve"),
+        (["worker", "--home=x"], "--home belongs before the command: arkqueue --home FOLDER worker"),
+        (
+            ["archive", "add", "--config", "x"],
+            "--config belongs before the command: arkqueue --config FILE archive add",
+        ),
+        (["serve", "--hoem", "x"], "No such option"),
+    ],
+)
+def test_option_of_the_program_is_told_its_place(words: list[str], said: str) -> None:
+    done = run_cli(*words)
+    assert done.code == 2
+    assert f"Error: {said}" in done.err
+
+
 def test_help_and_simple_commands_load_only_what_they_need(started: Start, queue: Queue) -> None:
     an_archive(queue)
     code = "import sys; from arkqueue.cli import main\ntry:\n main()\nfinally:\n print(*sys.modules, file=sys.stderr)"

@@ -169,7 +169,7 @@ def test_second_server_of_one_home_is_refused(installations: Installations) -> N
     arkqueue.start()
     said = arkqueue("worker", code=1)
     assert "has a task manager that runs" in said.err
-    assert "another --home" in said.err
+    assert "another home: arkqueue --home FOLDER, then the command" in said.err
 
 
 def test_server_that_cannot_start_says_why(installations: Installations, tmp_path: Path) -> None:
