@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from docker.auth import INDEX_NAME
 
 from arkqueue.executor.docker_images import digest_of
 
@@ -17,10 +18,10 @@ DIGEST = f"sha256:{'0' * 64}"
         (f"debian@{DIGEST}", "debian"),
         (f"debian:12@{DIGEST}", "debian"),
         ("library/debian:12", "debian"),
-        ("docker.io/debian:12", "debian"),
-        ("docker.io/library/debian", "debian"),
-        ("index.docker.io/library/debian", "debian"),
-        ("docker.io/team/tool:1", "team/tool"),
+        (f"{INDEX_NAME}/debian:12", "debian"),
+        (f"{INDEX_NAME}/library/debian", "debian"),
+        (f"index.{INDEX_NAME}/library/debian", "debian"),
+        (f"{INDEX_NAME}/team/tool:1", "team/tool"),
         ("localhost/tool:1", "localhost/tool"),
         ("registry.example:5000/team/tool", "registry.example:5000/team/tool"),
         ("registry.example/library/tool:1", "registry.example/library/tool"),
