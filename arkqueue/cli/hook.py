@@ -34,8 +34,13 @@ def hook() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file with a token of scope hook; without it, the server is asked for one.",
 )
+@click.option(
+    "--url",
+    metavar="URL",
+    help="The URL by which its archives are watched, of a Git repository that the server does not have as a path.",
+)
 @calls_server
-def install(client: Client, repository: str, check: bool, token_file: Path | None) -> None:
+def install(client: Client, repository: str, check: bool, token_file: Path | None, url: str | None) -> None:
     """Put the hooks into REPOSITORY, a path on this host, or bring them up to date. A hook that is there goes on to be called."""
     from arkqueue import hooks
 
@@ -47,7 +52,7 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
         made = client.post("/tokens", {"name": name, "scope": "hook", "archives": None})
         token = str(made["token"])
     try:
-        done = hooks.install(repository, server=client.url, token=token, check=check, checker=_this_program())
+        done = hooks.install(repository, server=client.url, token=token, url=url, check=check, checker=_this_program())
     except Exception:
         if made is not None:
             client.send("DELETE", f"/tokens/{made['id']}")
@@ -111,7 +116,10 @@ def _tried(server: str, token: str, repository: str) -> list[str]:
         Client(server, token).post("/notices", {"repository": repository})
     except Refused as error:
         if error.status == 404:
-            return ["no archive of this repository is watched yet: arkqueue archive add NAME REPOSITORY"]
+            return [
+                "no archive of this repository is watched yet: arkqueue archive add NAME REPOSITORY; "
+                "or, where it is watched by a URL: arkqueue hook install --url URL REPOSITORY"
+            ]
         return [f"notices will be refused: {visible(str(error))}"]
     except ArkqueueError as error:
         return [f"notices do not get through: {visible(str(error))}"]

@@ -91,6 +91,7 @@ def install(
     *,
     server: str,
     token: str,
+    url: str | None = None,
     check: bool = False,
     checker: str = "arkqueue",
     check_timeout: int = CHECK_TIMEOUT,
@@ -98,11 +99,12 @@ def install(
 ) -> Installed:
     """Put the hooks into a repository of this host, or bring those of an earlier installation up to date.
 
-    ``server``: the API's URL. ``token``: one of scope ``hook``. ``check``: also the hook that refuses faulty workflow files by asking ``checker``, the absolute
+    ``server``: the API's URL. ``token``: one of scope ``hook``. ``url``: by which the server watches it, where that is not its path (Subversion: its UUID). ``check``: also the hook that refuses faulty workflow files by asking ``checker``, the absolute
     path of the ``arkqueue`` program. ``search``: where to look for programs (a PATH; None: this process's).
     """
     found = _open(repository)
-    url = _checked_url(server) + "/api/v1/notices"
+    notices = _checked_url(server) + "/api/v1/notices"
+    called = url or found.name
     if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
         raise Invalid(
             "the token", "holds characters that no token has", "Give it as `arkqueue token create` printed it."
@@ -120,7 +122,7 @@ def install(
     values = {
         "FOLDER": shlex.quote(str(found.ours)),
         "REPOSITORY": shlex.quote(str(found.folder)),
-        "NOTICE": shlex.quote(json.dumps({"repository": found.name}, separators=(",", ":"))),
+        "NOTICE": shlex.quote(json.dumps({"repository": called}, separators=(",", ":"))),
     }
     if _CHECKING[found.kind] in names:
         notes += _find_checker(found, checker, check_timeout, search, values)
@@ -131,14 +133,14 @@ def install(
                 "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
             )
         else:
-            notes += _install_client(found, client, url, token, search, values)
+            notes += _install_client(found, client, notices, token, search, values)
         if "pre-commit" in names:
             _make_folder(found.ours / "unchecked", found.data, stat.S_IMODE(found.data.stat().st_mode))
         found.hooks.mkdir(exist_ok=True)
         for name in names:
             notes += _put_hook(found, name, values)
     hooks = tuple(found.hooks / name for name in names)
-    return Installed(found.kind, found.name, hooks, client.name if client else None, tuple(notes))
+    return Installed(found.kind, called, hooks, client.name if client else None, tuple(notes))
 
 
 def uninstall(repository: Path | str) -> tuple[Path, ...]:

@@ -16,6 +16,7 @@ from arkqueue.queue import Queue, tokens
 from arkqueue.queue.tokens import Scope, Token
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.cli.conftest import Cli, Server, cli_of_ordinary_user
+from tests.waiting import eventually
 
 
 def of_hooks(queue: Queue) -> list[Token]:
@@ -58,6 +59,24 @@ def test_installing_tells_whether_notices_get_through(
     assert "note: " not in arkqueue(*with_file).out
     server.close()
     assert "note: notices do not get through: " in arkqueue(*with_file).out
+
+
+def test_hooks_name_a_repository_as_the_server_knows_it(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"a": "1"})
+    with repository.served() as remote:
+        arkqueue("archive", "add", "papers", remote.url)
+    assert "arkqueue hook install --url URL" in arkqueue("hook", "install", str(repository.path)).out
+    assert "note: " not in arkqueue("hook", "install", "--url", remote.url, str(repository.path)).out
+    with queue.database.transaction() as connection:
+        connection.execute("delete from look")  # which installing asked for
+
+    def is_told() -> bool:
+        with queue.database.transaction() as connection:
+            return connection.execute("select from look").rowcount == 1
+
+    repository.commit({"a": "2"})
+    eventually(is_told)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"two words", b"two\nlines", "schlüssel".encode()])
