@@ -9,20 +9,24 @@ from arkqueue.errors import ArchiveUnreachable, ArkqueueError, NotFound
 UNREADABLE = {170001, 175013, 220001}
 _NO_SUCH_REVISION, _NOT_FOUND, _NOT_DIRECTORY = 160006, 160013, 160016
 
+_REFUSED = (
+    "the server refuses access",
+    "Check this archive's username and password in the configuration, and what that user may read.",
+)
 _FAULTS = {
     111: ("the server does not answer (connection refused)", "Check that it runs."),
     170000: ("this is no URL that Subversion knows", "Use file, svn, svn+ssh, http or https."),
-    170001: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    170001: _REFUSED,
     170011: (
         "its server sends us elsewhere",
         "Have the server answer at this URL, or register the archive at the other one.",
     ),
     170013: ("no connection to the repository", "Check the URL, the server and the network."),
-    175013: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    175013: _REFUSED,
     180001: ("there is no Subversion repository, or no right to read it", "Check the path and its permissions."),
     210002: ("the server closed the connection", "Check that it runs."),
     210005: ("the server has no such repository", "Check the URL."),
-    220001: ("the server refuses access", "Set this archive's username and password in the configuration."),
+    220001: _REFUSED,
     215001: ("the server asks for a name and password", "Set them for this archive in the configuration."),
     215004: ("the server refuses the name or password", "Correct this archive's username and password."),
     # libsvn reads that file once in a process.

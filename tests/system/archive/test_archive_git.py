@@ -6,6 +6,7 @@ import base64
 import fcntl
 import os
 import socket
+import ssl
 import stat
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -639,7 +640,12 @@ def test_a_remote_that_does_not_exist_is_unreachable(repository: GitRepository, 
         open_archive(locate("git@example.org:x.git"))
 
 
-class _Guarded(SimpleHTTPRequestHandler):
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Not in the test's output."""
+
+
+class _Guarded(_Silent):
     """Serves files to who says bob's password, and remembers nothing."""
 
     def do_GET(self) -> None:
@@ -651,9 +657,6 @@ class _Guarded(SimpleHTTPRequestHandler):
             self.send_header("WWW-Authenticate", 'Basic realm="x"')
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Not in the test's output."""
 
 
 def test_a_remote_is_read_with_name_and_password(repository: GitRepository, tmp_path: Path) -> None:
@@ -675,6 +678,31 @@ def test_a_remote_is_read_with_name_and_password(repository: GitRepository, tmp_
                 with pytest.raises(ArchiveUnreachable, match="refuses access") as raised:
                     refused.heads()
                 assert "wrong" not in str(raised.value)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_remote_whose_certificate_is_not_trusted_says_what_helps(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = repository.commit()
+    run("git", "update-server-info", cwd=repository.path)
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, "-keyout", key, "-out", certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(tmp_path))) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            location = locate(f"https://localhost:{server.server_port}/{repository.path.name}")
+            with pytest.raises(ArchiveUnreachable, match=r"certificate is not trusted.* GIT_SSL_CAINFO=FILE"):
+                open_archive(location, mirror=tmp_path / "mirror").heads()
+            monkeypatch.setenv("GIT_SSL_CAINFO", str(certificate))
+            assert open_archive(location, mirror=tmp_path / "mirror").heads() == {"main": id}
         finally:
             server.shutdown()
             thread.join()
