@@ -174,5 +174,5 @@ def clone_for_task(
         if origin:
             install_git_hooks(target / ".git" / "hooks", origin)
     except (ArchiveError, OSError) as error:
-        fault = error.fault if isinstance(error, ArchiveError) else str(error)
-        raise WorkspaceError(thing, f"no working copy can be made there: {fault}") from error
+        fault, remedy = (error.fault, error.remedy) if isinstance(error, ArchiveError) else (str(error), "")
+        raise WorkspaceError(thing, f"no working copy can be made there: {fault}", remedy) from error
