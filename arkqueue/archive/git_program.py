@@ -167,9 +167,10 @@ def end_git_of(thread: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Gently, so that git takes its locks away."""
     with suppress(ProcessLookupError):
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 def _fault(thing: str, code: int, said: bytes) -> ArchiveUnreachable:

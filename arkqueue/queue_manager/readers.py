@@ -243,6 +243,8 @@ class Reader(threading.Thread):
                 archives.expect(self._queue, self._id, row.asked, again)
 
     def _fail(self, row: Any, trouble: str) -> None:
+        if self._closing:
+            return  # it may be our own end that it met, and it goes on being due
         archives.read_failed(self._queue, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
         if trouble != self._trouble:  # once, and not at each attempt
             log.warning("%s cannot be read: %s", row.name, trouble)

@@ -77,6 +77,8 @@ def test_stopped_server_ends_the_git_that_waits_for_a_remote(installations: Inst
     repository.commit({"paper.tex": "first thoughts\n"})
     with repository.served() as remote:
         arkqueue("archive", "add", "papers", remote.url)
+        read = "select name from archive where read_at is not null and not exists (select from look)"
+        eventually(lambda: arkqueue.sql(read))
     with socket.create_server(("127.0.0.1", remote.port)) as silent:
         arkqueue("notify", "papers")
         connection, _ = silent.accept()
