@@ -116,6 +116,9 @@ EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
 """Seconds until a task that ended with 75, or could not read its repository, is tried again, where its ``retries`` give no delay."""
 LONGEST_DELAY = 6 * 3600.0
+"""Seconds between two tries, at most."""
+LONGEST_AWAY = 600.0
+"""The same for what could not read its repository: it asked for no patience, and is to run soon after that is back."""
 MOST_LOSSES = 3
 """How often a task is run again because its task manager died (design 3, ``on_lost``)."""
 
@@ -162,7 +165,9 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
         return Verdict(Event.COMPLETE)
     if end is End.EXITED and exit_code == EX_DATAERR:
         return Verdict(Event.REJECT)
-    if end is End.UNREACHABLE or (end is End.EXITED and exit_code == EX_TEMPFAIL):
+    if end is End.UNREACHABLE:
+        return _again(task, DEFER_DELAY, task.deferrals, LONGEST_AWAY)
+    if end is End.EXITED and exit_code == EX_TEMPFAIL:
         first = task.retries.delay if task.retries.max else DEFER_DELAY
         return _again(task, first, task.deferrals)
     if task.failures < task.retries.max:
@@ -170,7 +175,7 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
     return Verdict(Event.FAIL)
 
 
-def _again(task: Circumstances, first: float, before: int) -> Verdict:
+def _again(task: Circumstances, first: float, before: int, longest: float = LONGEST_DELAY) -> Verdict:
     if task.stop == "cancel":
         return Verdict(Event.STOP)
-    return Verdict(Event.DEFER, min(first * task.retries.factor ** min(before, 64), LONGEST_DELAY))
+    return Verdict(Event.DEFER, min(first * task.retries.factor ** min(before, 64), longest))

@@ -118,3 +118,5 @@ def test_delays_grow_by_their_factor_and_have_a_limit() -> None:
     retries = Retries(max=99, delay=10, factor=3)
     assert [verdict(End.EXITED, 1, circumstances(retries=retries, failures=n)).delay for n in (0, 1, 2)] == [10, 30, 90]
     assert verdict(End.EXITED, 1, circumstances(retries=retries, failures=90)).delay == 6 * 3600
+    delays = [verdict(End.UNREACHABLE, None, circumstances(deferrals=n)).delay for n in (0, 1, 2, 3, 4, 90)]
+    assert delays == [60, 120, 240, 480, 600, 600]
