@@ -174,7 +174,7 @@ def deferred(row: Any, subject: str) -> Reason:
         why = "it asked to be run again later (exit code 75)"
     else:
         why = how_it_ended(row) if row.end == End.UNREACHABLE else f"after a failure ({how_it_ended(row)})"
-    text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why}."
+    text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why.removesuffix('.')}."
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)

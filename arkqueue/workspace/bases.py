@@ -191,8 +191,8 @@ class Bases:
                 self._make_room(self._limit)
                 return base
             except BaseException as error:
-                # An archive that cannot be read says nothing about a base that has not been touched.
-                base.is_broken |= not isinstance(error, ArchiveUnreachable)
+                # An archive that cannot be read says nothing about a base that has not been touched; of a new one, only a part may be there.
+                base.is_broken |= was_new or not isinstance(error, ArchiveUnreachable)
                 self._let_go(base, attempt)
                 if not self._is_worth_another(error, was_new):
                     raise

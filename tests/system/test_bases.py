@@ -523,6 +523,26 @@ class TestBroken:
         workspaces.prepare(ONE, source=tree_of(recorded, second), layered_by="engine")
         assert recorded.asked == ["export", "update"]
 
+    def test_an_archive_that_is_away_in_the_midst_of_a_first_export_leaves_nothing_in_its_way(
+        self, workspaces: Workspaces, svn: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        revision = svn.commit({"x": "1"})
+        recorded = source(svn)
+        export = recorded.export
+
+        def cut_off(_: str, target: Path) -> None:
+            (target / "half").touch()
+            raise ArchiveUnreachable("svn", "the server closed the connection")
+
+        monkeypatch.setattr(recorded, "export", cut_off)
+        with pytest.raises(ArchiveUnreachable):
+            workspaces.prepare(ONE, source=tree_of(recorded, revision), layered_by="engine")
+        assert bases(tmp_path) == []
+        monkeypatch.setattr(recorded, "export", export)
+        workspace = workspaces.prepare(ONE, source=tree_of(recorded, revision), layered_by="engine")
+        assert workspace.layer is not None
+        assert texts(workspace.layer.lower) == {"x": "1"}
+
 
 @needs_layers
 class TestMounts:
