@@ -13,94 +13,27 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from arkqueue.config_values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, Slots
 from arkqueue.errors import ConfigurationError
-from arkqueue.model import LEAST_MEMORY, MOST_PIDS, Pull
+from arkqueue.model import Pull
 
 FILE = "arkqueue.toml"
 PREFIX = "ARKQUEUE_"
 
-MOST_SLOTS = 10_000
 LONGEST_RENEWAL = 10.0
 """Seconds. Who says nothing for three times as long may be taken for gone."""
-LONGEST_DURATION = 366 * 86400.0
 LOCAL_ENGINE = "unix:///var/run/docker.sock"
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-
-
-_PLAIN_WORDS = {
-    "missing": "is missing",
-    "string_type": "must be a text; put it in quotes",
-    "path_type": "must be a path; put it in quotes",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "finite_number": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "enum": "must be {expected}",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be {ge} or more",
-    "less_than_equal": "must be {le} or less",
-    "too_short": "is empty; give at least one",
-    "string_too_short": "is empty",
-    "tuple_type": "must be a list, in brackets",
-    "model_type": "must be a table",
-}
-"""What is said instead of pydantic's own words."""
 
 
 def is_address(value: str) -> bool:
     """Whether it is a host and a port, like ``127.0.0.1:8417`` or ``[::1]:8417``."""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s\[\]]+):(\d{1,5})", value)
     return match is not None and int(match[2]) <= 65535
-
-
-def duration(value: Any) -> Any:
-    """Seconds from ``90s``, ``30m``, ``2h`` or ``1h30m``."""
-    if isinstance(value, str):
-        parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value.strip())
-        if parts and "".join(number + unit for number, unit in parts) == value.strip():
-            seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-            if seconds <= LONGEST_DURATION:
-                return seconds
-            raise PydanticCustomError("duration", "is more than a year; give at most 366d")
-    raise PydanticCustomError("duration", "is no duration; write it like 90s, 30m or 2h")
-
-
-def size(value: Any) -> Any:
-    """Bytes from ``64KiB``, ``15MiB`` or ``1GiB``."""
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([kmg]ib|b)", value.strip(), re.IGNORECASE)):
-        return int(match[1]) * _SIZES[match[2].lower()]
-    raise PydanticCustomError("size", "is no size; write it like 64KiB, 15MiB or 1GiB")
-
-
-def _memory(value: Any) -> Any:
-    found = size(value)
-    if found < LEAST_MEMORY:
-        raise PydanticCustomError("memory", "is too little for any container; give at least 6MiB")
-    return found
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):  # which Python takes for 0 and 1
-        raise PydanticCustomError("number", "must be a number")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(duration), Field(gt=0)]
-Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
-Cpu = Annotated[float, BeforeValidator(_number), Field(ge=0.01, le=1024, allow_inf_nan=False)]
-Memory = Annotated[int, BeforeValidator(_memory)]
-Pids = Annotated[int, BeforeValidator(_number), Field(ge=1, le=MOST_PIDS)]
 
 
 class _Strict(BaseModel):
@@ -227,9 +160,7 @@ class Configuration(_Strict):
     """Where the command line finds the API; None: where the home folder says that its own server listens."""
     token: str | None = Field(default=None, repr=False)
     """The command line's token; None: the first token in the home folder."""
-    slots: Annotated[int, BeforeValidator(_number)] = Field(
-        default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=MOST_SLOTS
-    )
+    slots: Slots = Field(default_factory=lambda: len(os.sched_getaffinity(0)))
     """How many tasks a task manager runs at once."""
     labels: tuple[str, ...] = ()
     lease: Duration = 90.0
@@ -252,7 +183,7 @@ class Configuration(_Strict):
 
     @field_validator("database", "database_direct")
     @classmethod
-    def _is_named(cls, value: str | None) -> str | None:
+    def _is_not_empty(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise PydanticCustomError("database", "is empty; leave it out for the embedded PostgreSQL")
         return value
@@ -476,7 +407,7 @@ def _fault(detail: Any, sources: dict[str, str]) -> str:
         return f"{head}is unknown" + (f" (did you mean {near}?)" if near else "")
     if detail["type"] == "tuple_type" and key in _TABLES:
         return f"{head}must be a list of tables; write [[{key}]]"
-    plain = _PLAIN_WORDS.get(detail["type"])
+    plain = PLAIN_WORDS.get(detail["type"])
     return head + (plain.format(**detail.get("ctx", {})) if plain else str(detail["msg"]))
 
 

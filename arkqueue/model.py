@@ -159,6 +159,8 @@ class Pull(StrEnum):
     NEVER = "never"
 
 
+LONGEST_DURATION = 366 * 86400.0
+"""Seconds: the longest time that a workflow or the configuration may name."""
 LEAST_MEMORY = 6 << 20
 """Bytes; a container engine refuses to give less."""
 MOST_PIDS = 4_194_304

@@ -26,5 +26,6 @@ def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | 
 
 
 def open_location(configuration: Configuration, location: Location) -> Archive:
+    """The same, of what `location_of` found."""
     name = hashlib.sha256(location.url.encode()).hexdigest()[:20]
     return open_archive(location, mirror=configuration.home / "mirrors" / f"{name}.git")

@@ -56,7 +56,6 @@ class SubversionArchive:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._url = session_url(location)
         self._is_local = local_path(location) is not None
         self._connection: Any = None
         self._identity = Identity(ArchiveKind.SUBVERSION, "")
@@ -339,12 +338,12 @@ class SubversionArchive:
                     raise WorkspaceError(str(target), "is not empty", "Empty it.")
                 realms: list[str] = []
                 client.Client(auth=credentials(self._location, realms)).checkout(
-                    self._url, str(target), number, number, True, ignore_externals=True
+                    session_url(self._location), str(target), number, number, True, ignore_externals=True
                 )
                 settings = None
                 if handover and self._location.password is not None:
                     if not realms:  # whoever reads is not asked; whoever commits may be
-                        begin_commit(self._location, self._url, credentials(self._location, realms))
+                        begin_commit(self._location, credentials(self._location, realms))
                     settings = hand_to_subversion(self._location, realms[0], handover) if realms else None
                 commands = target / ".svn" / "arkqueue"
                 install_subversion_commands(commands, origin, author if self._is_local else None, settings)
@@ -362,7 +361,7 @@ class SubversionArchive:
                 if fresh and self._connection is not None:
                     self._connection = None if self._is_local else _if_alive(self._connection)
                 if self._connection is None:
-                    connection = connected(self._location, self._url, credentials(self._location))
+                    connection = connected(self._location, credentials(self._location))
                     self._identity = self._identify(connection)
                     self._connection = connection
                 yield self._connection

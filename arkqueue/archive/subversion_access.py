@@ -22,9 +22,9 @@ def session_url(location: Location) -> str:
     return url
 
 
-def connected(location: Location, url: str, auth: Any) -> Any:
+def connected(location: Location, auth: Any) -> Any:
     """A session. Where a server says that the repository has moved for good, libsvn answers with none, and each call of it would end this process."""
-    session = ra.RemoteAccess(url, auth=auth)
+    session = ra.RemoteAccess(session_url(location), auth=auth)
     if session.corrected_url:
         raise ArchiveUnreachable(
             location.shown,
@@ -34,10 +34,10 @@ def connected(location: Location, url: str, auth: Any) -> Any:
     return session
 
 
-def begin_commit(location: Location, url: str, auth: Any) -> None:
+def begin_commit(location: Location, auth: Any) -> None:
     """Begin a commit and give it up, so that the server asks who commits."""
     with suppress(SubversionException):  # it does not let us; the task will see
-        connected(location, url, auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
+        connected(location, auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
 
 
 def credentials(location: Location, realms: list[str] | None = None) -> Any:

@@ -23,7 +23,8 @@ from arkqueue import __version__
 from arkqueue.accounts import account
 from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
-from arkqueue.config import MOST_SLOTS, Configuration, is_address
+from arkqueue.config import Configuration, is_address
+from arkqueue.config_values import MOST_SLOTS
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
 from arkqueue.queue import Queue, archives
 

@@ -78,7 +78,7 @@ class Readers:
             archives.sweep_all(self._queue)
             self._has_swept = True
         for each in self._readers.values():
-            each.tell_if_silent()
+            each.see_to_silence()
         rows = archives.to_read(self._queue)
         with self._lock:
             self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
@@ -167,8 +167,11 @@ class Reader(threading.Thread):
             self._condition.notify()
             return True
 
-    def tell_if_silent(self) -> None:
-        """Show on the archive that its repository hangs (design 2); the end of the look takes that back, or says more. Called by the dispatcher alone."""
+    def see_to_silence(self) -> None:
+        """Show on the archive that its repository hangs (design 2), and wait for it no longer in the end; the end of the look takes that back, or says more.
+
+        Called by the dispatcher alone.
+        """
         row = self._present
         if row is None or time.monotonic() - self._heard < SILENT:
             return

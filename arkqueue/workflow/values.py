@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from arkqueue.model import COMMIT, PREV, REPORT
+from arkqueue.model import COMMIT, LONGEST_DURATION, PREV, REPORT
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -39,7 +39,6 @@ _ANOTHER_NAME: Final = rf"(?!(?:PREV|COMMIT|REPORT)$){_NAME}"
 _DURATION: Final = r"([0-9]+(\.[0-9]+)?d)?([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?"
 _VARIABLE: Final = r"(?!ARKQUEUE(_|$))[A-Za-z_][A-Za-z0-9_]*"
 _UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_YEAR: Final = 366 * 86400.0
 
 T = TypeVar("T")
 
@@ -120,7 +119,7 @@ def _duration(value: object) -> float:
     if len(text) > 40 or not text or not re.fullmatch(_DURATION, text):
         wrong(f"{shown(text)} is not a time; write it like 90s, 30m, 2h or 1h30m", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([dhms])", text))
-    return seconds if seconds <= _YEAR else wrong(f"{text} is more than a year; give at most 366d", text)
+    return seconds if seconds <= LONGEST_DURATION else wrong(f"{text} is more than a year; give at most 366d", text)
 
 
 def positive(value: float) -> float:

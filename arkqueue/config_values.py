@@ -1,0 +1,79 @@
+"""How values are written in the configuration, and what is said of those that are not. Called by `config`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from arkqueue.model import LEAST_MEMORY, LONGEST_DURATION, MOST_PIDS
+
+MOST_SLOTS = 10_000
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+PLAIN_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be a text; put it in quotes",
+    "path_type": "must be a path; put it in quotes",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "finite_number": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "enum": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "too_short": "is empty; give at least one",
+    "string_too_short": "is empty",
+    "tuple_type": "must be a list, in brackets",
+    "model_type": "must be a table",
+}
+"""What is said instead of pydantic's own words."""
+
+
+def duration(value: Any) -> Any:
+    """Seconds from ``90s``, ``30m``, ``2h`` or ``1h30m``."""
+    if isinstance(value, str):
+        parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value.strip())
+        if parts and "".join(number + unit for number, unit in parts) == value.strip():
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+            if seconds <= LONGEST_DURATION:
+                return seconds
+            raise PydanticCustomError("duration", "is more than a year; give at most 366d")
+    raise PydanticCustomError("duration", "is no duration; write it like 90s, 30m or 2h")
+
+
+def size(value: Any) -> Any:
+    """Bytes from ``64KiB``, ``15MiB`` or ``1GiB``."""
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([kmg]ib|b)", value.strip(), re.IGNORECASE)):
+        return int(match[1]) * _SIZES[match[2].lower()]
+    raise PydanticCustomError("size", "is no size; write it like 64KiB, 15MiB or 1GiB")
+
+
+def memory(value: Any) -> Any:
+    found = size(value)
+    if found < LEAST_MEMORY:
+        raise PydanticCustomError("memory", "is too little for any container; give at least 6MiB")
+    return found
+
+
+def number(value: Any) -> Any:
+    if isinstance(value, bool):  # which Python takes for 0 and 1
+        raise PydanticCustomError("number", "must be a number")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(duration), Field(gt=0)]
+Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+Cpu = Annotated[float, BeforeValidator(number), Field(ge=0.01, le=1024, allow_inf_nan=False)]
+Memory = Annotated[int, BeforeValidator(memory)]
+Pids = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_PIDS)]
+Slots = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_SLOTS)]
