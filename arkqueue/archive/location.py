@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from arkqueue.accounts import account
 from arkqueue.errors import ArchiveUnreachable, Invalid
 from arkqueue.model import ArchiveKind
+from arkqueue.runtime.accounts import account
 
 _SUBVERSION_SCHEMES = {"svn", "svn+ssh"}
 _GIT_SCHEMES = {"git", "ssh", "git+ssh"}

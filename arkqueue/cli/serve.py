@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 import click
 
 from arkqueue import __version__
-from arkqueue.accounts import account
 from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import Configuration, is_address
 from arkqueue.config_values import MOST_SLOTS
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
 from arkqueue.queue import Queue, archives
+from arkqueue.runtime.accounts import account
 
 log = logging.getLogger("arkqueue")
 

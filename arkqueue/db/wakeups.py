@@ -21,6 +21,7 @@ import psycopg
 
 from arkqueue.db.connections import Connection, Database, cut
 from arkqueue.errors import DatabaseUnavailable
+from arkqueue.runtime.wakeup import Bell
 
 CHANNEL = "arkqueue"
 INTERVAL = 0.03
@@ -39,24 +40,6 @@ _ALL = "!all"
 
 _NOTIFY = b"select pg_notify(%(channel)s, topic) from unnest(%(topics)s::text[]) as topic"
 _LISTEN = f"listen {CHANNEL}".encode()
-
-
-class Bell:
-    """What one waiter waits for. It stays rung until a ``wait`` has returned True."""
-
-    def __init__(self, topics: tuple[str, ...]) -> None:
-        self.topics = topics
-        self._rung = threading.Event()
-
-    def ring(self) -> None:
-        self._rung.set()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until it rings, or for ``timeout`` seconds; whether it rang. What rings from now on counts for the next wait."""
-        if not self._rung.wait(timeout):
-            return False
-        self._rung.clear()
-        return True
 
 
 class Wakeups:

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from arkqueue.accounts import account
 from arkqueue.archive import locate
 from arkqueue.archive.location import local_path
 from arkqueue.errors import ArkqueueError, Conflict, Invalid
 from arkqueue.model import ArchiveKind
+from arkqueue.runtime.accounts import account
 
 CHECK_TIMEOUT = 20
 """Seconds; a commit does not wait longer for its check."""

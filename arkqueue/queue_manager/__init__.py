@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, finish, schedules
-from arkqueue.queue_manager.loop import Loop
 from arkqueue.queue_manager.readers import Readers
+from arkqueue.runtime.loop import Loop
 
 __all__ = ["QueueManager"]
 

@@ -33,11 +33,11 @@ from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish
 from arkqueue.queue.claim import Claim
+from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.fitness import Fitness
-from arkqueue.task_manager.home import HomeLock, host_id
 from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder

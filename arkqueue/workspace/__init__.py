@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from arkqueue.accounts import account
 from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
 from arkqueue.model import AttemptId, Layer
+from arkqueue.runtime.accounts import account
 from arkqueue.workspace import outputs
 from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
 from arkqueue.workspace.giving import Give, Giving, image_of, note_image

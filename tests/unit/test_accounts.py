@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from arkqueue.accounts import account
+from arkqueue.runtime.accounts import account
 
 
 def test_users_are_called_by_their_names() -> None:

@@ -17,8 +17,8 @@ from arkqueue.errors import ConfigurationError, Conflict, DatabaseUnavailable
 from arkqueue.logs import LogWriter
 from arkqueue.queue import Queue, claim, finish
 from arkqueue.queue.claim import Claim
+from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.attempt import Attempt
-from arkqueue.task_manager.home import HomeLock, host_id
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled

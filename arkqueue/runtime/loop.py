@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from arkqueue.db import Bell
 from arkqueue.errors import DatabaseUnavailable
+from arkqueue.runtime.wakeup import Bell
 
 log = logging.getLogger("arkqueue")
 

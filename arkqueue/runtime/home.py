@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from arkqueue.accounts import account
 from arkqueue.errors import ConfigurationError, HomeTaken
+from arkqueue.runtime.accounts import account
 
 GUARDS_END = 30.0
 """Seconds that guards get to end the tasks of a task manager that died."""
