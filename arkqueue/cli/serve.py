@@ -23,7 +23,7 @@ from arkqueue import __version__
 from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import Configuration, is_address
-from arkqueue.config_values import MOST_SLOTS
+from arkqueue.config.values import MOST_SLOTS
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
 from arkqueue.queue import Queue, archives
 from arkqueue.runtime.accounts import account

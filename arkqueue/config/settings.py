@@ -18,7 +18,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from arkqueue.config_values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, Slots
+from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, Slots
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import Pull
 

@@ -1,4 +1,4 @@
-"""How values are written in the configuration, and what is said of those that are not. Called by `config`."""
+"""How values are written in the configuration, and what is said of those that are not. Called by `settings`."""
 
 from __future__ import annotations
 
