@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from arkqueue.db.embedded import NAME, Embedded
+from arkqueue.db.embedded.server import NAME, Embedded
 from arkqueue.db.migrations import migrate
 
 

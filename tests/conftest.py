@@ -24,7 +24,7 @@ from hypothesis import settings
 from psycopg.conninfo import make_conninfo
 
 from arkqueue.db.connections import Connection, Database
-from arkqueue.db.embedded import Embedded
+from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.migrations import migrate
 from tests.waiting import eventually
 

@@ -41,7 +41,7 @@ def _queue(configuration: Configuration) -> Iterator[Queue]:
 
     uri = configuration.database
     if uri is None:
-        from arkqueue.db.embedded import Embedded
+        from arkqueue.db.embedded.server import Embedded
 
         server = Embedded(configuration.home)
         if server.pid is None:

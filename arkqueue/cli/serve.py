@@ -52,7 +52,7 @@ def opened(
     with ExitStack() as stack:
         uri = configuration.database
         if uri is None:
-            from arkqueue.db.embedded import Embedded
+            from arkqueue.db.embedded.server import Embedded
 
             server = Embedded.open(configuration.home)
             stack.callback(server.close)

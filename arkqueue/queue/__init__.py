@@ -5,7 +5,7 @@ managers, ``finish`` takes their ends, ``schedules`` fires, ``actions`` does wha
 Nobody else writes.
 """
 
+from arkqueue.db.session import SQL, Queue
 from arkqueue.queue import actions, archives, claim, finish, planning, schedules, triggering
-from arkqueue.queue.door import SQL, Queue
 
 __all__ = ["SQL", "Queue", "actions", "archives", "claim", "finish", "planning", "schedules", "triggering"]

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from arkqueue.config import LONGEST_RENEWAL
+from arkqueue.db.session import Queue
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, REPORT, RunId, TaskId
 from arkqueue.names import name_of
 from arkqueue.plan import EVERYTHING
-from arkqueue.queue.door import Queue
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import refuse_superseded

@@ -12,10 +12,10 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
 from arkqueue.queue import schedules
-from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.planning import Branch, Entry, append_in, cancel_unstarted
 from arkqueue.workflow import from_json

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.model import ArchiveKind, ArchiveSettings, AttemptId, Stream, TaskId
-from arkqueue.queue.door import Queue
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""

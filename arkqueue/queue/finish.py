@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId, End, Outcome, Retries
 from arkqueue.queue.claim import LEASE
-from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 

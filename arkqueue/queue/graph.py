@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from arkqueue.db import Connection
-from arkqueue.queue.door import SQL, Kept, Queue, rows
+from arkqueue.db.session import SQL, Kept, Queue, rows
 from arkqueue.states import SETTLED, State
 
 T = TypeVar("T")

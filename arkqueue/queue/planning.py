@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import Invalid
 from arkqueue.model import Fault, Revision, Workflow
 from arkqueue.names import parse_name
 from arkqueue.queue import schedules
-from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.storage import Branch, Storage
 

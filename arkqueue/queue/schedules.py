@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
-from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import trigger_in
 

@@ -16,8 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import ArkqueueError, Conflict, Invalid, NotFound
-from arkqueue.queue.door import Queue
 
 FILE = "token"
 """Where the first token is, in the home folder."""

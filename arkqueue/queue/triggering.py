@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Trigger, Workflow
 from arkqueue.names import name_of
 from arkqueue.plan import is_for
-from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.storage import Branch, Storage
 from arkqueue.workflow import from_json

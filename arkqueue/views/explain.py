@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.plan import EVERYTHING, matches_branch
-from arkqueue.queue.door import Queue
 from arkqueue.queue.graph import followed_back
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, BranchId, RunId, TaskId
 from arkqueue.names import Name, parse_name
-from arkqueue.queue.door import Queue
 
 RETIRED = "rewound~"
 """How the name of a branch begins that keeps the history from before a rewind."""

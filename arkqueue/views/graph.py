@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import Invalid
 from arkqueue.model import COMMIT, BranchId, RunId
 from arkqueue.plan import EVERYTHING
-from arkqueue.queue.door import Queue
 from arkqueue.states import State
 from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of

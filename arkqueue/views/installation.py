@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from arkqueue.db.connections import CALL_TIMEOUT
+from arkqueue.db.session import Queue, rows
 from arkqueue.queue.actions import SILENCE
-from arkqueue.queue.door import Queue, rows
 from arkqueue.views.rows import view_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from arkqueue.db.session import Queue
 from arkqueue.names import name_of, task_in_run
 from arkqueue.plan import EVERYTHING
-from arkqueue.queue.door import Queue
 
 
 class Place(Protocol):

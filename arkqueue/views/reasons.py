@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.model import End
-from arkqueue.queue.door import Queue
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers

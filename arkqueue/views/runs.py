@@ -12,9 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
-from arkqueue.queue.door import Queue
 from arkqueue.states import SETTLED, State
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.naming import names_within, run_name

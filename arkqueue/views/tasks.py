@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from arkqueue.db.session import Queue
 from arkqueue.errors import NotFound
 from arkqueue.model import AttemptId, RunId, TaskId
 from arkqueue.plan import EVERYTHING
 from arkqueue.queue.actions import SILENCE
-from arkqueue.queue.door import Queue
 from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of

@@ -15,8 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from arkqueue.db.embedded import Embedded
-from arkqueue.db.programs import diagnose
+from arkqueue.db.embedded.programs import diagnose
+from arkqueue.db.embedded.server import Embedded
 from arkqueue.errors import ArkqueueError
 
 
@@ -87,7 +87,7 @@ def test_another_process_keeps_its_database(home: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from arkqueue.db.embedded import Embedded
+from arkqueue.db.embedded.server import Embedded
 server = Embedded.open(Path(sys.argv[1]), durable=False)
 print(server.pid, flush=True)
 sys.stdin.read()

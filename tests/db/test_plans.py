@@ -16,7 +16,7 @@ import pytest
 from psycopg.rows import DictRow, tuple_row
 
 from arkqueue.db import Database
-from arkqueue.db.embedded import Embedded
+from arkqueue.db.embedded.server import Embedded
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, actions, archives, claim, finish, triggering
 from arkqueue.views.explain import explain

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pytest
 
-from arkqueue.db.embedded import Embedded
+from arkqueue.db.embedded.server import Embedded
 from tests.conftest import _a_database
 from tests.repositories import a_git_repository, a_subversion_repository
 from tests.system.end_to_end.installation import ROOT, Archive, Installation, Stage

@@ -213,7 +213,7 @@ class Installation:
         return cursor.fetchall() if cursor.description else []
 
     def _embedded(self) -> str:
-        from arkqueue.db.embedded import Embedded
+        from arkqueue.db.embedded.server import Embedded
 
         return Embedded(self.home()).uri
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.db.embedded import Embedded
+from arkqueue.db.embedded.server import Embedded
 from tests.system.end_to_end.installation import TRACEBACK, environment, processes_of
 from tests.waiting import eventually
 

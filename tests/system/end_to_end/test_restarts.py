@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.db.embedded import Embedded
+from arkqueue.db.embedded.server import Embedded
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import the_rest
 from tests.system.end_to_end.conftest import Archives, Installations

@@ -33,8 +33,16 @@ from urllib.parse import quote, urlencode
 
 import psycopg
 
-from arkqueue.db.programs import SYSTEM_FOLDER, Programs, account, anybody_works_in, can_reach, diagnose, works_in
-from arkqueue.db.users import Users
+from arkqueue.db.embedded.programs import (
+    SYSTEM_FOLDER,
+    Programs,
+    account,
+    anybody_works_in,
+    can_reach,
+    diagnose,
+    works_in,
+)
+from arkqueue.db.embedded.users import Users
 from arkqueue.errors import ArkqueueError
 
 NAME = "arkqueue"

@@ -1,4 +1,4 @@
-"""The door to shared state: named statements, transactions and wake-ups in one object that every verb of the queue takes first."""
+"""What reaches shared state: named statements, transactions and wake-ups in one object that every verb of the queue takes first."""
 
 from __future__ import annotations
 
