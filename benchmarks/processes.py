@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arkqueue.executor import Program
-from arkqueue.executor.process import ProcessExecutor
+from arkqueue.executor.process.executor import ProcessExecutor
 from arkqueue.model import AttemptId, Stream
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}

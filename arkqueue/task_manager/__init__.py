@@ -28,7 +28,7 @@ from contextlib import suppress
 
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.executor.leftovers import end_leftovers
+from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import Queue, claim, finish

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from arkqueue.config import Configuration
 from arkqueue.errors import DatabaseUnavailable, EngineFault, ExecutorError
 from arkqueue.executor import Program, Running
-from arkqueue.executor.process import ProcessExecutor
+from arkqueue.executor.process.executor import ProcessExecutor
 from arkqueue.logs import LogWriter
 from arkqueue.queue import Queue, claim
 from arkqueue.workspace import WORK
 
 if TYPE_CHECKING:
-    from arkqueue.executor.docker import DockerExecutor
+    from arkqueue.executor.docker.executor import DockerExecutor
 
 MARK = "containers"
 """The file that says that this home has used containers."""
@@ -57,7 +57,7 @@ class Executors:
         """The one for containers. Whether an engine answers shows at the first call. Raises DatabaseUnavailable."""
         with self._lock:
             if self._docker is None:
-                from arkqueue.executor.docker import LOG_SIZE, DockerExecutor
+                from arkqueue.executor.docker.executor import LOG_SIZE, DockerExecutor
 
                 configuration = self._configuration
                 log_size = max(LOG_SIZE, 2 * (configuration.log_head + configuration.log_tail))
@@ -88,7 +88,7 @@ class Executors:
         except DatabaseUnavailable:
             return ""  # the first container proves it
         except ExecutorError as error:
-            from arkqueue.executor.docker import FolderNotSeen
+            from arkqueue.executor.docker.executor import FolderNotSeen
 
             if isinstance(error, FolderNotSeen):
                 raise  # it takes a person; what else keeps an engine from work may pass

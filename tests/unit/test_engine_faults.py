@@ -8,8 +8,8 @@ import pytest
 
 from arkqueue.errors import EngineFault, ExecutorError
 from arkqueue.executor import Container, Program
-from arkqueue.executor.docker_container import refusal
-from arkqueue.executor.docker_images import cannot_be_had
+from arkqueue.executor.docker.container import refusal
+from arkqueue.executor.docker.images import cannot_be_had
 from arkqueue.model import AttemptId, Pull
 
 PROGRAM = Program(

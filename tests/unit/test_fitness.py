@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from arkqueue.errors import HOST_FAULTS, ArchiveUnreachable, EngineFault, HostFault, WorkspaceError, host_fault
-from arkqueue.executor.docker_engine import EngineUnavailable
+from arkqueue.executor.docker.engine import EngineUnavailable
 from arkqueue.task_manager.fitness import ENGINE_SILENCE, LONGEST, Fitness
 
 FAULT = HostFault("work folder", "it is\nfull", "Make room")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from docker.auth import INDEX_NAME
 
-from arkqueue.executor.docker_images import digest_of
+from arkqueue.executor.docker.images import digest_of
 
 DIGEST = f"sha256:{'0' * 64}"
 

@@ -12,7 +12,7 @@ from typing import Any
 import docker
 
 from arkqueue.executor import Container, Ended, Mount, Program
-from arkqueue.executor.docker import DockerExecutor, DockerRunning
+from arkqueue.executor.docker.executor import DockerExecutor, DockerRunning
 from arkqueue.model import AttemptId, Pull, Resources
 from tests.system.executor.recorder import Recorder, ended
 

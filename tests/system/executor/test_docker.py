@@ -13,7 +13,7 @@ import pytest
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Mount
-from arkqueue.executor.docker import EngineUnavailable
+from arkqueue.executor.docker.executor import EngineUnavailable
 from arkqueue.model import AttemptId, Layer, Resources, Stream
 from tests.system.executor.docker_bench import Bench, a_bench
 from tests.system.executor.recorder import Recorder, ended

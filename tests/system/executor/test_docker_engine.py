@@ -11,7 +11,7 @@ import pytest
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended
-from arkqueue.executor.docker import EngineUnavailable
+from arkqueue.executor.docker.executor import EngineUnavailable
 from arkqueue.model import AttemptId
 from tests.engine import OwnEngine, busybox_files, client, import_image
 from tests.system.executor.docker_bench import Bench
@@ -130,7 +130,7 @@ def test_engine_that_hangs_from_the_start_holds_up_nobody_for_long(
     engine.freeze()
     other = bench.another()
     with monkeypatch.context() as patched:
-        patched.setattr("arkqueue.executor.docker_engine.FIRST_ANSWER", 0.1)
+        patched.setattr("arkqueue.executor.docker.engine.FIRST_ANSWER", 0.1)
         with pytest.raises(EngineUnavailable, match="timed out"):
             other.found()
     engine.thaw()

@@ -106,7 +106,7 @@ class TestSamePaths:
         # A mount that the engine does not have, as in a container whose work folder is not the host's.
         script = (
             "import sys; from pathlib import Path; from arkqueue.errors import ExecutorError\n"
-            "from arkqueue.executor.docker import DockerExecutor\n"
+            "from arkqueue.executor.docker.executor import DockerExecutor\n"
             "folder = Path(sys.argv[3]); folder.mkdir(exist_ok=True)\n"
             "executor = DockerExecutor(sys.argv[1], 'bench', sys.argv[2])\n"
             "try: executor.prove_same_paths(folder)\n"

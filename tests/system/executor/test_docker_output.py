@@ -16,7 +16,7 @@ import docker
 import pytest
 
 from arkqueue.executor import Ended, Mount
-from arkqueue.executor.docker_output import KEPT, Frames, LogReader, Output
+from arkqueue.executor.docker.output import KEPT, Frames, LogReader, Output
 from arkqueue.model import AttemptId, Stream
 from tests.system.executor.docker_bench import Bench, a_bench
 from tests.system.executor.recorder import Recorder, ended

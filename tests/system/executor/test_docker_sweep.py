@@ -15,7 +15,7 @@ from tests.system.executor.recorder import ended
 
 KILLED = """
 import os, sys
-from arkqueue.executor.docker import DockerExecutor
+from arkqueue.executor.docker.executor import DockerExecutor
 executor = DockerExecutor(sys.argv[1], "bench", sys.argv[2])
 with executor._images._empty_image() as image, executor._images._made(image, {}):
     os.kill(os.getpid(), 9)

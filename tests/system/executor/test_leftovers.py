@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.executor import leftovers
-from arkqueue.executor.leftovers import end_leftovers
+from arkqueue.executor.process import leftovers
+from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.model import AttemptId
 from tests.waiting import eventually
 

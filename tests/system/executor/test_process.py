@@ -23,9 +23,9 @@ import pytest
 
 from arkqueue.errors import ExecutorError, HostFault
 from arkqueue.executor import Ended, Program, Running, argv_for
-from arkqueue.executor.guard import boottime
-from arkqueue.executor.guard_client import Guard
-from arkqueue.executor.process import ProcessExecutor
+from arkqueue.executor.process.executor import ProcessExecutor
+from arkqueue.executor.process.guard import boottime
+from arkqueue.executor.process.guard_client import Guard
 from arkqueue.model import AttemptId, Stream, TaskDefinition
 from tests.system.executor.recorder import Recorder, ended
 from tests.waiting import PATIENCE, eventually
@@ -210,7 +210,7 @@ class TestNothingStarts:
         bench.server.kill()
         bench.server.wait()
         with monkeypatch.context() as patched:
-            patched.setattr("arkqueue.executor.guard_client.subprocess.Popen", none)
+            patched.setattr("arkqueue.executor.process.guard_client.subprocess.Popen", none)
             for _ in range(2):
                 with pytest.raises(HostFault, match="the guard server does not start"):
                     bench.start("true")
@@ -233,7 +233,7 @@ class TestNothingStarts:
             raise RuntimeError("can't start new thread")
 
         with monkeypatch.context() as patched:
-            patched.setattr("arkqueue.executor.process.threading.Thread.start", none)
+            patched.setattr("arkqueue.executor.process.executor.threading.Thread.start", none)
             with pytest.raises(HostFault, match="can't start new thread"):
                 bench.start("exec sleep 1000")
         assert bench.left() == []
@@ -534,7 +534,7 @@ class TestGone:
             f"import sys; sys.path[:0] = {sys.path!r}\n"
             "from pathlib import Path\n"
             "from arkqueue.executor import Program\n"
-            "from arkqueue.executor.process import ProcessExecutor\n"
+            "from arkqueue.executor.process.executor import ProcessExecutor\n"
             "class Sink:\n  def write(self, stream, data): print(data.decode(), end='', flush=True)\n"
             "executor = ProcessExecutor()\n"
             "for number in (1, 2, 3):\n"
@@ -597,7 +597,7 @@ class TestGone:
             assert not guard.is_unattended
 
     def test_a_task_that_stops_its_guard_and_is_stopped(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("arkqueue.executor.guard_client.OVERDUE", 0.1)
+        monkeypatch.setattr("arkqueue.executor.process.guard_client.OVERDUE", 0.1)
         os.mkfifo(bench.folder / "go")
         running, recorder = bench.start("read line < go; kill -STOP $PPID; echo ready; while :; do sleep 1000; done")
         (bench.folder / "go").write_text("\n")
@@ -613,7 +613,7 @@ class TestGone:
         bench.run("true")
         (guard,) = children(bench.server.pid)
         os.kill(guard, signal.SIGSTOP)
-        monkeypatch.setattr("arkqueue.executor.guard_client.START_TIMEOUT", 0.05)
+        monkeypatch.setattr("arkqueue.executor.process.guard_client.START_TIMEOUT", 0.05)
         with pytest.raises(ExecutorError, match="could not execute it in time"):
             bench.start("sleep 1000")
         eventually(lambda: guard not in children(bench.server.pid))

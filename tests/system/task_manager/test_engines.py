@@ -141,7 +141,7 @@ def test_engine_that_hangs_keeps_no_process_from_running(
     _, image = an_image(engine)
     home_folder.mkdir()
     managers(slots=2, docker={"host": engine.url}).executors.prove()
-    monkeypatch.setattr("arkqueue.executor.docker_engine.FIRST_ANSWER", 1.0)
+    monkeypatch.setattr("arkqueue.executor.docker.engine.FIRST_ANSWER", 1.0)
     engine.freeze()
     archive.commit({f"boxed{n}": in_container(image, "true") for n in range(3)})
     archive.commit({f"bare{n}": "command: echo here\ncheckout: none" for n in range(3)})
@@ -165,7 +165,7 @@ def test_start_that_the_engine_does_not_answer_is_no_proof_that_it_can_start_con
     home_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arkqueue.executor.docker_engine.CALL_TIMEOUT", 3.0)
+    monkeypatch.setattr("arkqueue.executor.docker.engine.CALL_TIMEOUT", 3.0)
     relay = Relay(tmp_path / "relay.sock", boxes.url)
     try:
         home_folder.mkdir()

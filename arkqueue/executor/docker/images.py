@@ -21,8 +21,8 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.utils import parse_repository_tag
 
 from arkqueue.errors import ExecutorError
-from arkqueue.executor.docker_container import engine_fault, no_user
-from arkqueue.executor.docker_engine import Engine, Silence, said
+from arkqueue.executor.docker.container import engine_fault, no_user
+from arkqueue.executor.docker.engine import Engine, Silence, said
 from arkqueue.model import Pull
 
 MAX_LINKS = 8

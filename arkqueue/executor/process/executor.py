@@ -24,8 +24,15 @@ from typing import Any
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Program, Running, Sink
-from arkqueue.executor.guard_client import Guard, GuardServer, NoGuard, no_descriptors, nothing_starts, request_for
-from arkqueue.executor.leftovers import end_leftovers
+from arkqueue.executor.process.guard_client import (
+    Guard,
+    GuardServer,
+    NoGuard,
+    no_descriptors,
+    nothing_starts,
+    request_for,
+)
+from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.model import AttemptId, Stream
 
 IDLE_GUARDS = 16

@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from docker.errors import APIError
 
 from arkqueue.executor import Ended
-from arkqueue.executor.docker_engine import CONFLICT, NOT_FOUND, Engine, EngineUnavailable, Flow, said
-from arkqueue.executor.docker_output import Frames, LogReader, Output, joined
-from arkqueue.executor.docker_state import State, size_in_words
+from arkqueue.executor.docker.engine import CONFLICT, NOT_FOUND, Engine, EngineUnavailable, Flow, said
+from arkqueue.executor.docker.output import Frames, LogReader, Output, joined
+from arkqueue.executor.docker.state import State, size_in_words
 from arkqueue.model import Stream
 
 SIGNAL_TIMEOUT = 2.0

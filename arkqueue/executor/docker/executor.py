@@ -38,12 +38,12 @@ from docker.errors import APIError
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, Container, Program, Sink
-from arkqueue.executor.docker_container import Setting, configuration, engine_fault, init_failure, refusal
-from arkqueue.executor.docker_engine import CONFLICT, Engine, EngineUnavailable, Flow, said
-from arkqueue.executor.docker_images import FolderNotSeen, Images
-from arkqueue.executor.docker_output import Output
-from arkqueue.executor.docker_owners import Owners
-from arkqueue.executor.docker_running import DockerRunning, removed
+from arkqueue.executor.docker.container import Setting, configuration, engine_fault, init_failure, refusal
+from arkqueue.executor.docker.engine import CONFLICT, Engine, EngineUnavailable, Flow, said
+from arkqueue.executor.docker.images import FolderNotSeen, Images
+from arkqueue.executor.docker.output import Output
+from arkqueue.executor.docker.owners import Owners
+from arkqueue.executor.docker.running import DockerRunning, removed
 from arkqueue.model import AttemptId, Stream, TaskId
 
 __all__ = ["DockerExecutor", "DockerRunning", "EngineUnavailable", "FolderNotSeen", "Found"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from docker.errors import APIError
 
 from arkqueue.errors import ExecutorError
-from arkqueue.executor.docker_engine import CALL_TIMEOUT, Engine, said
-from arkqueue.executor.docker_running import removed
+from arkqueue.executor.docker.engine import CALL_TIMEOUT, Engine, said
+from arkqueue.executor.docker.running import removed
 
 PROGRAM = "chown"
 NOT_STARTED = (125, 126, 127)

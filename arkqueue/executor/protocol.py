@@ -1,0 +1,137 @@
+"""What the task manager sees of every executor: a program, what runs of it, its end."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from arkqueue.errors import EngineFault, ExecutorError
+from arkqueue.model import AttemptId, Layer, Pull, Resources, Stream, TaskDefinition
+
+DEFAULT_SHELL = "sh"
+SHELL = ("/bin/sh", "-c")
+"""What executes a command that is a text."""
+TASK_LABEL, TASK_ID_LABEL, ATTEMPT_LABEL = "arkqueue.task", "arkqueue.task-id", "arkqueue.attempt"
+"""The labels that name a container's task, in full and by its id (an archive may get the name of a removed one), and its attempt."""
+
+
+def argv_for(definition: TaskDefinition, script: str) -> tuple[str, ...]:
+    """What to execute for a task that is no gate (design 3); ``script`` is where its script's text has been put."""
+    if definition.script is None:
+        if definition.command is None:
+            raise ValueError(f"{definition.name} is a gate: it has nothing to execute")
+        if isinstance(definition.command, str):
+            return (*SHELL, definition.command)
+        return definition.command
+    shell, *arguments = shlex.split(definition.shell or DEFAULT_SHELL) or [DEFAULT_SHELL]
+    if not arguments:
+        # The first failing line ends the script, as one expects of a list of steps.
+        arguments = {"sh": ["-e"], "bash": ["-eo", "pipefail"]}.get(shell, [])
+    return (shell, *arguments, script)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """What is seen at ``target`` in a container: a folder of the host, an overlay of two, or a volume of the engine by its name."""
+
+    target: str
+    source: Path | Layer | str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where a program runs in a container. ``labels`` say whose it is; ``network`` is ``bridge``, ``none`` or a network's name."""
+
+    image: str
+    pull: Pull
+    labels: Mapping[str, str]
+    mounts: tuple[Mount, ...] = ()
+    network: str = "bridge"
+    resources: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run for one attempt. ``env`` is its whole environment, of a container what is set beside the image's own.
+
+    ``user`` is an OS user (only root can name another), or a user of the image. ``cwd`` is a path of the host, or in the container.
+    ``shell`` says that ``argv[0]`` is the shell of a script, so that a missing one is called by its name.
+    ``keep``: when a process begins to be ended, and is gone, where nobody says anything more (``ProcessExecutor``; CLOCK_BOOTTIME, seconds).
+    """
+
+    attempt: AttemptId
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: Path
+    user: str | None = None
+    shell: bool = False
+    container: Container | None = None
+    keep: tuple[float, float] | None = None
+
+
+def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:
+    """Raise ExecutorError where no program can be given its command or its environment. ``encoded``: how the executor hands over a text."""
+    for what, texts in (("command", program.argv), ("environment", [*program.env, *program.env.values()])):
+        for text in texts:
+            try:
+                invalid = b"\0" in encoded(text)
+            except UnicodeEncodeError:
+                invalid = True
+            if invalid:
+                raise ExecutorError(what, f"{text!r} has a character that no program can be given", "Remove it")
+    for name in program.env:
+        if not name or "=" in name:
+            raise ExecutorError("environment", f"{name!r} cannot be the name of a variable", "Rename it")
+    if not program.argv:
+        raise ExecutorError("command", "it is empty", "Name a program")
+
+
+class Sink(Protocol):
+    """Where an attempt's output goes. Called from one thread per attempt; while it blocks, the attempt's pipe fills and
+    the task waits, so output never piles up in memory."""
+
+    def write(self, stream: Stream, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an attempt; nothing of it is left. ``exit_code`` is 128 + n for a signal n, None where it cannot be known.
+
+    ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
+    ``message`` is a note for the log. ``lost``: the engine, not the task, ended it; as if its task manager had died.
+    ``abandoned``: it was stopped because nothing was heard of us, whatever we have asked for since.
+    ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
+    """
+
+    exit_code: int | None
+    stopped: bool
+    message: str = ""
+    lost: bool = False
+    left: bool = False
+    abandoned: bool = False
+
+
+class Running(Protocol):
+    """One attempt that has been started. Its methods may be called from any thread."""
+
+    @property
+    def doubt(self) -> EngineFault | None:
+        """Why it was not known, when it was started, whether it begins; None: it had begun."""
+
+    def wait(self, timeout: float | None = None) -> Ended | None:
+        """The end, once all output has been handed to the sink and no process is left; None after ``timeout`` seconds."""
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to all of it, SIGKILL after ``grace`` seconds; returns at once. A later, shorter grace shortens it."""
+
+
+class Executor(Protocol):
+    def start(self, program: Program, sink: Sink) -> Running:
+        """Start an attempt; returns when its program is being executed. Raises ExecutorError where it cannot be."""
+
+    def close(self) -> None:
+        """End everything that is still running, with no grace."""
