@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from arkqueue.archive import Archive, Identity, Location, is_relative, locate
-from arkqueue.archive.origin import check_author
-from arkqueue.archive.registered import location_of, open_registered
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.planning import Entry
-from arkqueue.reading import EntryReader, last_known, named
+from arkqueue.repository import Archive, Identity, Location, is_relative, locate
+from arkqueue.repository.opening import location_of, open_registered
+from arkqueue.repository.origin import check_author
+from arkqueue.repository.reader.entries import EntryReader, last_known, named
 from arkqueue.views.find import no_main_branch
 from arkqueue.workflow.containers import image_fault
 

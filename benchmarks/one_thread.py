@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, End, Outcome
 from arkqueue.queue import Queue, archives, claim, finish, planning
-from arkqueue.reading import EntryReader, last_known
+from arkqueue.repository.opening import open_registered
+from arkqueue.repository.reader.entries import EntryReader, last_known
 from benchmarks.bench import Bench
 from benchmarks.lines import CHAIN, Line, a_queue
 from benchmarks.servers import REST, load, three_tasks

@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from arkqueue.archive import locate, open_archive
 from arkqueue.model import AttemptId
+from arkqueue.repository import locate, open_archive
 from arkqueue.workspace import Tree, Workspaces
 from benchmarks.bench import Bench, Figure, at_most, interleaved, ratio_at_most, seconds
 from tests.repositories import run

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from arkqueue.archive import Identity, notice_key, notice_keys
+from arkqueue.repository import Identity, notice_key, notice_keys
 
 ADA = "Ada <ada@example.org>"
 _CLEAN = {"LC_ALL": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
@@ -122,7 +122,7 @@ class SubversionRepository:
     def empty(self, *, message: str = "empty") -> str:
         """A revision that changes nothing."""
         # Not subvertpy's own: whatever opens a repository first in a process decides on libsvn's cache.
-        from arkqueue.archive.subversion_library import ra
+        from arkqueue.repository.subversion.library import ra
 
         session = ra.RemoteAccess(self.url, auth=ra.Auth([ra.get_username_provider()]))
         editor = session.get_commit_editor({"svn:log": message})

@@ -21,11 +21,11 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from starlette.exceptions import HTTPException
 
 from arkqueue.api.callers import Caller, admit, authenticated
-from arkqueue.archive import Identity, is_relative, notice_key, notice_keys
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
+from arkqueue.repository import Identity, is_relative, notice_key, notice_keys
 
 router = APIRouter(tags=["notices"])
 

@@ -56,7 +56,7 @@ def _line(fault: dict[str, Any]) -> str:
 
 def _place(path: Path | None) -> Path:
     """What to check where nothing is named: the nearest ``_workflows``, from here upwards."""
-    from arkqueue.archive import WORKFLOWS
+    from arkqueue.repository import WORKFLOWS
 
     if path is not None:
         return path
@@ -84,7 +84,7 @@ def _of_files(place: Path) -> dict[str, Any]:
 
 def _sources(place: Path) -> list[SourceFile]:
     """The workflow files at a place: an archive's root, a folder of them, or one file."""
-    from arkqueue.archive import WORKFLOWS, is_workflow_file, linked, no_folder
+    from arkqueue.repository import WORKFLOWS, is_workflow_file, linked, no_folder
 
     named = place if place.name == WORKFLOWS else place / WORKFLOWS
     if named.is_symlink():
@@ -106,8 +106,8 @@ def _sources(place: Path) -> list[SourceFile]:
 
 
 def _source(file: Path) -> SourceFile:
-    from arkqueue.archive import TOO_LONG
     from arkqueue.model import SourceFile
+    from arkqueue.repository import TOO_LONG
 
     try:
         with file.open("rb") as opened:

@@ -256,7 +256,7 @@ class _Subversion:
 
         from subvertpy import delta
 
-        from arkqueue.archive.subversion_library import ra
+        from arkqueue.repository.subversion.library import ra
 
         connection = ra.RemoteAccess(self.path.as_uri(), auth=ra.Auth([ra.get_username_provider()]))
         editor = connection.get_commit_editor({"svn:log": message})

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arkqueue.archive import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
 from arkqueue.errors import ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Fault, SourceFile
+from arkqueue.repository import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
 from arkqueue.workflow import parse
 
 FAULTY = 65

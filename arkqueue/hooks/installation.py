@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from arkqueue.archive import locate
-from arkqueue.archive.location import local_path
 from arkqueue.errors import ArkqueueError, Conflict, Invalid
 from arkqueue.model import ArchiveKind
+from arkqueue.repository import locate
+from arkqueue.repository.location import local_path
 from arkqueue.runtime.accounts import account
 
 CHECK_TIMEOUT = 20
@@ -212,7 +212,7 @@ def _git(given: Path) -> _Repository:
     import pygit2
     from pygit2.enums import RepositoryOpenFlag
 
-    import arkqueue.archive.git  # noqa: F401  (for its permission to open repositories of other users)
+    import arkqueue.repository.git.repository  # noqa: F401  (for its permission to open repositories of other users)
 
     try:
         repository = pygit2.Repository(str(given), RepositoryOpenFlag.NO_SEARCH)

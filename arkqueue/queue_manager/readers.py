@@ -17,15 +17,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from arkqueue.archive import Advance
-from arkqueue.archive.origin import AUTHORS
-from arkqueue.archive.registered import open_registered
-from arkqueue.archive.waiting import hang_up
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.queue import Queue, archives, planning
-from arkqueue.reading import EntryReader, last_known, named
+from arkqueue.repository import Advance
+from arkqueue.repository.hangup import hang_up
+from arkqueue.repository.opening import open_registered
+from arkqueue.repository.origin import AUTHORS
+from arkqueue.repository.reader.entries import EntryReader, last_known, named
 
 log = logging.getLogger("arkqueue")
 
@@ -38,7 +38,7 @@ SLOW = 2.0
 PACE = 0.05
 """Seconds from the beginning of a look to that of the next one at the same archive: the first commit of a burst is planned at once, those behind it together."""
 SILENT = 60.0
-"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, as long as `archive.waiting` and git do."""
+"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, as long as `repository.hangup` and git do."""
 CLOSING = 5.0
 """Seconds that the readers have to come to an end."""
 LINGER = 20.0

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from arkqueue.archive.waiting import hang_up
 from arkqueue.errors import ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
 from arkqueue.executor import Ended, Running
 from arkqueue.logs import LogWriter
 from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
 from arkqueue.queue.claim import Claim
+from arkqueue.repository.hangup import hang_up
 from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
 
 log = logging.getLogger("arkqueue")

@@ -13,9 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arkqueue.archive import Archive, Handover, locate
-from arkqueue.archive.location import local_path
-from arkqueue.archive.origin import AUTHORS
 from arkqueue.config import Configuration
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container, Mount, Program, argv_for
@@ -23,6 +20,9 @@ from arkqueue.logs import LogWriter
 from arkqueue.model import Checkout, Origin, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.queue.claim import Claim
+from arkqueue.repository import Archive, Handover, locate
+from arkqueue.repository.location import local_path
+from arkqueue.repository.origin import AUTHORS
 from arkqueue.task_manager import environment
 from arkqueue.task_manager.containers import OWN_FILES, WORKSPACE, Identity, container_for, working_folder
 from arkqueue.task_manager.executors import Executors

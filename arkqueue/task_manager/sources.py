@@ -1,6 +1,6 @@
 """What attempts are made from: frozen definitions, inputs, and opened repositories.
 
-Definitions never change and are kept by id. An opened archive belongs to one thread (``archive``), so each worker keeps a few of its own.
+Definitions never change and are kept by id. An opened archive belongs to one thread (``repository``), so each worker keeps a few of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from arkqueue import workflow
-from arkqueue.archive import Archive, Location
-from arkqueue.archive.registered import location_of, open_location
 from arkqueue.config import Configuration
 from arkqueue.model import TaskDefinition, TaskId
 from arkqueue.queue import Queue, claim
 from arkqueue.queue.claim import Claim, Registration
+from arkqueue.repository import Archive, Location
+from arkqueue.repository.opening import location_of, open_location
 
 MOST_DEFINITIONS = 2000
 MOST_OPEN = 4

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from arkqueue.archive import Location
 from arkqueue.db.session import Queue
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.repository import Location
 from arkqueue.views.rows import view_of
 
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from arkqueue.archive import Advance
 from arkqueue.errors import ArchiveMismatch
 from arkqueue.model import Revision, Workflow
+from arkqueue.repository import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Repository:
 
 
 class ScriptedArchive:
-    """As much of an ``arkqueue.archive.Archive`` as a look asks for."""
+    """As much of an ``arkqueue.repository.Archive`` as a look asks for."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository

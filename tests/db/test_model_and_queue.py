@@ -26,7 +26,7 @@ from arkqueue.model import ArchiveId, BranchId, End, RunId, Workflow
 from arkqueue.queue import Queue, actions, archives, finish, planning, triggering
 from arkqueue.queue_manager import readers
 from arkqueue.queue_manager.readers import Reader
-from arkqueue.reading import EntryReader
+from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import State
 from arkqueue.views import runs
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.archive import Archive, locate, open_archive
 from arkqueue.errors import ArchiveUnreachable, HostFault
 from arkqueue.model import AttemptId, TreeChange
+from arkqueue.repository import Archive, locate, open_archive
 from arkqueue.workspace import Tree, Workspaces, owner_named
 from arkqueue.workspace.bases import Base
 from arkqueue.workspace.layers import mounts_below
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.requirements import a_mount
-from tests.system.archive.test_update import picture
+from tests.system.repository.test_update import picture
 
 Repository = SubversionRepository | GitRepository
 ONE, TWO, THREE, FOUR = (AttemptId(number) for number in (1, 2, 3, 4))

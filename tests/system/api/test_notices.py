@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from arkqueue.api import callers, notices
-from arkqueue.archive import Identity, location
 from arkqueue.model import ArchiveId, ArchiveSettings
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
+from arkqueue.repository import Identity, location
 from tests.builders import an_archive
 from tests.system.api.conftest import Client, problem
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from arkqueue import registration
-from arkqueue.archive import waiting
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager, readers

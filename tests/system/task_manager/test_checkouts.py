@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from arkqueue.archive import waiting
-from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
 from arkqueue.queue import planning
+from arkqueue.repository.opening import open_registered
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_entry
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository

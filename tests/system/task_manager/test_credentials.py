@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.archive import Handover, locate
-from arkqueue.archive.handover import hand_to_git
-from arkqueue.archive.registered import open_registered
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
+from arkqueue.repository import Handover, locate
+from arkqueue.repository.credentials import hand_to_git
+from arkqueue.repository.opening import open_registered
 from tests.builders import AnArchive
 from tests.repositories import a_git_repository, a_subversion_repository
 from tests.repositories import run as program

@@ -1,6 +1,6 @@
 """From revisions in a repository to entries for the ledger: workflow files are read and parsed, tree differences asked for.
 
-Between ``archive`` (which knows no ledger) and ``queue`` (which reads no repository). Called by the queue manager's readers and by registration.
+Between ``repository`` (which knows no ledger) and ``queue`` (which reads no repository). Called by the queue manager's readers and by registration.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from arkqueue import workflow
-from arkqueue.archive import Archive
 from arkqueue.errors import ArchiveMismatch
 from arkqueue.model import Origin, Revision, Workflow
 from arkqueue.queue.planning import Entry
+from arkqueue.repository import Archive
 
 MOST_KEPT = 100
 """Parsed workflow folders kept by each reader; revisions repeat theirs."""

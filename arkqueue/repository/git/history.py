@@ -23,10 +23,10 @@ from itertools import islice, takewhile
 
 import pygit2
 
-from arkqueue.archive import Advance, within_calendar
-from arkqueue.archive.git_commit import contains, first_parent, has_object, parents, read_commit
-from arkqueue.archive.origin import origin_of_message
 from arkqueue.model import Revision
+from arkqueue.repository import Advance, within_calendar
+from arkqueue.repository.git.commits import contains, first_parent, has_object, parents, read_commit
+from arkqueue.repository.origin import origin_of_message
 
 MOST_MERGES = 50
 """Dropped merges whose other parents are followed: each asks whether the new history holds them, which may take a walk over all of that. Where a whole history is replaced, first parents are what matters."""

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING
 import pygit2
 from pygit2.enums import BranchType, DiffOption, FileMode, ObjectType, Option, RepositoryOpenFlag
 
-from arkqueue.archive import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
-from arkqueue.archive import git_history as history
-from arkqueue.archive.git_commit import Commit, commit_named, contains, has_object, read_commit
-from arkqueue.archive.git_program import read_blobs
-from arkqueue.archive.git_update import changed_entries
-from arkqueue.archive.handover import Handover, hand_to_git
-from arkqueue.archive.location import Identity, Location, local_path, shut_out
-from arkqueue.archive.mirror import clone_for_task
-from arkqueue.archive.tree import Buffer, TreeWriter, outermost
-from arkqueue.archive.tree_update import TreeUpdate
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
+from arkqueue.repository.credentials import Handover, hand_to_git
+from arkqueue.repository.git import history as history
+from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
+from arkqueue.repository.git.mirror import clone_for_task
+from arkqueue.repository.git.program import read_blobs
+from arkqueue.repository.git.tree_difference import changed_entries
+from arkqueue.repository.location import Identity, Location, local_path, shut_out
+from arkqueue.repository.tree_update import TreeUpdate
+from arkqueue.repository.tree_writer import Buffer, TreeWriter, outermost
 
 if TYPE_CHECKING:
-    from arkqueue.archive.mirror import Mirror
+    from arkqueue.repository.git.mirror import Mirror
 
 _HEADS = "refs/heads/"
 _Entry = tuple[pygit2.Object, bytes]

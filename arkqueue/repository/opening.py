@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from arkqueue.archive import Archive, Location, locate, open_archive
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind
+from arkqueue.repository import Archive, Location, locate, open_archive
 
 
 def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Location:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pygit2
 from pygit2.enums import ObjectType
 
-from arkqueue.archive.git_program import is_ancestor
+from arkqueue.repository.git.program import is_ancestor
 
 _BEGINNING = re.compile(rb"tree (?P<tree>[0-9a-f]+)\n(?P<parents>(?:parent [0-9a-f]+\n)*)")
 _PERSON = re.compile(rb"(?P<name>[^<]*)(?:<(?P<address>[^>]*)>?)?")

@@ -18,9 +18,9 @@ from threading import Thread
 
 import pytest
 
-from arkqueue.archive import TOO_LONG, Advance, Archive, Location, linked, locate, no_folder, open_archive
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+from arkqueue.repository import TOO_LONG, Advance, Archive, Location, linked, locate, no_folder, open_archive
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run
 from tests.users import as_ordinary_user
 from tests.waiting import eventually
@@ -150,7 +150,7 @@ def test_branches_are_listed_again_where_some_were_packed_meanwhile(
     head = repository.commit()
     archive = an_archive(repository)
     stamps = iter([(1,), (2,), (2,), (2,)])
-    monkeypatch.setattr("arkqueue.archive.git._packed", lambda _repository: next(stamps))
+    monkeypatch.setattr("arkqueue.repository.git.repository._packed", lambda _repository: next(stamps))
     assert archive.heads() == {"main": head}
     assert list(stamps) == []
 
@@ -474,7 +474,7 @@ def test_a_repository_that_this_user_may_not_enter_is_unreachable(open_folder: P
     repository.commit({"a": "1"})
     repository.path.chmod(0o700 if os.geteuid() == 0 else 0)
     done = as_ordinary_user(
-        "from arkqueue.archive import Location, open_archive",
+        "from arkqueue.repository import Location, open_archive",
         f"open_archive(Location(arkqueue.model.ArchiveKind.GIT, {str(repository.path)!r})).heads()",
     )
     repository.path.chmod(0o700)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.archive import locate, open_archive
 from arkqueue.errors import ArchiveUnreachable
+from arkqueue.repository import locate, open_archive
 from tests.repositories import a_git_repository, a_subversion_repository
 
 SSH = """\

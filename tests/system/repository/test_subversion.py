@@ -12,11 +12,11 @@ from threading import Thread
 
 import pytest
 
-from arkqueue.archive import TOO_LONG, Archive, Location, linked, locate, no_folder, open_archive
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
+from arkqueue.repository import TOO_LONG, Archive, Location, linked, locate, no_folder, open_archive
 from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run
-from tests.system.archive.test_update import Unwatched
+from tests.system.repository.test_update import Unwatched
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_path_beyond_ascii_is_found_in_the_locale_that_services_have(tmp_path: P
     folder.mkdir()
     repository = a_subversion_repository(folder)
     repository.commit({"x": "1"})
-    program = "import sys; from arkqueue.archive import *; print(open_archive(locate(sys.argv[1])).baseline('').id)"
+    program = "import sys; from arkqueue.repository import *; print(open_archive(locate(sys.argv[1])).baseline('').id)"
     assert run(sys.executable, "-c", program, repository.path, LC_ALL="C") == "1\n"
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 import arkqueue
-from arkqueue.archive import locate, open_archive
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.model import SourceFile
+from arkqueue.repository import locate, open_archive
 from tests.ports import a_port
 from tests.repositories import Content, Link, SubversionRepository, a_subversion_repository, run
 from tests.requirements import missing
-from tests.system.archive.test_update import check_every_step, picture
+from tests.system.repository.test_update import check_every_step, picture
 
 MODULES = (
     *("mpm_prefork", "authn_core", "authn_file", "auth_basic", "authz_core", "authz_user"),
@@ -141,7 +141,7 @@ def test_a_repository_that_has_moved_is_told_and_ends_nothing(code: int) -> None
         from functools import partialmethod
         from http.server import BaseHTTPRequestHandler, HTTPServer
         from threading import Thread
-        from arkqueue.archive import locate, open_archive
+        from arkqueue.repository import locate, open_archive
         from arkqueue.errors import ArchiveUnreachable
         from arkqueue.model import ArchiveKind
 
@@ -196,7 +196,7 @@ def heads(apache: Apache, home: Path, prelude: str = "") -> str:
     """What a new process is answered over https, as a user with this home: libsvn reads its configuration once in each."""
     program = (
         f"{prelude}\n"
-        "from arkqueue.archive import locate, open_archive\n"
+        "from arkqueue.repository import locate, open_archive\n"
         "from arkqueue.errors import ArchiveUnreachable\n"
         f"archive = open_archive(locate({apache.https!r}, username='bob', password='pass word'))\n"
         "try: print(archive.heads())\n"

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from arkqueue.archive.git_program import run_git
-from arkqueue.archive.location import Location
-from arkqueue.archive.origin import install_git_hooks, split_author
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, WorkspaceError
 from arkqueue.model import Origin
+from arkqueue.repository.git.program import run_git
+from arkqueue.repository.location import Location
+from arkqueue.repository.origin import install_git_hooks, split_author
 
 _HEADS = "refs/heads/"
 _LOCK = "arkqueue.lock"

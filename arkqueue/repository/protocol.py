@@ -1,23 +1,4 @@
-"""Archives: what Subversion and Git repositories say, in the words of the design. Knows no database.
-
-The way of a look at a repository, as the queue manager takes it (design 2):
-
-    archive = open_archive(location, mirror=…)      nothing is read yet
-    archive.identity()                              at registration: which repository, which folder of it
-    archive.baseline(branch, at)                    at registration and for `rewind`: where the ledger starts
-    archive.check_known(known)                      is it still the repository whose revisions the ledger holds?
-    archive.heads(branches)                         the tracked branches and where they are now
-    archive.advance(branch, known, head, …)         what the ledger lacks, oldest first, and what a force-push dropped
-    archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision
-    archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
-
-and as the task manager does: `export` (a plain tree), `update` (of one that was exported before) and `working_copy` (a real one, for tasks that commit).
-
-An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
-number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again), `ArchiveMismatch`
-(stop: the histories differ), `NotFound` (no such revision, branch, folder) or `WorkspaceError` (the files cannot be
-written). A Protocol stands here because two real implementations do: `subversion` and `git`.
-"""
+"""What a repository can be asked, whatever its kind, and the one place that knows which kinds there are."""
 
 from __future__ import annotations
 
@@ -28,31 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from arkqueue.archive.handover import Handover
-from arkqueue.archive.location import Identity, Location, is_relative, locate, notice_key, notice_keys
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
-
-__all__ = [
-    "TOO_LONG",
-    "WORKFLOWS",
-    "WORKFLOW_FILE_LIMIT",
-    "Advance",
-    "Archive",
-    "Handover",
-    "Identity",
-    "Location",
-    "TreeWatch",
-    "is_relative",
-    "is_workflow_file",
-    "linked",
-    "locate",
-    "no_folder",
-    "notice_key",
-    "notice_keys",
-    "open_archive",
-    "within_calendar",
-]
+from arkqueue.repository.credentials import Handover
+from arkqueue.repository.location import Identity, Location
 
 WORKFLOWS = "_workflows"
 """The folder at an archive's root whose direct children are the workflow files (design 1)."""
@@ -220,11 +180,11 @@ def open_archive(
     push that a pre-receive hook judges. ``timeout``: seconds for one transfer by git.
     """
     if location.kind is ArchiveKind.SUBVERSION:
-        from arkqueue.archive.subversion import SubversionArchive
+        from arkqueue.repository.subversion.repository import SubversionArchive
 
         return SubversionArchive(location)
-    from arkqueue.archive.git import GitArchive
-    from arkqueue.archive.mirror import Mirror
+    from arkqueue.repository.git.mirror import Mirror
+    from arkqueue.repository.git.repository import GitArchive
 
     if not location.needs_mirror:
         return GitArchive(location, quarantine=quarantine, timeout=timeout)

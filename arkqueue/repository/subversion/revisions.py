@@ -8,10 +8,10 @@ from typing import Any
 
 import subvertpy
 
-from arkqueue.archive import within_calendar
-from arkqueue.archive.origin import PROPERTY, parse_origin
 from arkqueue.errors import NotFound
 from arkqueue.model import Revision
+from arkqueue.repository import within_calendar
+from arkqueue.repository.origin import PROPERTY, parse_origin
 
 UNTOLD = datetime.fromtimestamp(0, UTC)
 """The date of a revision that has none, or whose date is kept from us."""

@@ -12,8 +12,8 @@ import re
 import pygit2
 from pygit2.enums import FileMode
 
-from arkqueue.archive.tree_update import TreeUpdate
 from arkqueue.errors import ArchiveError
+from arkqueue.repository.tree_update import TreeUpdate
 
 _ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
 """Mode, name and id."""

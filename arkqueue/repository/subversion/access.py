@@ -10,9 +10,9 @@ from urllib.parse import quote
 import subvertpy
 from subvertpy import SubversionException, subr
 
-from arkqueue.archive.location import Location, local_path
-from arkqueue.archive.subversion_library import ra
 from arkqueue.errors import ArchiveUnreachable
+from arkqueue.repository.location import Location, local_path
+from arkqueue.repository.subversion.library import ra
 
 
 def session_url(location: Location) -> str:

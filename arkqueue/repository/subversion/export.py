@@ -15,9 +15,9 @@ from typing import Any
 
 import subvertpy
 
-from arkqueue.archive.subversion_library import ra
-from arkqueue.archive.subversion_tree import finish_file
-from arkqueue.archive.tree import TreeWriter
+from arkqueue.repository.subversion.editors import finish_file
+from arkqueue.repository.subversion.library import ra
+from arkqueue.repository.tree_writer import TreeWriter
 
 ABOUT_THE_NODE = ("svn:entry:", "svn:wc:")
 """How properties begin that say where a node comes from, not what it is."""

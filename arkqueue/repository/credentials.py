@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from arkqueue.archive.location import Location
+from arkqueue.repository.location import Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 from subvertpy import delta
 
-from arkqueue.archive.subversion_tree import ExportEditor, ExportFolder, Window
-from arkqueue.archive.tree_update import TreeUpdate
 from arkqueue.errors import WorkspaceError
+from arkqueue.repository.subversion.editors import ExportEditor, ExportFolder, Window
+from arkqueue.repository.tree_update import TreeUpdate
 
 _KINDS = {"svn:special", "svn:executable"}
 _LINK = b"link "

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pygit2.enums import ObjectType
 
-from arkqueue.archive import Archive, locate, open_archive
 from arkqueue.errors import ArchiveError, NotFound, WorkspaceError
 from arkqueue.model import TreeChange
+from arkqueue.repository import Archive, locate, open_archive
 from tests.repositories import (
     GitRepository,
     Link,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.archive import Identity, Location, locate, notice_key
-from arkqueue.archive.origin import format_origin, origin_of_message, parse_origin
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin
+from arkqueue.repository import Identity, Location, locate, notice_key
+from arkqueue.repository.origin import format_origin, origin_of_message, parse_origin
 from tests.repositories import reaches
 
 

@@ -22,7 +22,9 @@ from urllib.parse import quote, unquote
 import subvertpy
 from subvertpy import SubversionException, client
 
-from arkqueue.archive import (
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
+from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
     Advance,
@@ -31,21 +33,26 @@ from arkqueue.archive import (
     linked,
     no_folder,
 )
-from arkqueue.archive.handover import Handover, hand_to_subversion
-from arkqueue.archive.location import Identity, Location, local_path
-from arkqueue.archive.origin import install_subversion_commands
-from arkqueue.archive.subversion_access import begin_commit, connected, credentials, session_url
-from arkqueue.archive.subversion_faults import UNREADABLE, codes_of, explained
-from arkqueue.archive.subversion_library import ra
-from arkqueue.archive.subversion_revisions import PROPERTIES, is_there_around, is_told, number_of, revision_of, touches
-from arkqueue.archive.subversion_tree import DifferenceEditor, ExportEditor, finish_file
-from arkqueue.archive.subversion_update import UpdateEditor
-from arkqueue.archive.subversion_walk import contents, export
-from arkqueue.archive.tree import TreeWriter, outermost
-from arkqueue.archive.tree_update import TreeUpdate
-from arkqueue.archive.waiting import waiting
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
-from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.repository.credentials import Handover, hand_to_subversion
+from arkqueue.repository.hangup import waiting
+from arkqueue.repository.location import Identity, Location, local_path
+from arkqueue.repository.origin import install_subversion_commands
+from arkqueue.repository.subversion.access import begin_commit, connected, credentials, session_url
+from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor, finish_file
+from arkqueue.repository.subversion.export import contents, export
+from arkqueue.repository.subversion.faults import UNREADABLE, codes_of, explained
+from arkqueue.repository.subversion.library import ra
+from arkqueue.repository.subversion.revisions import (
+    PROPERTIES,
+    is_there_around,
+    is_told,
+    number_of,
+    revision_of,
+    touches,
+)
+from arkqueue.repository.subversion.tree_difference import UpdateEditor
+from arkqueue.repository.tree_update import TreeUpdate
+from arkqueue.repository.tree_writer import TreeWriter, outermost
 
 _CHUNK = 1000
 """Revisions of the log that are read at a time."""

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from arkqueue.archive import TreeWatch
-from arkqueue.archive.tree import TreeWriter
 from arkqueue.model import TreeChange
+from arkqueue.repository import TreeWatch
+from arkqueue.repository.tree_writer import TreeWriter
 
 
 class TreeUpdate(TreeWriter):

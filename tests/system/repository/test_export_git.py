@@ -9,10 +9,10 @@ from pathlib import Path
 import pygit2
 import pytest
 
-from arkqueue.archive import git as module
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, NotFound, WorkspaceError
+from arkqueue.repository.git import repository as module
 from tests.repositories import GitRepository, Link, run
-from tests.system.archive.test_archive_git import an_archive, repository, tree
+from tests.system.repository.test_git import an_archive, repository, tree
 
 __all__ = ["repository"]
 

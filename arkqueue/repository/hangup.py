@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from arkqueue.archive.git_program import end_git_of
-from arkqueue.archive.location import Location
+from arkqueue.repository.git.program import end_git_of
+from arkqueue.repository.location import Location
 
 LIMIT = 600.0
 """Seconds for which a server may say nothing; libsvn has the same limit for http, and arkqueue for a call of git."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from subvertpy import delta
 
-from arkqueue.archive.tree import TreeWriter
+from arkqueue.repository.tree_writer import TreeWriter
 
 Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
 

@@ -1,0 +1,57 @@
+"""Archives: what Subversion and Git repositories say, in the words of the design. Knows no database.
+
+The way of a look at a repository, as the queue manager takes it (design 2):
+
+    archive = open_archive(location, mirror=…)      nothing is read yet
+    archive.identity()                              at registration: which repository, which folder of it
+    archive.baseline(branch, at)                    at registration and for `rewind`: where the ledger starts
+    archive.check_known(known)                      is it still the repository whose revisions the ledger holds?
+    archive.heads(branches)                         the tracked branches and where they are now
+    archive.advance(branch, known, head, …)         what the ledger lacks, oldest first, and what a force-push dropped
+    archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision
+    archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
+
+and as the task manager does: `export` (a plain tree), `update` (of one that was exported before) and `working_copy` (a real one, for tasks that commit).
+
+An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
+number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again), `ArchiveMismatch`
+(stop: the histories differ), `NotFound` (no such revision, branch, folder) or `WorkspaceError` (the files cannot be
+written). A Protocol stands here because two real implementations do: `subversion` and `git`.
+"""
+
+from arkqueue.repository.credentials import Handover
+from arkqueue.repository.location import Identity, Location, is_relative, locate, notice_key, notice_keys
+from arkqueue.repository.protocol import (
+    TOO_LONG,
+    WORKFLOW_FILE_LIMIT,
+    WORKFLOWS,
+    Advance,
+    Archive,
+    TreeWatch,
+    is_workflow_file,
+    linked,
+    no_folder,
+    open_archive,
+    within_calendar,
+)
+
+__all__ = [
+    "TOO_LONG",
+    "WORKFLOWS",
+    "WORKFLOW_FILE_LIMIT",
+    "Advance",
+    "Archive",
+    "Handover",
+    "Identity",
+    "Location",
+    "TreeWatch",
+    "is_relative",
+    "is_workflow_file",
+    "linked",
+    "locate",
+    "no_folder",
+    "notice_key",
+    "notice_keys",
+    "open_archive",
+    "within_calendar",
+]

@@ -1,0 +1,1 @@
+"""From revisions in a repository to entries for the ledger (``entries``)."""

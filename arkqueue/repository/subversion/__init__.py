@@ -1,0 +1,1 @@
+"""Subversion repositories, read through libsvn's remote access layer (``repository``, ``access``, ``library``)."""
