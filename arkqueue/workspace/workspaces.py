@@ -1,0 +1,328 @@
+"""Makes the workspaces of attempts, and removes them. Its story stands in the package."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
+from arkqueue.model import AttemptId, Layer
+from arkqueue.runtime.accounts import account
+from arkqueue.workspace import outputs
+from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
+from arkqueue.workspace.layers import KernelLayers, copy_tree, unmount_below
+from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
+from arkqueue.workspace.ownership import Give, Giving, image_of, note_image
+from arkqueue.workspace.removal import attempt_of
+
+POOL = 20 * 2**30
+"""Bytes that bases may take."""
+
+WORK = "work"
+"""The folder of all workspaces in a home folder."""
+
+LayeredBy = Literal["kernel", "engine"]
+"""Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folder of one attempt. ``path_first``: to be put first on the task's PATH.
+
+    ``layer``: what the engine is to lay over ``tree``, which is empty then. ``notes`` are for the attempt's log.
+    """
+
+    attempt: AttemptId
+    folder: Path
+    path_first: Path | None = None
+    layer: Layer | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tree(self) -> Path:
+        return self.folder / "tree"
+
+    @property
+    def files(self) -> Path:
+        """What is the attempt's own beside the tree: all of it may be shown to the task."""
+        return self.folder / "files"
+
+    @property
+    def script(self) -> Path:
+        return self.files / "script"
+
+    @property
+    def inputs(self) -> Path:
+        return self.files / "inputs.json"
+
+    @property
+    def output(self) -> Path:
+        return self.files / "output"
+
+    @property
+    def tmp(self) -> Path:
+        return self.files / "tmp"
+
+
+Fill = Callable[[Workspace], Path | None]
+"""Puts files into a workspace's empty tree; may answer with a folder to put first on the task's PATH."""
+
+
+class Workspaces:
+    """The workspaces of one home folder. Any thread may call it."""
+
+    def __init__(self, home: Path, pool_limit: int = POOL, give: Give | None = None) -> None:
+        """``pool_limit``: bytes that bases may take. ``give``: how what only root can give is given; None: not at all."""
+        self._work = home / WORK
+        self._giving = Giving(self._work, give)
+        with self._explained("work folder"):
+            is_new = not self._work.exists()
+            self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if is_new:  # one that was there may be closed on purpose
+                # Others may pass through it, to the folder that is theirs, but not look around; whatever our umask is.
+                self._work.chmod(0o711)
+            self._kernel = KernelLayers(self._work)
+            self._bases = Bases(home / "bases", pool_limit, self._bases_in_use())
+
+    def prepare(
+        self,
+        attempt: AttemptId,
+        *,
+        source: Tree | Fill | None = None,
+        script: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        owner: Owner | None = None,
+        layered_by: LayeredBy | None = None,
+        image: str | None = None,
+    ) -> Workspace:
+        """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to us).
+
+        Without ``layered_by`` the tree is a copy. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
+        and what ``source`` raises; nothing is left then.
+        """
+        workspace = Workspace(attempt, self._work / str(attempt))
+        try:
+            with self._explained(f"workspace of attempt {attempt}"):
+                if os.path.lexists(workspace.folder):  # of an attempt of a database that is no more
+                    self.remove(attempt)
+                given_to = None
+                if layered_by == "engine":
+                    is_working_copy = source is not None and not isinstance(source, Tree)
+                    owner, given_to = self._giving.whose(owner, is_looked_at=is_working_copy)
+                is_passed_through = owner is not None and layered_by != "engine"
+                _make(workspace, owner, is_open=not is_passed_through)
+                if image is not None:
+                    note_image(workspace.folder, image)
+                if layered_by == "kernel" and owner is not None:
+                    _check_way(workspace.folder, owner)
+                if isinstance(source, Tree):
+                    workspace = self._with_tree(workspace, source, owner or OURS, None if given_to else layered_by)
+                    if given_to is not None:
+                        workspace = replace(workspace, notes=(_GIVEN.format(given_to[0]),))
+                elif source is not None:
+                    workspace = replace(workspace, path_first=source(workspace))
+                    _give(workspace.tree, owner)
+                if script is not None:
+                    _write(workspace.script, script)
+                _write(workspace.inputs, json.dumps(inputs or {}))
+                _give(workspace.files, owner)
+                if given_to is not None:
+                    os.chmod(workspace.files, 0o755)  # whatever is in there, we are to read OUTPUT
+                    self._giving.give(workspace.folder, [workspace.tree, workspace.files], given_to)
+                if is_passed_through:
+                    # Last: what is the user's own could else be changed under our hands by another task of the same user.
+                    os.chmod(workspace.folder, 0o711)
+        except BaseException:
+            self.remove(attempt)
+            raise
+        return workspace
+
+    def _with_tree(self, workspace: Workspace, source: Tree, owner: Owner, layered_by: LayeredBy | None) -> Workspace:
+        """Lay a layer over a base, or have one laid; copy the base where none can be."""
+        base = self._bases.acquire(workspace.attempt, source, owner)
+        notes: tuple[str, ...] = ()
+        refusal = self._kernel.refusal() if layered_by == "kernel" else ""
+        if layered_by is not None and not refusal:
+            _write(workspace.folder / _BASE, base.name)
+            layer = _make_layer(workspace, base.tree, owner)
+            if layered_by == "engine":
+                return replace(workspace, layer=layer)
+            self._kernel.lay(layer, workspace.tree)
+            return workspace
+        if refusal:
+            notes = (
+                f"the files are a copy, which takes longer: no layer can be laid over shared ones here ({refusal})",
+            )
+        copy_tree(base.tree, workspace.tree)
+        self._bases.release(workspace.attempt)
+        return replace(workspace, notes=notes)
+
+    def found(self, attempt: AttemptId) -> Workspace | None:
+        """The workspace of an attempt that an earlier task manager of this home has prepared."""
+        workspace = Workspace(attempt, self._work / str(attempt))
+        return workspace if workspace.folder.is_dir() else None
+
+    def read_outputs(self, attempt: AttemptId, limit: int = OUTPUT_LIMIT) -> Outputs:
+        """What the attempt wrote to OUTPUT, once nothing of it runs any more; what is wrong with it is part of the answer."""
+        try:
+            try:
+                return outputs.read_outputs(self._work, str(attempt), limit)
+            except PermissionError:
+                folder = self._work / str(attempt)
+                self._giving.give_back(folder, folder / "files")
+                return outputs.read_outputs(self._work, str(attempt), limit)
+        except PermissionError as error:
+            return Outputs({}, f"OUTPUT cannot be read: {error.strerror}")
+
+    def remove(self, attempt: AttemptId) -> str:
+        """Remove the workspace; a note says what could not be."""
+        return self._remove(attempt, str(attempt))
+
+    def sweep(self, live: Collection[AttemptId]) -> list[str]:
+        """Remove the workspaces of all other attempts than those that live on this host; notes say what could not be."""
+        notes = []
+        for name in os.listdir(self._work):
+            attempt = attempt_of(name)
+            if attempt is not None and attempt not in live:
+                notes.append(self._remove(attempt, name))
+        return [note for note in notes if note]
+
+    def of_processes(self) -> list[AttemptId]:
+        """The attempts whose workspaces are here and that were no containers'."""
+        names = [name for name in os.listdir(self._work) if image_of(self._work / name) is None]
+        return [attempt for name in names if (attempt := attempt_of(name)) is not None]
+
+    def _remove(self, attempt: AttemptId, name: str) -> str:
+        try:
+            note = unmount_below(self._work / name)
+        except OSError as fault:
+            return f"workspace {name} was not removed: {fault.filename} cannot be unmounted ({fault.strerror})"
+        self._bases.release(attempt, is_spoiled=bool(note))
+        faults, refusal = self._giving.remove(name)
+        if not faults:
+            return note
+        what, error = faults[0]
+        return (
+            f"{len(faults)} files of workspace {name} could not be removed, {what!r} for one: {error.strerror}. "
+            f"{refusal and refusal + '. '}Remove what is left of it in {self._work} as root"
+        )
+
+    def _bases_in_use(self) -> dict[AttemptId, str]:
+        """Which bases the attempts use that an earlier task manager has left."""
+        found = {}
+        for name in os.listdir(self._work):
+            if name.isdigit():
+                with contextlib.suppress(OSError, ValueError):
+                    found[AttemptId(int(name))] = (self._work / name / _BASE).read_text("utf-8")
+        return found
+
+    @contextlib.contextmanager
+    def _explained(self, thing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            remedy = ""
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                free = shutil.disk_usage(next(path for path in (self._work, *self._work.parents) if path.exists())).free
+                remedy = f"{free / 2**20:.0f} MiB are free there: make room"
+            kind = HostFault if host_fault(error) else WorkspaceError
+            raise kind(thing, f"{error.strerror or error} ({error.filename or self._work})", remedy) from error
+        except ArkqueueError as error:
+            if cause := host_fault(error):
+                raise HostFault(error.thing, error.fault, error.remedy) from cause
+            raise
+
+
+_BASE = "base"
+_GIVEN = "the files are a copy, given to user {} by a container, which takes longer: the task manager is not root"
+
+
+def owner_named(user: str) -> Owner:
+    """The numbers of a user of this host."""
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise WorkspaceError(
+            f"user {user!r}", "there is no such user on this host", "Create it or name another"
+        ) from None
+    return found.pw_uid, found.pw_gid
+
+
+# --- The folders of a workspace --------------------------------------------------------------------------------------
+
+
+def _make(workspace: Workspace, owner: Owner | None, *, is_open: bool) -> None:
+    """The folders, in one that nobody else can enter; the tree is open to whoever gets to see it nevertheless, or the owner's alone."""
+    if owner is not None and owner != OURS and os.geteuid() != 0:
+        raise WorkspaceError(
+            f"workspace {workspace.folder}",
+            f"it cannot be given to user {account(owner[0])!r} by a task manager that is not root",
+            "Run the task manager as root, or the task as its user",
+        )
+    os.mkdir(workspace.folder, 0o700)
+    os.mkdir(workspace.tree, 0o700)
+    os.mkdir(workspace.files, 0o700)
+    os.mkdir(workspace.tmp, 0o700)
+    if is_open:
+        os.chmod(workspace.tree, 0o755)
+    if owner is not None:
+        os.chown(workspace.tree, *owner)
+
+
+def _make_layer(workspace: Workspace, lower: Path, owner: Owner) -> Layer:
+    """An empty layer; what is laid over has the owner and mode of ``upper``."""
+    top = workspace.folder / "layer"
+    layer = Layer(lower, top / "upper", top / "work")
+    os.mkdir(top, 0o700)
+    os.mkdir(layer.upper, 0o700)
+    os.mkdir(layer.work, 0o700)
+    os.chmod(layer.upper, stat.S_IMODE(workspace.tree.stat().st_mode))
+    if owner != OURS:
+        os.chown(layer.upper, *owner)
+    return layer
+
+
+def _check_way(folder: Path, owner: Owner) -> None:
+    """A process needs to come to its folder."""
+    for parent in folder.parents:
+        status = parent.stat()
+        if not status.st_mode & stat.S_IXOTH and status.st_uid != owner[0]:
+            raise WorkspaceError(
+                f"workspace {folder}", f"user {account(owner[0])!r} cannot pass through {parent}", f"chmod o+x {parent}"
+            )
+
+
+def _write(path: Path, text: str) -> None:
+    # Not by a file object, whose looks at what it was given are as many calls of the system again, for each attempt.
+    data = text.encode("utf-8", "surrogateescape")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
+
+
+def _give(folder: Path, owner: Owner | None) -> None:
+    """Give a folder, in which nothing has run yet, to a user."""
+    if owner is None:
+        return
+    pending = [str(folder)]
+    while pending:
+        path = pending.pop()
+        os.lchown(path, *owner)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    os.lchown(entry.path, *owner)
