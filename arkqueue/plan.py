@@ -3,7 +3,7 @@
 The caller has locked the branch, so that "the nearest earlier occurrence" of a name is a fact: it arrives as ``past``, a mapping from a
 task's name to the id of its nearest earlier task. Whether an edge is met already is not asked here; the queue judges that when it stores the edge.
 
-Called by ``queue.planning``; never reads a repository or a clock.
+Called by ``queue.ledger``; never reads a repository or a clock.
 """
 
 from __future__ import annotations

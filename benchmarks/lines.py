@@ -22,7 +22,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.db import Database
 from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
-from arkqueue.queue import Queue, archives, claim, finish, planning
+from arkqueue.queue import Queue, archives, claim, finish, ledger
 from arkqueue.task_manager import LATE
 from arkqueue.task_manager.recorder import LANES
 
@@ -58,7 +58,7 @@ def a_revision(number: int) -> Revision:
 class Line:
     """An archive with one branch, and where its ledger is."""
 
-    branch: planning.Branch
+    branch: ledger.Branch
     number: int
 
     @classmethod
@@ -67,7 +67,7 @@ class Line:
         id = archives.register(
             queue, name=name, kind="subversion", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
             settings=ArchiveSettings(process=True),
-            starts=[archives.Start("", True, planning.Entry(a_revision(1), Workflow()))],
+            starts=[archives.Start("", True, ledger.Entry(a_revision(1), Workflow()))],
         )  # fmt: skip
         return cls.of(queue, id)
 
@@ -76,19 +76,19 @@ class Line:
         """An archive that is there, at its head."""
         (row,) = archives.branches(queue, archive)  # type: ignore[arg-type]
         (head,) = queue.rows("revision_at", revision=row.head_id)
-        return cls(planning.Branch(row.id, archive, row.name, row.main, row.head_id), head.number)
+        return cls(ledger.Branch(row.id, archive, row.name, row.main, row.head_id), head.number)
 
     def append(self, queue: Queue, tasks: Workflow, count: int = 1) -> bool:
         """Plan so many revisions; False where another process was quicker."""
         while count:
             entries = [
-                planning.Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
+                ledger.Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
             ]  # fmt: skip
-            head = planning.append(queue, self.branch, entries)
+            head = ledger.append(queue, self.branch, entries)
             if head is None:
                 return False
             known = self.branch
-            self.branch = planning.Branch(known.id, known.archive, known.name, known.main, head)
+            self.branch = ledger.Branch(known.id, known.archive, known.name, known.main, head)
             self.number += len(entries)
             count -= len(entries)
         return True

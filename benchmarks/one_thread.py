@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, End, Outcome
-from arkqueue.queue import Queue, archives, claim, finish, planning
+from arkqueue.queue import Queue, archives, claim, finish, ledger
 from arkqueue.repository.opening import open_registered
 from arkqueue.repository.reader.entries import EntryReader, last_known
 from benchmarks.bench import Bench
@@ -59,8 +59,8 @@ class Way:
         archive.main_branch("")
         archive.check_known(last)
         news = archive.advance(name, last, head, limit=100, siblings=None).revisions
-        branch = planning.Branch(known.id, self.archive, name, known.main, known.head_id)
-        assert planning.append(self.queue, branch, self.entries.entries(last.id, news))
+        branch = ledger.Branch(known.id, self.archive, name, known.main, known.head_id)
+        assert ledger.append(self.queue, branch, self.entries.entries(last.id, news))
         (first,) = claim.claim(self.queue, ME, ME, 1)
         took = time.perf_counter() - began
         archives.read_done(self.queue, self.archive, asked, 60.0)

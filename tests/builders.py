@@ -16,7 +16,7 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
-from arkqueue.queue import Queue, actions, archives, claim, finish, planning, triggering
+from arkqueue.queue import Queue, archives, claim, control, finish, ledger, triggering
 from arkqueue.queue.claim import Claim
 
 PROCESS, HOST = "manager-1", "host-1"
@@ -49,7 +49,7 @@ class AnArchive:
     queue: Queue
     id: int
     name: str
-    branches: dict[str, planning.Branch] = field(default_factory=dict)
+    branches: dict[str, ledger.Branch] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     revisions: dict[tuple[str, int], int] = field(default_factory=dict)
     running: dict[int, Claim] = field(default_factory=dict)
@@ -69,11 +69,11 @@ class AnArchive:
         self.append(branch, [an_entry(number, parsed, changed, author=author, branch=branch)], **options)
         return number
 
-    def append(self, branch: str, entries: Sequence[planning.Entry], **options: Any) -> None:
+    def append(self, branch: str, entries: Sequence[ledger.Entry], **options: Any) -> None:
         known = self.branches[branch]
-        head = planning.append(self.queue, known, entries, **options)
+        head = ledger.append(self.queue, known, entries, **options)
         assert head is not None
-        self.branches[branch] = planning.Branch(known.id, known.archive, known.name, known.main, head)
+        self.branches[branch] = ledger.Branch(known.id, known.archive, known.name, known.main, head)
         for entry in entries:
             self.numbers[branch] = entry.revision.number
             (row,) = self.sql(
@@ -149,16 +149,16 @@ class AnArchive:
         return {f"{r['name']}@{r['number']}" + (f".{r['run']}" if r["run"] > 1 else ""): r["state"] for r in rows}
 
     def cancel(self, key: str, **options: Any) -> None:
-        actions.cancel(self.queue, self.task(key), "ann", **options)
+        control.cancel(self.queue, self.task(key), "ann", **options)
 
     def retry(self, key: str, **options: Any) -> None:
-        actions.retry(self.queue, self.task(key), "ann", **options)
+        control.retry(self.queue, self.task(key), "ann", **options)
 
     def skip(self, key: str, **options: Any) -> None:
-        actions.skip(self.queue, self.task(key), "ann", **options)
+        control.skip(self.queue, self.task(key), "ann", **options)
 
     def restart(self, key: str) -> None:
-        actions.restart(self.queue, self.task(key), "ann")
+        control.restart(self.queue, self.task(key), "ann")
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
         with self.queue.database.transaction() as connection:
@@ -172,14 +172,14 @@ def a_revision(number: int, *, author: str = "ann", branch: str = "") -> Revisio
 
 def an_entry(
     number: int, tasks: Workflow, changed: Sequence[str] = (), *, author: str = "ann", branch: str = ""
-) -> planning.Entry:
-    return planning.Entry(a_revision(number, author=author, branch=branch), tasks, tuple(changed))
+) -> ledger.Entry:
+    return ledger.Entry(a_revision(number, author=author, branch=branch), tasks, tuple(changed))
 
 
 def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1) -> AnArchive:
     """A registered archive whose ledger starts at ``baseline``."""
     starts = [
-        archives.Start(branch, branch == branches[0], planning.Entry(a_revision(baseline, branch=branch), NOTHING))
+        archives.Start(branch, branch == branches[0], ledger.Entry(a_revision(baseline, branch=branch), NOTHING))
         for branch in branches
     ]
     id = archives.register(
@@ -188,6 +188,6 @@ def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = 
     )  # fmt: skip
     archive = AnArchive(queue, id, name)
     for row in archives.branches(queue, id):
-        archive.branches[row.name] = planning.Branch(row.id, id, row.name, row.main, row.head_id)
+        archive.branches[row.name] = ledger.Branch(row.id, id, row.name, row.main, row.head_id)
         archive.numbers[row.name] = baseline
     return archive

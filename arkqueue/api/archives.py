@@ -11,7 +11,7 @@ from arkqueue import registration
 from arkqueue.api.callers import Caller, admit
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
-from arkqueue.queue import actions, archives
+from arkqueue.queue import archives, control
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
@@ -199,7 +199,7 @@ def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
     archive = caller.archive(name)
     branch = find.find_branch(caller.queue, archive, waiver.branch, name)
     find.check_task_name(caller.queue, branch, waiver.task, name)
-    return Waived(waived=actions.skip_until(caller.queue, archive, branch, waiver.task, waiver.until, caller.by))
+    return Waived(waived=control.skip_until(caller.queue, archive, branch, waiver.task, waiver.until, caller.by))
 
 
 def _watched(caller: Caller, name: str) -> ArchiveId:

@@ -15,7 +15,7 @@ from arkqueue.api.callers import Caller, admit
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.queue import Queue, actions, triggering
+from arkqueue.queue import Queue, control, triggering
 from arkqueue.queue.tokens import Scope
 from arkqueue.states import MOVES, Event, State
 from arkqueue.views import find, runs, tasks
@@ -177,7 +177,7 @@ def delete_run(request: Request, id: int) -> RunDetail:
     """Leave a tombstone in place of a run that has ended; its history stays readable."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    actions.delete_run(caller.queue, run, caller.by)
+    control.delete_run(caller.queue, run, caller.by)
     return runs.run(caller.queue, run)
 
 
@@ -192,7 +192,7 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     if verb is Verb.CANCEL:
         options.check()
         done += [task.full_name for task in before.tasks if task.name != COMMIT and task.settled_at is None]
-        actions.cancel_run(caller.queue, run, caller.by)
+        control.cancel_run(caller.queue, run, caller.by)
         return RunAction(done=done, refused=refused, run=runs.run(caller.queue, run))
     for task in before.tasks:
         now = tasks.task(caller.queue, TaskId(task.id))
@@ -263,10 +263,10 @@ def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     options.check(*_MEANT[verb])
     queue, by = caller.queue, caller.by
     acts: dict[Verb, Callable[[], None]] = {
-        Verb.CANCEL: lambda: actions.cancel(queue, task, by, assume_gone=options.assume_gone),
-        Verb.RESTART: lambda: actions.restart(queue, task, by),
-        Verb.RETRY: lambda: actions.retry(queue, task, by, force=options.force),
-        Verb.SKIP: lambda: actions.skip(queue, task, by, as_completed=options.as_completed, force=options.force),
+        Verb.CANCEL: lambda: control.cancel(queue, task, by, assume_gone=options.assume_gone),
+        Verb.RESTART: lambda: control.restart(queue, task, by),
+        Verb.RETRY: lambda: control.retry(queue, task, by, force=options.force),
+        Verb.SKIP: lambda: control.skip(queue, task, by, as_completed=options.as_completed, force=options.force),
     }
     acts[verb]()
 

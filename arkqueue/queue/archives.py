@@ -17,7 +17,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.planning import Branch, Entry, append_in, cancel_unstarted
+from arkqueue.queue.ledger import Branch, Entry, append_in, cancel_unstarted
 from arkqueue.workflow import from_json
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -1,7 +1,7 @@
 """What a change adds to the ledger and the graph, collected and stored with a few statements, however many revisions it brings.
 
 Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is stored: its source was looked up after the
-archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as completed, so that a long chain of revisions needs no round for each. Called by ``planning``.
+archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as completed, so that a long chain of revisions needs no round for each. Called by ``ledger``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
-from arkqueue.queue import Queue, archives, planning
+from arkqueue.queue import Queue, archives, ledger
 from arkqueue.repository import Advance
 from arkqueue.repository.hangup import hang_up
 from arkqueue.repository.opening import open_registered
@@ -337,7 +337,7 @@ class Reader(threading.Thread):
             if branch.head != (known.head_id if known else None):
                 return False
         else:
-            branch = planning.Branch(known.id, self._id, name, known.main, known.head_id)
+            branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
         before = last_known(known) if known is not None and known.head_id is not None else None
         # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
         others = siblings if known is None or known.deleted or known.head_id is None else None
@@ -353,7 +353,7 @@ class Reader(threading.Thread):
             baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
             start = advance.baseline or before
             entries = self._entries.entries(start.id if start else None, advance.revisions)
-            appended = planning.append(
+            appended = ledger.append(
                 self._queue, branch, entries, baseline=baseline, dropped=advance.dropped, author=settings.author
             )
             if appended is None:

@@ -10,7 +10,7 @@ from arkqueue import logs
 from arkqueue.db import Connection
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome, Stream
-from arkqueue.queue import SQL, Queue, actions, claim, finish
+from arkqueue.queue import SQL, Queue, claim, control, finish
 from arkqueue.queue.finish import Receipt
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
@@ -106,7 +106,7 @@ def test_victim_in_a_container_is_gone_when_its_host_does_not_come_back(archive:
 
 def test_person_may_know_that_a_reserved_victim_is_gone(archive: AnArchive) -> None:
     in_container(archive)
-    actions.cancel(archive.queue, archive.task("a@2"), "ann", assume_gone=True)
+    control.cancel(archive.queue, archive.task("a@2"), "ann", assume_gone=True)
     assert archive.state("a@2") == "canceled"
 
 

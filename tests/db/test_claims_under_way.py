@@ -12,7 +12,7 @@ import pytest
 from arkqueue.db import Connection
 from arkqueue.errors import Conflict
 from arkqueue.model import BranchId, RunId
-from arkqueue.queue import SQL, Queue, actions, archives
+from arkqueue.queue import SQL, Queue, archives, control
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_races import InThread, wait_until_blocked
 
@@ -24,7 +24,7 @@ def cancel(archive: AnArchive) -> None:
 
 
 def cancel_run(archive: AnArchive) -> None:
-    actions.cancel_run(archive.queue, RunId(archive.run_id(2)), "ann")
+    control.cancel_run(archive.queue, RunId(archive.run_id(2)), "ann")
 
 
 def skip(archive: AnArchive) -> None:

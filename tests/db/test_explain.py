@@ -8,7 +8,7 @@ import pytest
 
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import Queue, actions, archives, claim, finish
+from arkqueue.queue import Queue, archives, claim, control, finish
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
@@ -642,5 +642,5 @@ def test_deleted_run_still_explains_itself(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": ""})
     archive.fail("a@2")
-    actions.delete_run(queue, RunId(archive.run_id(2)), "ann")
+    control.delete_run(queue, RunId(archive.run_id(2)), "ann")
     assert kinds(why(archive, "a@2")) == [Why.FAILED]

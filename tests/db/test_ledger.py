@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db import Connection, Database
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, BranchId, Origin, Revision
-from arkqueue.queue import Queue, archives, planning
+from arkqueue.queue import Queue, archives, ledger
 from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_races import InThread, wait_until_blocked
 
@@ -135,7 +135,7 @@ def remove(archive: AnArchive) -> None:
 
 
 def rewind(archive: AnArchive) -> None:
-    start = archives.Start("", True, planning.Entry(a_revision(1), NOTHING))
+    start = archives.Start("", True, ledger.Entry(a_revision(1), NOTHING))
     archives.rewind(archive.queue, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
 
 
@@ -149,7 +149,7 @@ def test_a_look_under_way_appends_nothing_to_what_is_gone(
 ) -> None:
     branch = archive.branches[""]
     gone(archive)
-    assert planning.append(archive.queue, branch, [an_entry(2, a_workflow({"a": ""}))]) is None
+    assert ledger.append(archive.queue, branch, [an_entry(2, a_workflow({"a": ""}))]) is None
     assert archive.sql("select name from task where name <> 'COMMIT'") == []
 
 
@@ -205,7 +205,7 @@ def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, revision
     with Database.open(uri) as database:
         queue = Queue(database)
         archive = an_archive(queue)
-        archive.append("", [planning.Entry(revision, a_workflow({"a": ""}))])
+        archive.append("", [ledger.Entry(revision, a_workflow({"a": ""}))])
         (branch,) = archives.branches(queue, archive.id)
         assert branch.date == revision.date
         assert branch.author == revision.author.replace("\0", "\ufffd")

@@ -23,7 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from arkqueue.config import Configuration
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Workflow
-from arkqueue.queue import Queue, actions, archives, finish, planning, triggering
+from arkqueue.queue import Queue, archives, control, finish, ledger, triggering
 from arkqueue.queue_manager import readers
 from arkqueue.queue_manager.readers import Reader
 from arkqueue.repository.reader.entries import EntryReader
@@ -112,30 +112,30 @@ class QueueAsSubject:
 
     def cancel(self, key: Key) -> None:
         with _refusals():
-            actions.cancel(self.queue, self._task(key), self.by)
+            control.cancel(self.queue, self._task(key), self.by)
 
     def cancel_run(self, key: RunKey) -> None:
         with _refusals():
-            actions.cancel_run(self.queue, self._run(key), self.by)
+            control.cancel_run(self.queue, self._run(key), self.by)
 
     def restart(self, key: Key) -> None:
         with _refusals():
-            actions.restart(self.queue, self._task(key), self.by)
+            control.restart(self.queue, self._task(key), self.by)
 
     def retry(self, key: Key, force: bool) -> None:
         with _refusals():
-            actions.retry(self.queue, self._task(key), self.by, force=force)
+            control.retry(self.queue, self._task(key), self.by, force=force)
 
     def skip(self, key: Key, as_completed: bool, force: bool) -> None:
         with _refusals():
-            actions.skip(self.queue, self._task(key), self.by, as_completed=as_completed, force=force)
+            control.skip(self.queue, self._task(key), self.by, as_completed=as_completed, force=force)
 
     def skip_until(self, name: str, branch: str, until: int) -> None:
-        actions.skip_until(self.queue, self.archive.id, self.archive.branches[branch].id, name, until, self.by)
+        control.skip_until(self.queue, self.archive.id, self.archive.branches[branch].id, name, until, self.by)
 
     def delete(self, key: RunKey) -> None:
         with _refusals():
-            actions.delete_run(self.queue, self._run(key), self.by)
+            control.delete_run(self.queue, self._run(key), self.by)
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
@@ -322,7 +322,7 @@ class Verbs:
             mine = {name: self.kept(getattr(self, name)) for name in ("branches", "track", "untrack")}
             patch.setattr(readers, "archives", SimpleNamespace(**{**vars(archives), **mine}))
             append = self.kept(self.append)
-            patch.setattr(readers, "planning", SimpleNamespace(**{**vars(planning), "append": append}))
+            patch.setattr(readers, "ledger", SimpleNamespace(**{**vars(ledger), "append": append}))
             patch.setattr(readers, "CHUNK", CHUNK)
             yield
 
@@ -342,13 +342,11 @@ class Verbs:
         self._machine.looks[-1].lengths = {b: len(ledger.entries) for b, ledger in self._machine.ledgers.items()}
         return archives.branches(queue, archive)
 
-    def append(
-        self, queue: Queue, branch: planning.Branch, entries: Sequence[planning.Entry], **more: Any
-    ) -> int | None:
+    def append(self, queue: Queue, branch: ledger.Branch, entries: Sequence[ledger.Entry], **more: Any) -> int | None:
         machine = self._machine
         machine.pause()
         if machine.is_stale(branch.name):
-            assert planning.append(queue, branch, entries, **more) is None, f"{branch} was appended to, stale as it was"
+            assert ledger.append(queue, branch, entries, **more) is None, f"{branch} was appended to, stale as it was"
             machine.compare()
             return None
         look, answers = machine.looks[-1], []
@@ -358,17 +356,17 @@ class Verbs:
             branch.name,
             revisions,
             dropped,
-            theirs=lambda: answers.append(planning.append(queue, branch, entries, **more)),
+            theirs=lambda: answers.append(ledger.append(queue, branch, entries, **more)),
         )
         machine.check(answers[0] is not None, f"{branch} was not appended to, although nobody else had")
         machine.compare_ledgers()
         look.lengths[branch.name] = len(machine.ledgers[branch.name].entries)
         # A notice for the same, read by somebody who has not seen this one answered: nothing is planned twice.
-        machine.check(planning.append(queue, branch, entries, **more) is None, f"{branch} was appended to twice")
+        machine.check(ledger.append(queue, branch, entries, **more) is None, f"{branch} was appended to twice")
         return answers[0]
 
-    def track(self, queue: Queue, archive: ArchiveId, name: str, **more: Any) -> planning.Branch:
-        answers: list[planning.Branch] = []
+    def track(self, queue: Queue, archive: ArchiveId, name: str, **more: Any) -> ledger.Branch:
+        answers: list[ledger.Branch] = []
         self._machine.pause()
         self._machine.both("track", name, theirs=lambda: answers.append(archives.track(queue, archive, name, **more)))
         self._machine.saw("a branch comes back")

@@ -18,7 +18,7 @@ from psycopg.rows import DictRow, tuple_row
 from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import Queue, actions, archives, claim, finish, triggering
+from arkqueue.queue import Queue, archives, claim, control, finish, triggering
 from arkqueue.views.explain import explain
 from arkqueue.views.runs import run, runs
 from benchmarks import history
@@ -209,9 +209,9 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
         plans.of(lambda name=name: explain(queue, tasks[name]))  # type: ignore[misc]
     plans.of(lambda: run(queue, id), is_hot=True)
     plans.of(lambda: runs(queue, archives=[line.branch.archive], tasks=True), is_hot=True)
-    plans.of(lambda: actions.cancel(queue, tasks["pdf"], "ann"))
-    plans.of(lambda: actions.retry(queue, tasks["pdf"], "ann"))
-    plans.of(lambda: actions.skip(queue, tasks["index"], "ann"))
+    plans.of(lambda: control.cancel(queue, tasks["pdf"], "ann"))
+    plans.of(lambda: control.retry(queue, tasks["pdf"], "ann"))
+    plans.of(lambda: control.skip(queue, tasks["index"], "ann"))
     plans.of(lambda: triggering.trigger(queue, line.branch.head))
 
 

@@ -17,7 +17,7 @@ from arkqueue.db import Connection
 from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
 from arkqueue.model import End, Outcome, RunId
-from arkqueue.queue import SQL, Queue, actions, claim, finish, planning
+from arkqueue.queue import SQL, Queue, claim, control, finish, ledger
 from arkqueue.queue.finish import Receipt
 from arkqueue.queue.graph import Graph
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, an_entry
@@ -122,7 +122,7 @@ def test_of_a_finish_and_a_cancel_the_first_wins(queue: Queue, second_connection
     attempt = archive.attempt("a@2")
     doing = {
         "finish": lambda: finish.finish(queue, PROCESS, [Outcome(attempt, End.EXITED, 0)]),
-        "cancel": lambda: actions.cancel(queue, archive.task("a@2"), "ann"),
+        "cancel": lambda: control.cancel(queue, archive.task("a@2"), "ann"),
     }
     order = [doing.pop(first), *doing.values()]
     one, two = one_after_the_other(archive, second_connection, *order)
@@ -159,8 +159,8 @@ def test_two_appends_of_the_same_revision_plan_it_once(queue: Queue, second_conn
     """Notices that come together: the compare-and-set on the branch's head lets one through."""
     archive = an_archive(queue)
     branch = archive.branches[""]
-    entries = [planning.Entry(a_revision(n), a_workflow(EXAMPLE)) for n in (2, 3)]
-    append = [lambda: planning.append(queue, branch, entries)] * 2
+    entries = [ledger.Entry(a_revision(n), a_workflow(EXAMPLE)) for n in (2, 3)]
+    append = [lambda: ledger.append(queue, branch, entries)] * 2
     first, second = one_after_the_other(archive, second_connection, *append)
     assert first.result() is not None
     assert second.result() is None
@@ -179,7 +179,7 @@ def test_an_edge_from_what_settles_while_it_is_stored_is_met(
     branch = archive.branches[""]
     doing = {
         "finish": lambda: archive.record(attempt, End.EXITED, 0),
-        "append": lambda: planning.append(queue, branch, [an_entry(3, a_workflow({"a": "depends: [PREV]"}))]),
+        "append": lambda: ledger.append(queue, branch, [an_entry(3, a_workflow({"a": "depends: [PREV]"}))]),
     }
     order = [doing.pop(first), *doing.values()]
     for work in one_after_the_other(archive, second_connection, *order):
@@ -252,7 +252,7 @@ def test_a_run_is_deleted_or_retried(queue: Queue, second_connection: Connect, f
     archive.fail("a@2")
     run = RunId(archive.run_id(2))
     doing = {
-        "delete": lambda: actions.delete_run(queue, run, "ann"),
+        "delete": lambda: control.delete_run(queue, run, "ann"),
         "retry": lambda: archive.retry("a@2"),
     }
     order = [doing.pop(first), *doing.values()]

@@ -6,7 +6,7 @@ import pytest
 
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import End, RunId
-from arkqueue.queue import Queue, actions, archives, claim, finish, planning
+from arkqueue.queue import Queue, archives, claim, control, finish, ledger
 from arkqueue.queue.graph import MOST_HANDED_ON
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
@@ -50,13 +50,13 @@ def test_one_revision_has_one_commit_run(archive: AnArchive) -> None:
 def test_a_stale_head_appends_nothing(archive: AnArchive) -> None:
     old = archive.branches[""]
     archive.commit({"a": ""})
-    assert planning.append(archive.queue, old, [planning.Entry(a_revision(2), a_workflow({"b": ""}))]) is None
+    assert ledger.append(archive.queue, old, [ledger.Entry(a_revision(2), a_workflow({"b": ""}))]) is None
     assert archive.states() == {"a@2": "ready"}
 
 
 def test_many_revisions_are_appended_at_once_in_order(archive: AnArchive) -> None:
     workflow = a_workflow({"a": "depends: [PREV]"})
-    archive.append("", [planning.Entry(a_revision(n), workflow) for n in range(2, 12)])
+    archive.append("", [ledger.Entry(a_revision(n), workflow) for n in range(2, 12)])
     for n in range(2, 12):
         assert archive.state(f"COMMIT@{n}") == "completed"
         archive.run(f"a@{n}")
@@ -422,7 +422,7 @@ def test_no_task_takes_over_more_than_it_can_wait_for(archive: AnArchive) -> Non
     archive.commit(tasks)
     archive.claim(slots=10 * many)
     archive.commit(tasks)
-    actions.cancel_run(archive.queue, RunId(archive.run_id(3)), "ann")
+    control.cancel_run(archive.queue, RunId(archive.run_id(3)), "ann")
     archive.commit(tasks)
     (row,) = archive.sql(
         "select max(n) as n from (select count(*) as n from edge where not met and crossing and not declared group by target) e"
@@ -443,7 +443,7 @@ def test_skip_until_waives_many(archive: AnArchive) -> None:
         archive.commit(tasks)
     archive.fail("a@2", "a@3", "a@4", "a@5")
     branch = archive.branches[""].id
-    assert actions.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 2
+    assert control.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 2
     assert {k: v for k, v in archive.states().items() if k[0] == "b"} == {
         "b@2": "running", "b@3": "ready", "b@4": "ready", "b@5": "waiting"
     }  # fmt: skip
@@ -451,16 +451,16 @@ def test_skip_until_waives_many(archive: AnArchive) -> None:
 
 def test_a_deleted_run_does_not_block(archive: AnArchive) -> None:
     two(archive).fail("a@2")
-    actions.delete_run(archive.queue, archive.run_id(2), "ann")
+    control.delete_run(archive.queue, archive.run_id(2), "ann")
     assert archive.state("a@3") == "ready"
     with pytest.raises(Conflict, match="deleted already"):
-        actions.delete_run(archive.queue, archive.run_id(2), "ann")
+        control.delete_run(archive.queue, archive.run_id(2), "ann")
 
 
 def test_a_run_that_has_not_ended_cannot_be_deleted(archive: AnArchive) -> None:
     two(archive)
     with pytest.raises(Conflict, match=r"has not ended\. arkqueue cancel papers@2$"):
-        actions.delete_run(archive.queue, archive.run_id(2), "ann")
+        control.delete_run(archive.queue, archive.run_id(2), "ann")
 
 
 def test_a_run_whose_commit_waits_cannot_be_deleted_nor_canceled(archive: AnArchive) -> None:
@@ -468,11 +468,11 @@ def test_a_run_whose_commit_waits_cannot_be_deleted_nor_canceled(archive: AnArch
     archive.commit({"a": "exclusive: true"})
     archive.commit({"b": ""})
     run = RunId(archive.run_id(3))
-    actions.cancel_run(archive.queue, run, "ann")
+    control.cancel_run(archive.queue, run, "ann")
     with pytest.raises(Conflict, match=r"its COMMIT waits\. arkqueue explain papers@3/COMMIT$"):
-        actions.delete_run(archive.queue, run, "ann")
+        control.delete_run(archive.queue, run, "ann")
     archive.run("a@2")
-    actions.delete_run(archive.queue, run, "ann")
+    control.delete_run(archive.queue, run, "ann")
 
 
 # -- cancellation (5.10, 5.11) -------------------------------------------------------------------------------------------
@@ -608,7 +608,7 @@ def test_what_a_later_revision_superseded_does_not_come_back_as_if_its_need_had_
     assert archive.states() == {"a@2": "failed", "pdf@2": "skipped", "a@3": "completed", "pdf@3": "completed"}
     assert archive.sql("select from task where waived") == [], "nothing is half done"
     branch = archive.branches[""].id
-    assert actions.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 1
+    assert control.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 1
     assert archive.state("pdf@2") == "skipped", "waived for others, not for its own run"
     archive.skip("a@2", as_completed=True, force=True)
     assert archive.state("pdf@2") == "ready"
@@ -628,7 +628,7 @@ def test_in_strict_order_nothing_comes_back_behind_what_has_started(archive: AnA
 
 def test_what_was_canceled_does_not_come_back_behind_a_commit_that_passed_it(archive: AnArchive) -> None:
     archive.commit({"a": ""})
-    actions.cancel(archive.queue, archive.task("a@2"), "ann")
+    control.cancel(archive.queue, archive.task("a@2"), "ann")
     archive.commit({"COMMIT": "depends: [{task: 'PREV:a', when: settled}]", "b": ""})
     archive.claim("b@3")
     with pytest.raises(Conflict, match=r"later revisions have started after it: papers@3/b"):
@@ -838,7 +838,7 @@ def test_implicit_tasks_cannot_be_touched(archive: AnArchive) -> None:
 
 def test_cancel_of_a_run_leaves_commit_and_report_alone(archive: AnArchive) -> None:
     archive.commit(DIAMOND)
-    actions.cancel_run(archive.queue, archive.run_id(2), "ann")
+    control.cancel_run(archive.queue, archive.run_id(2), "ann")
     assert set(archive.states().values()) == {"canceled"}
     assert archive.state("COMMIT@2") == archive.state("REPORT@2") == "completed"
 
@@ -871,12 +871,12 @@ def test_what_was_forced_is_kept_as_such(archive: AnArchive) -> None:
 def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue) -> None:
     archive = an_archive(queue, branches=("main",))
     tasks = a_workflow({"a": "", "b": "depends: [a]"})
-    archive.append("main", [planning.Entry(a_revision(n, branch="main"), tasks) for n in (2, 3)])
+    archive.append("main", [ledger.Entry(a_revision(n, branch="main"), tasks) for n in (2, 3)])
     archive.running.clear()
     archive.sql("update task set state = 'waiting' where name = 'a' and number = 3")
     assert archive.claim().number == 2
     archive.sql("update task set state = 'ready' where name = 'a' and number = 3")
-    archive.append("main", [planning.Entry(a_revision(4, branch="main"), tasks)], dropped=["main3", "main2"])
+    archive.append("main", [ledger.Entry(a_revision(4, branch="main"), tasks)], dropped=["main3", "main2"])
     assert archive.states(branch="main") == {
         "a@2": "running", "b@2": "canceled", "a@3": "canceled", "b@3": "canceled", "a@4": "ready", "b@4": "waiting"
     }  # fmt: skip
@@ -884,8 +884,8 @@ def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue)
 
 def test_what_a_rewrite_cancels_closes_no_gate(queue: Queue) -> None:
     archive = an_archive(queue, branches=("main",))
-    archive.append("main", [planning.Entry(a_revision(2, branch="main"), a_workflow({"a": "exclusive: true"}))])
-    entries = [planning.Entry(a_revision(3, branch="main"), a_workflow({"b": ""}))]
+    archive.append("main", [ledger.Entry(a_revision(2, branch="main"), a_workflow({"a": "exclusive: true"}))])
+    entries = [ledger.Entry(a_revision(3, branch="main"), a_workflow({"b": ""}))]
     archive.append("main", entries, dropped=["main2"])
     assert archive.states(branch="main") == {"a@2": "canceled", "b@3": "ready"}
     assert archive.sql("select target from edge where kind = 'exclusive'") == []
@@ -899,7 +899,7 @@ def test_a_deleted_branch_cancels_what_has_not_started(queue: Queue) -> None:
 
 
 def test_commits_by_the_configured_author_count_generations(archive: AnArchive) -> None:
-    entries = [planning.Entry(a_revision(2 + n, author="robot"), a_workflow({"a": ""})) for n in range(11)]
+    entries = [ledger.Entry(a_revision(2 + n, author="robot"), a_workflow({"a": ""})) for n in range(11)]
     archive.append("", entries, author="robot")
     runs = archive.sql("select number, faults from run where number > 1 order by number")
     assert [bool(r["faults"]) for r in runs] == [False] * 10 + [True]

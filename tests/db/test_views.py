@@ -9,7 +9,7 @@ import pytest
 
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, End, RunId, Trigger
-from arkqueue.queue import Queue, actions, archives, claim
+from arkqueue.queue import Queue, archives, claim, control
 from arkqueue.states import State
 from arkqueue.views import find, installation
 from arkqueue.views import runs as run_views
@@ -188,10 +188,10 @@ def test_faults_fail_a_run_and_are_told(queue: Queue) -> None:
 def test_canceled_run_is_canceled_and_deleted_run_is_deleted(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit(CHAIN)
-    actions.cancel_run(queue, RunId(archive.run_id(2)), "ann")
+    control.cancel_run(queue, RunId(archive.run_id(2)), "ann")
     view = run_views.run(queue, RunId(archive.run_id(2)))
     assert (view.state, view.canceled_by) == (RunState.CANCELED, "ann")
-    actions.delete_run(queue, RunId(archive.run_id(2)), "bob")
+    control.delete_run(queue, RunId(archive.run_id(2)), "bob")
     view = run_views.run(queue, RunId(archive.run_id(2)))
     assert (view.state, view.deleted_by) == (RunState.DELETED, "bob")
     assert [task.name for task in view.tasks] == ["COMMIT", "a", "b", "c"]
@@ -388,7 +388,7 @@ def test_what_was_done_to_a_run_names_the_tasks(queue: Queue) -> None:
     archive = an_archive(queue)
     archive.commit({"a": "", "b": ""})
     archive.cancel("b@2")
-    actions.cancel_run(queue, RunId(archive.run_id(2)), "ann")
+    control.cancel_run(queue, RunId(archive.run_id(2)), "ann")
     deeds = run_views.run(queue, RunId(archive.run_id(2))).deeds
     assert [(deed.verb, deed.task) for deed in deeds] == [("cancel", "b"), ("cancel", None)]
 

@@ -13,7 +13,7 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
-from arkqueue.queue import planning
+from arkqueue.queue import ledger
 from arkqueue.repository.opening import open_registered
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_entry
@@ -42,7 +42,7 @@ def commit(
     """A commit to the repository, and its revision in the ledger."""
     id = repository.commit(files)
     entry = an_entry(archive.numbers[""] + 1, a_workflow(tasks))
-    archive.append("", [planning.Entry(replace(entry.revision, id=id), entry.workflow, ())])
+    archive.append("", [ledger.Entry(replace(entry.revision, id=id), entry.workflow, ())])
 
 
 def run(text: str, **fields: str) -> str:
