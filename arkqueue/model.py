@@ -159,6 +159,10 @@ class Pull(StrEnum):
     NEVER = "never"
 
 
+LONGEST_RENEWAL = 10.0
+"""Seconds between two renewals of a task manager's leases, at most."""
+SILENCE = 3 * LONGEST_RENEWAL
+"""Seconds after which a task manager that says nothing may be assumed to be gone."""
 LONGEST_DURATION = 366 * 86400.0
 """Seconds: the longest time that a workflow or the configuration may name."""
 LEAST_MEMORY = 6 << 20

@@ -16,8 +16,8 @@ from typing import TypeVar
 from arkqueue.config import Configuration
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
+from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives
-from arkqueue.queue.ledger import Entry
 from arkqueue.repository import Archive, Identity, Location, is_relative, locate
 from arkqueue.repository.opening import location_of, open_registered
 from arkqueue.repository.origin import check_author

@@ -22,6 +22,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.db import Database
 from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, claim, finish, ledger
 from arkqueue.task_manager import LATE
 from arkqueue.task_manager.recorder import LANES
@@ -67,7 +68,7 @@ class Line:
         id = archives.register(
             queue, name=name, kind="subversion", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
             settings=ArchiveSettings(process=True),
-            starts=[archives.Start("", True, ledger.Entry(a_revision(1), Workflow()))],
+            starts=[archives.Start("", True, Entry(a_revision(1), Workflow()))],
         )  # fmt: skip
         return cls.of(queue, id)
 
@@ -82,7 +83,7 @@ class Line:
         """Plan so many revisions; False where another process was quicker."""
         while count:
             entries = [
-                ledger.Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
+                Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
             ]  # fmt: skip
             head = ledger.append(queue, self.branch, entries)
             if head is None:

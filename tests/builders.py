@@ -16,6 +16,7 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, claim, control, finish, ledger, triggering
 from arkqueue.queue.claim import Claim
 
@@ -69,7 +70,7 @@ class AnArchive:
         self.append(branch, [an_entry(number, parsed, changed, author=author, branch=branch)], **options)
         return number
 
-    def append(self, branch: str, entries: Sequence[ledger.Entry], **options: Any) -> None:
+    def append(self, branch: str, entries: Sequence[Entry], **options: Any) -> None:
         known = self.branches[branch]
         head = ledger.append(self.queue, known, entries, **options)
         assert head is not None
@@ -172,14 +173,14 @@ def a_revision(number: int, *, author: str = "ann", branch: str = "") -> Revisio
 
 def an_entry(
     number: int, tasks: Workflow, changed: Sequence[str] = (), *, author: str = "ann", branch: str = ""
-) -> ledger.Entry:
-    return ledger.Entry(a_revision(number, author=author, branch=branch), tasks, tuple(changed))
+) -> Entry:
+    return Entry(a_revision(number, author=author, branch=branch), tasks, tuple(changed))
 
 
 def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1) -> AnArchive:
     """A registered archive whose ledger starts at ``baseline``."""
     starts = [
-        archives.Start(branch, branch == branches[0], ledger.Entry(a_revision(baseline, branch=branch), NOTHING))
+        archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), NOTHING))
         for branch in branches
     ]
     id = archives.register(

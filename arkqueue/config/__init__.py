@@ -1,7 +1,6 @@
 """Configuration: read once, validated whole, frozen, passed down (``settings``); how its values are written (``values``)."""
 
 from arkqueue.config.settings import (
-    LONGEST_RENEWAL,
     PREFIX,
     Configuration,
     Credentials,
@@ -13,7 +12,6 @@ from arkqueue.config.settings import (
 )
 
 __all__ = [
-    "LONGEST_RENEWAL",
     "PREFIX",
     "Configuration",
     "Credentials",

@@ -20,13 +20,11 @@ from pydantic_core import PydanticCustomError
 
 from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, Slots
 from arkqueue.errors import ConfigurationError
-from arkqueue.model import Pull
+from arkqueue.model import LONGEST_RENEWAL, Pull
 
 FILE = "arkqueue.toml"
 PREFIX = "ARKQUEUE_"
 
-LONGEST_RENEWAL = 10.0
-"""Seconds. Who says nothing for three times as long may be taken for gone."""
 LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
 

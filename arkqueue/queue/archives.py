@@ -15,9 +15,10 @@ from psycopg.types.json import Jsonb
 from arkqueue.db.session import Queue
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.ledger import Branch, Entry, append_in, cancel_unstarted
+from arkqueue.queue.ledger import Branch, append_in, cancel_unstarted
 from arkqueue.workflow import from_json
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arkqueue.config import LONGEST_RENEWAL
 from arkqueue.db.session import Queue
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import COMMIT, REPORT, RunId, TaskId
+from arkqueue.model import COMMIT, REPORT, SILENCE, RunId, TaskId
 from arkqueue.names import name_of
 from arkqueue.plan import EVERYTHING
 from arkqueue.queue.finish import presume_gone
@@ -20,8 +19,6 @@ from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
-SILENCE = 3 * LONGEST_RENEWAL
-"""Seconds after which a task manager that says nothing may be assumed to be gone."""
 MOST_NAMED = 10
 """Tasks that a refusal names."""
 NEWEST = "or trigger the task at the newest revision"

@@ -7,13 +7,13 @@ skipped, planned twice, or planned before its predecessor, however hooks arrive 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 from arkqueue.db.session import Queue
 from arkqueue.errors import Invalid
-from arkqueue.model import Fault, Revision, Workflow
+from arkqueue.model import Fault, Revision
 from arkqueue.names import parse_name
+from arkqueue.plan import Entry
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.storage import Branch, Storage
@@ -21,7 +21,6 @@ from arkqueue.queue.storage import Branch, Storage
 __all__ = [
     "MOST_GENERATIONS",
     "Branch",
-    "Entry",
     "append",
     "append_in",
     "cancel_unstarted",
@@ -29,15 +28,6 @@ __all__ = [
 
 MOST_GENERATIONS = 10
 """How many commits by tasks may follow from one another (design 5.15)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A revision that is to be appended, with its parsed workflow files and its tree difference to the previous ledger revision."""
-
-    revision: Revision
-    workflow: Workflow
-    changed: tuple[str, ...] = ()
 
 
 class News(TypedDict, total=False):

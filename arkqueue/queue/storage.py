@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, Trigger, Workflow
-from arkqueue.plan import EVERYTHING, Node, Plan, names_needed, plan
-from arkqueue.queue.graph import Awaited, Graph
+from arkqueue.plan import EVERYTHING, Awaited, Node, Plan, names_needed, plan
+from arkqueue.queue.graph import Graph
 from arkqueue.workflow import to_json
 
 IMPLICIT = 4

@@ -17,8 +17,7 @@ from arkqueue.db.session import Queue
 from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.plan import EVERYTHING, matches_branch
-from arkqueue.queue.graph import followed_back
+from arkqueue.plan import EVERYTHING, followed_back, matches_branch
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import (

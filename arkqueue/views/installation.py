@@ -8,7 +8,7 @@ from typing import Any
 
 from arkqueue.db.connections import CALL_TIMEOUT
 from arkqueue.db.session import Queue, rows
-from arkqueue.queue.control import SILENCE
+from arkqueue.model import SILENCE
 from arkqueue.views.rows import view_of
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from arkqueue.db.session import Queue
 from arkqueue.errors import NotFound
-from arkqueue.model import AttemptId, RunId, TaskId
+from arkqueue.model import SILENCE, AttemptId, RunId, TaskId
 from arkqueue.plan import EVERYTHING
-from arkqueue.queue.control import SILENCE
 from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of

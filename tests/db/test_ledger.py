@@ -11,6 +11,7 @@ import pytest
 from arkqueue.db import Connection, Database
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, BranchId, Origin, Revision
+from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, ledger
 from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_races import InThread, wait_until_blocked
@@ -135,7 +136,7 @@ def remove(archive: AnArchive) -> None:
 
 
 def rewind(archive: AnArchive) -> None:
-    start = archives.Start("", True, ledger.Entry(a_revision(1), NOTHING))
+    start = archives.Start("", True, Entry(a_revision(1), NOTHING))
     archives.rewind(archive.queue, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
 
 
@@ -205,7 +206,7 @@ def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, revision
     with Database.open(uri) as database:
         queue = Queue(database)
         archive = an_archive(queue)
-        archive.append("", [ledger.Entry(revision, a_workflow({"a": ""}))])
+        archive.append("", [Entry(revision, a_workflow({"a": ""}))])
         (branch,) = archives.branches(queue, archive.id)
         assert branch.date == revision.date
         assert branch.author == revision.author.replace("\0", "\ufffd")

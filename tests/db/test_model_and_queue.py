@@ -23,6 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from arkqueue.config import Configuration
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, control, finish, ledger, triggering
 from arkqueue.queue_manager import readers
 from arkqueue.queue_manager.readers import Reader
@@ -342,7 +343,7 @@ class Verbs:
         self._machine.looks[-1].lengths = {b: len(ledger.entries) for b, ledger in self._machine.ledgers.items()}
         return archives.branches(queue, archive)
 
-    def append(self, queue: Queue, branch: ledger.Branch, entries: Sequence[ledger.Entry], **more: Any) -> int | None:
+    def append(self, queue: Queue, branch: ledger.Branch, entries: Sequence[Entry], **more: Any) -> int | None:
         machine = self._machine
         machine.pause()
         if machine.is_stale(branch.name):

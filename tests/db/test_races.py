@@ -17,6 +17,7 @@ from arkqueue.db import Connection
 from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
 from arkqueue.model import End, Outcome, RunId
+from arkqueue.plan import Entry
 from arkqueue.queue import SQL, Queue, claim, control, finish, ledger
 from arkqueue.queue.finish import Receipt
 from arkqueue.queue.graph import Graph
@@ -159,7 +160,7 @@ def test_two_appends_of_the_same_revision_plan_it_once(queue: Queue, second_conn
     """Notices that come together: the compare-and-set on the branch's head lets one through."""
     archive = an_archive(queue)
     branch = archive.branches[""]
-    entries = [ledger.Entry(a_revision(n), a_workflow(EXAMPLE)) for n in (2, 3)]
+    entries = [Entry(a_revision(n), a_workflow(EXAMPLE)) for n in (2, 3)]
     append = [lambda: ledger.append(queue, branch, entries)] * 2
     first, second = one_after_the_other(archive, second_connection, *append)
     assert first.result() is not None

@@ -6,8 +6,9 @@ import pytest
 
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import End, RunId
+from arkqueue.plan import Entry
+from arkqueue.plan.awaited import MOST_HANDED_ON
 from arkqueue.queue import Queue, archives, claim, control, finish, ledger
-from arkqueue.queue.graph import MOST_HANDED_ON
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
@@ -50,13 +51,13 @@ def test_one_revision_has_one_commit_run(archive: AnArchive) -> None:
 def test_a_stale_head_appends_nothing(archive: AnArchive) -> None:
     old = archive.branches[""]
     archive.commit({"a": ""})
-    assert ledger.append(archive.queue, old, [ledger.Entry(a_revision(2), a_workflow({"b": ""}))]) is None
+    assert ledger.append(archive.queue, old, [Entry(a_revision(2), a_workflow({"b": ""}))]) is None
     assert archive.states() == {"a@2": "ready"}
 
 
 def test_many_revisions_are_appended_at_once_in_order(archive: AnArchive) -> None:
     workflow = a_workflow({"a": "depends: [PREV]"})
-    archive.append("", [ledger.Entry(a_revision(n), workflow) for n in range(2, 12)])
+    archive.append("", [Entry(a_revision(n), workflow) for n in range(2, 12)])
     for n in range(2, 12):
         assert archive.state(f"COMMIT@{n}") == "completed"
         archive.run(f"a@{n}")
@@ -871,12 +872,12 @@ def test_what_was_forced_is_kept_as_such(archive: AnArchive) -> None:
 def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue) -> None:
     archive = an_archive(queue, branches=("main",))
     tasks = a_workflow({"a": "", "b": "depends: [a]"})
-    archive.append("main", [ledger.Entry(a_revision(n, branch="main"), tasks) for n in (2, 3)])
+    archive.append("main", [Entry(a_revision(n, branch="main"), tasks) for n in (2, 3)])
     archive.running.clear()
     archive.sql("update task set state = 'waiting' where name = 'a' and number = 3")
     assert archive.claim().number == 2
     archive.sql("update task set state = 'ready' where name = 'a' and number = 3")
-    archive.append("main", [ledger.Entry(a_revision(4, branch="main"), tasks)], dropped=["main3", "main2"])
+    archive.append("main", [Entry(a_revision(4, branch="main"), tasks)], dropped=["main3", "main2"])
     assert archive.states(branch="main") == {
         "a@2": "running", "b@2": "canceled", "a@3": "canceled", "b@3": "canceled", "a@4": "ready", "b@4": "waiting"
     }  # fmt: skip
@@ -884,8 +885,8 @@ def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue)
 
 def test_what_a_rewrite_cancels_closes_no_gate(queue: Queue) -> None:
     archive = an_archive(queue, branches=("main",))
-    archive.append("main", [ledger.Entry(a_revision(2, branch="main"), a_workflow({"a": "exclusive: true"}))])
-    entries = [ledger.Entry(a_revision(3, branch="main"), a_workflow({"b": ""}))]
+    archive.append("main", [Entry(a_revision(2, branch="main"), a_workflow({"a": "exclusive: true"}))])
+    entries = [Entry(a_revision(3, branch="main"), a_workflow({"b": ""}))]
     archive.append("main", entries, dropped=["main2"])
     assert archive.states(branch="main") == {"a@2": "canceled", "b@3": "ready"}
     assert archive.sql("select target from edge where kind = 'exclusive'") == []
@@ -899,7 +900,7 @@ def test_a_deleted_branch_cancels_what_has_not_started(queue: Queue) -> None:
 
 
 def test_commits_by_the_configured_author_count_generations(archive: AnArchive) -> None:
-    entries = [ledger.Entry(a_revision(2 + n, author="robot"), a_workflow({"a": ""})) for n in range(11)]
+    entries = [Entry(a_revision(2 + n, author="robot"), a_workflow({"a": ""})) for n in range(11)]
     archive.append("", entries, author="robot")
     runs = archive.sql("select number, faults from run where number > 1 order by number")
     assert [bool(r["faults"]) for r in runs] == [False] * 10 + [True]

@@ -13,6 +13,7 @@ import pytest
 
 from arkqueue.db import Connection
 from arkqueue.model import BranchId, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, ledger, schedules
 from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
 from tests.db.test_races import InThread, one_after_the_other, wait_until_blocked
@@ -166,7 +167,7 @@ def test_a_head_that_moves_while_a_schedule_fires_is_the_one_that_counts(
         from arkqueue.queue.graph import Graph
 
         graph = Graph(holder, [archive.id])
-        entry = ledger.Entry(a_revision(3), a_workflow(NIGHTLY))
+        entry = Entry(a_revision(3), a_workflow(NIGHTLY))
         firing = InThread(lambda: schedules.fire(queue))
         wait_until_blocked(watcher)
         assert ledger.append_in(graph, branch, [entry])
@@ -185,7 +186,7 @@ def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(queue: Queue
         graph = Graph(holder, [archive.id])
         firing = InThread(lambda: schedules.fire(queue))
         wait_until_blocked(watcher)
-        entry = ledger.Entry(a_revision(3), a_workflow({"a": ""}))
+        entry = Entry(a_revision(3), a_workflow({"a": ""}))
         assert ledger.append_in(graph, archive.branches[""], [entry])
     firing.result()
     assert runs(archive) == []
@@ -229,7 +230,7 @@ def test_one_that_fails_holds_up_no_other(archive: AnArchive) -> None:
 
 def test_the_schedules_of_a_baseline_count(queue: Queue) -> None:
     archive = an_archive(queue)
-    start = archives.Start("draft", False, ledger.Entry(a_revision(1, branch="draft"), a_workflow(BRANCHES)))
+    start = archives.Start("draft", False, Entry(a_revision(1, branch="draft"), a_workflow(BRANCHES)))
     archives.register(
         queue, name="other", kind="git", url="/x", repository="/x", uuid="", folder="",
         settings=archives.ArchiveSettings(), starts=[start],

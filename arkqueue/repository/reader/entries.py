@@ -12,7 +12,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.errors import ArchiveMismatch
 from arkqueue.model import Origin, Revision, Workflow
-from arkqueue.queue.ledger import Entry
+from arkqueue.plan import Entry
 from arkqueue.repository import Archive
 
 MOST_KEPT = 100

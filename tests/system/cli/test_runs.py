@@ -9,7 +9,8 @@ import click
 import pytest
 
 from arkqueue import cli
-from arkqueue.queue import Queue, ledger
+from arkqueue.plan import Entry
+from arkqueue.queue import Queue
 from tests.builders import AnArchive, a_revision, an_archive, faulty
 from tests.db.test_example import example
 from tests.system.cli.conftest import Cli
@@ -181,7 +182,7 @@ def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, qu
     archive = an_archive(queue)
     evil = "\x1b]0;owned\x07first\u202e\nsecond\x9b31m"
     revision = replace(a_revision(2), message=evil, author="a\x1b[31m")
-    archive.append("", [ledger.Entry(revision, faulty(), ())])
+    archive.append("", [Entry(revision, faulty(), ())])
     for command in (("runs",), ("show", "papers@2"), ("archive", "show", "papers"), ("runs", "--json")):
         done = arkqueue(*command)
         assert done.code == 0
@@ -194,7 +195,7 @@ def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, qu
 def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, queue: Queue) -> None:
     archive = an_archive(queue)
     revision = replace(a_revision(2), message="x" * 100_000)
-    archive.append("", [ledger.Entry(revision, faulty(), ())])
+    archive.append("", [Entry(revision, faulty(), ())])
     for command in (("runs",), ("archive", "show", "papers")):
         (line,) = [line for line in arkqueue(*command).lines if "xxx" in line]
         assert line.endswith("x…"), command

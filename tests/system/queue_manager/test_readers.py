@@ -15,6 +15,7 @@ from arkqueue.config import Configuration
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager, readers
 from arkqueue.queue_manager.readers import Readers
+from arkqueue.repository import hangup
 from tests.repositories import GitRepository, a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
 
@@ -152,7 +153,7 @@ def test_a_repository_that_hangs_is_asked_anew_after_a_while(
     watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "SILENT", 0.0)
-    monkeypatch.setattr(waiting, "LIMIT", 0.2)
+    monkeypatch.setattr(hangup, "LIMIT", 0.2)
     repository = a_subversion_repository(tmp_path)
     with repository.served() as server, socket.create_server(("127.0.0.1", 0)) as silent:
         papers = watch(server.url)

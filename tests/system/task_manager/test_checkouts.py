@@ -13,7 +13,8 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
-from arkqueue.queue import ledger
+from arkqueue.plan import Entry
+from arkqueue.repository import hangup
 from arkqueue.repository.opening import open_registered
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_entry
@@ -42,7 +43,7 @@ def commit(
     """A commit to the repository, and its revision in the ledger."""
     id = repository.commit(files)
     entry = an_entry(archive.numbers[""] + 1, a_workflow(tasks))
-    archive.append("", [ledger.Entry(replace(entry.revision, id=id), entry.workflow, ())])
+    archive.append("", [Entry(replace(entry.revision, id=id), entry.workflow, ())])
 
 
 def run(text: str, **fields: str) -> str:
@@ -152,7 +153,7 @@ def wait_for_nobody(archive: AnArchive, kind: str, scheme: str, silent: socket.s
 def test_task_that_waits_for_a_silent_repository_can_be_canceled(
     archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch, kind: str, scheme: str
 ) -> None:
-    monkeypatch.setattr(waiting, "UNWANTED", 0.2)
+    monkeypatch.setattr(hangup, "UNWANTED", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         wait_for_nobody(archive, kind, scheme, silent)
         manager = managers(slots=2)
@@ -172,7 +173,7 @@ def test_task_that_waits_for_a_silent_repository_can_be_canceled(
 def test_silent_repository_is_not_waited_for_without_an_end(
     archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    monkeypatch.setattr(waiting, "LIMIT", 0.2)
+    monkeypatch.setattr(hangup, "LIMIT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         wait_for_nobody(archive, "subversion", scheme, silent)
         managers()

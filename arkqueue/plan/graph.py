@@ -3,20 +3,19 @@
 The caller has locked the branch, so that "the nearest earlier occurrence" of a name is a fact: it arrives as ``past``, a mapping from a
 task's name to the id of its nearest earlier task. Whether an edge is met already is not asked here; the queue judges that when it stores the edge.
 
-Called by ``queue.ledger``; never reads a repository or a clock.
+Called by ``queue.storage``; never reads a repository or a clock.
 """
 
 from __future__ import annotations
 
 import heapq
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from arkqueue.model import COMMIT, REPORT, Cancels, Depends, TaskDefinition, TaskId, Trigger, When, Workflow
+from arkqueue.plan.globs import matches, matches_branch
 
 EVERYTHING = "PREV:*"
 """What the gates of ``PREV:*`` are called; no task can have this name."""
@@ -167,30 +166,6 @@ def _wanted(
 def is_for(definition: TaskDefinition, trigger: Trigger, branch: str) -> bool:
     """Whether ``on`` and ``branches`` allow a task in a run."""
     return trigger in definition.on and matches_branch(definition.branches, branch)
-
-
-def matches_branch(globs: tuple[str, ...], branch: str) -> bool:
-    return not globs or not branch or matches(globs, branch)
-
-
-def matches(globs: Iterable[str], path: str) -> bool:
-    """Whether a glob matches the whole path: ``*`` and ``?`` stay inside one folder, ``**`` does not, ``docs/`` is ``docs/**``; ``!x`` takes back."""
-    found = False
-    for glob in globs:
-        if glob.startswith("!"):
-            found = found and not _pattern(glob[1:]).fullmatch(path)
-        else:
-            found = found or bool(_pattern(glob).fullmatch(path))
-    return found
-
-
-@lru_cache(maxsize=1000)
-def _pattern(glob: str) -> re.Pattern[str]:
-    if glob.endswith("/"):
-        glob += "**"
-    tokens = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob.removeprefix("/"))
-    return re.compile("".join(tokens.get(part) or re.escape(part) for part in parts), re.DOTALL)
 
 
 def _in_order(chosen: list[TaskDefinition]) -> list[TaskDefinition]:
