@@ -16,9 +16,10 @@ from arkqueue import logs
 from arkqueue.db import Database
 from arkqueue.errors import DatabaseUnavailable, NotFound
 from arkqueue.logs import Chunk, Logs
+from arkqueue.logs.overflow import Piece
+from arkqueue.logs.write import CHUNK, OVERHEAD, TURN
 from arkqueue.model import AttemptId, End, Outcome, Stream
 from arkqueue.queue import Queue, finish
-from arkqueue.spill import Piece
 from tests.builders import PROCESS, an_archive
 from tests.conftest import OwnPostgres
 
@@ -28,7 +29,7 @@ OUT, ERR = Stream.STDOUT, Stream.STDERR
 @pytest.fixture(autouse=True)
 def _room(monkeypatch: pytest.MonkeyPatch) -> None:
     """However full the disk of whoever runs the tests is."""
-    monkeypatch.setattr("arkqueue.spill.RESERVE", 0)
+    monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_chunks_are_filled_whatever_the_pieces_are(queue: Queue, attempt: Attemp
         writer.write(OUT, text[start : start + piece])
     writer._logs.flush([writer])
     sizes = [len(c.data) for c in everything(queue, attempt)]
-    assert sizes[:-1] == [logs.CHUNK] * (len(text) // logs.CHUNK)
+    assert sizes[:-1] == [CHUNK] * (len(text) // CHUNK)
     assert b"".join(c.data for c in everything(queue, attempt)) == text
 
 
@@ -95,7 +96,7 @@ def test_pages_are_short_and_complete(queue: Queue, attempt: AttemptId) -> None:
 
 
 @pytest.mark.parametrize("storing", ["all at the end", "while it grows"])
-@pytest.mark.parametrize("piece", [1000, logs.CHUNK, 3 * logs.CHUNK])
+@pytest.mark.parametrize("piece", [1000, CHUNK, 3 * CHUNK])
 def test_long_log_keeps_head_and_tail_and_shows_the_cut(
     queue: Queue, attempt: AttemptId, storing: str, piece: int
 ) -> None:
@@ -117,7 +118,7 @@ def test_long_log_keeps_head_and_tail_and_shows_the_cut(
     gaps = [c for c in chunks if c.cut]
     assert len(gaps) == 1, "the tail has no hole"
     assert gaps[0].position - gaps[0].cut == head, "the head is kept to the byte"
-    assert tail <= len(text) - gaps[0].position <= tail + 3 * logs.CHUNK
+    assert tail <= len(text) - gaps[0].position <= tail + 3 * CHUNK
 
 
 def test_memory_of_a_log_that_is_not_stored_is_bounded(queue: Queue, attempt: AttemptId) -> None:
@@ -125,10 +126,10 @@ def test_memory_of_a_log_that_is_not_stored_is_bounded(queue: Queue, attempt: At
     writer = Logs(queue, PROCESS, head, tail).open(attempt)
     for number in range(200_000):
         writer.write((OUT, ERR)[number % 2], b"x")
-        assert len(writer._tail) * logs.OVERHEAD <= 2 * tail + 2 * logs.CHUNK
+        assert len(writer._tail) * OVERHEAD <= 2 * tail + 2 * CHUNK
     for _ in range(1000):
         writer.write(OUT, b"y" * 60_000)
-        assert sum(c.size for c in writer._tail) <= tail + 2 * logs.CHUNK
+        assert sum(c.size for c in writer._tail) <= tail + 2 * CHUNK
 
 
 @pytest.mark.parametrize("tail", [4 << 20, 1 << 30])
@@ -141,7 +142,7 @@ def test_what_waits_behind_the_next_turn_is_not_in_memory(
     for start in range(0, len(text), 10_000):
         writer.write(OUT, text[start : start + 10_000])
     waiting = [chunk for pending in (writer._head, writer._tail) for chunk in pending]
-    assert sum(len(chunk.data) for chunk in waiting if not isinstance(chunk.data, Piece)) <= 3 * logs.TURN
+    assert sum(len(chunk.data) for chunk in waiting if not isinstance(chunk.data, Piece)) <= 3 * TURN
     flusher.flush([writer])
     chunks = everything(queue, attempt)
     assert all(text[c.position : c.end] == c.data for c in chunks)
@@ -304,11 +305,11 @@ def test_burst_that_is_kept_as_a_whole_is_stored_without_a_pause(
 ) -> None:
     monkeypatch.setattr(logs, "INTERVAL", 3600)
     writer = flusher.open(attempt)
-    writer.write(OUT, bytes(5 * logs.TURN))
+    writer.write(OUT, bytes(5 * TURN))
     end = 0
     for chunk in logs.follow(queue, attempt):  # for ever, if there are pauses
         end = chunk.end
-        if end >= 4 * logs.TURN:
+        if end >= 4 * TURN:
             break
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue import logs
+from arkqueue.logs.write import CHUNK
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import Queue, finish
 from arkqueue.task_manager import recorder
@@ -350,7 +351,7 @@ def test_endless_output_is_cut_in_the_middle(archive: AnArchive, managers: Manag
     assert page.size == size
     gaps = [chunk for chunk in page.chunks if chunk.cut]
     assert gaps[0].position - gaps[0].cut == head
-    assert size - gaps[0].position <= tail + 4 * logs.CHUNK
+    assert size - gaps[0].position <= tail + 4 * CHUNK
     # What was written in between may lie before a gap of its own: a small piece that the next one was dropped after.
     assert tail <= size - gaps[-1].position
     assert page.chunks[-1].data.endswith(b"000000012500000\n")

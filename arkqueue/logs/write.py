@@ -1,23 +1,4 @@
-"""The logs of attempts: written as chunks while a task runs, read and followed by people.
-
-What a task writes is counted in bytes, in the order in which it was read from its pipes; a chunk's *position* is that of its first
-byte. Of a long log the head and the tail are kept. The middle is dropped, and the gap in the positions is the mark of the cut: readers
-get it as ``Chunk.cut``. Bytes are stored as they came; to make control characters harmless is the reader's business.
-
-    task → executor → LogWriter.write (memory) → Logs.flush (one statement for all attempts) → log_chunk → read, follow
-
-The flusher writes one turn each ``INTERVAL``, and the first bytes after a silence at once. An attempt that is faster gets turn after turn as long as
-all of it will be kept. Of one that is too long for that it writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is
-dropped without ever being written. So what waits is bounded by head and tail for each attempt, even while the database is away, and neither a slow
-database nor a chatty task stops the other. What waits behind the next turn does so in a file (``spill``), and in memory where there is no room for one, or
-where chunks are short, as those of two streams that take turns.
-
-With the bytes of a log it is stored how many of them came from each stream of the task. So a task manager that adopts a container knows how much of its
-output is in the log already, and goes on at the next byte (``Logs.adopt``).
-
-Every write matches the attempt and its process, and only while the attempt is live (design 6); a log is complete before its task's state
-changes, because the task manager's recorder calls ``flush`` before it reports the end. Nobody else writes logs.
-"""
+"""Writes the logs of attempts; nobody else does. The story of a log stands in the package."""
 
 from __future__ import annotations
 
@@ -25,15 +6,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from arkqueue.errors import DatabaseUnavailable, NotFound
+from arkqueue.db.session import Queue
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.logs.overflow import Piece, Spill
 from arkqueue.model import AttemptId, Stream
-from arkqueue.queue import Queue
-from arkqueue.spill import Piece, Spill
 
 log = logging.getLogger("arkqueue")
 
@@ -52,14 +31,9 @@ CUT = 1 << 20
 OVERHEAD = 128
 """What a chunk costs in memory beside its bytes."""
 INTERVAL = 0.05
-"""Seconds between two turns of the flusher; with a follower's ``POLL`` it bounds how late a line is seen."""
-POLL = 0.04
-"""Seconds between two looks of a follower."""
+"""Seconds between two turns of the flusher; with a follower's ``follow.POLL`` it bounds how late a line is seen."""
 PAUSE = 0.5
 """Seconds until the flusher tries again when the database is away."""
-
-
-# --- Writing ---------------------------------------------------------------------------------------------------------
 
 
 class _Pending:
@@ -367,64 +341,3 @@ class Logs:
                 heads=[self.head] * len(cuts),
                 tails=[to for _, to in cuts],
             )
-
-
-# --- Reading ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Some bytes of one stream. ``cut``: how many bytes are missing right before them, because the log was too long."""
-
-    position: int
-    stream: Stream
-    at: datetime
-    data: bytes
-    cut: int = 0
-
-    @property
-    def end(self) -> int:
-        """The position to go on from."""
-        return self.position + len(self.data)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a log. ``size``: all bytes of the log so far, the cut ones included. ``ended``: the attempt has ended, so that no more will come."""
-
-    chunks: tuple[Chunk, ...]
-    size: int
-    ended: bool
-
-
-def read(queue: Queue, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> Page:
-    """About ``limit`` bytes (at least one chunk, where there is one) of a log from position ``offset`` on; raises NotFound."""
-    rows = queue.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
-    if not rows:
-        raise NotFound(f"attempt {attempt}", "there is none")
-    chunks = []
-    end = offset
-    for row in rows:
-        if row.position is None:
-            continue
-        skipped = max(0, offset - row.position)
-        chunk = Chunk(row.position + skipped, Stream(row.stream), row.at, bytes(row.data)[skipped:])
-        chunks.append(replace(chunk, cut=chunk.position - end))
-        end = chunk.end
-    return Page(tuple(chunks), rows[0].log_bytes, rows[0].ended)
-
-
-def follow(
-    queue: Queue, attempt: AttemptId, offset: int = 0, *, leaving: threading.Event | None = None
-) -> Iterator[Chunk]:
-    """A log from position ``offset`` on, as it grows; ends when the attempt has ended and all of it was given, or at ``leaving``."""
-    leaving = leaving or threading.Event()
-    while not leaving.is_set():
-        page = read(queue, attempt, offset)
-        yield from page.chunks
-        if page.chunks:
-            offset = page.chunks[-1].end
-        elif page.ended:
-            return
-        else:
-            leaving.wait(POLL)

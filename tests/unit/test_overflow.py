@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.spill import Piece, Spill
+from arkqueue.logs.overflow import Piece, Spill
 
 
 @pytest.fixture(autouse=True)
 def _room(monkeypatch: pytest.MonkeyPatch) -> None:
     """However full the disk of whoever runs the tests is."""
-    monkeypatch.setattr("arkqueue.spill.RESERVE", 0)
+    monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)
 
 
 def put(spill: Spill, data: bytes) -> Piece:
@@ -58,7 +58,7 @@ def test_without_a_folder_it_is_not_taken(tmp_path: Path) -> None:
 def test_room_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spill = Spill(tmp_path, 100)
     first = put(spill, b"first")
-    monkeypatch.setattr("arkqueue.spill.RESERVE", 1 << 62)
+    monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 1 << 62)
     assert spill.put(b"second") is None
     assert bytes(first) == b"first"
     del first
