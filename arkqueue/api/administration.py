@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.api.callers import admit
+from arkqueue.archives.registration import check_name
 from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
-from arkqueue.registration import check_name
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, is_managed, measure, task_managers

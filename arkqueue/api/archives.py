@@ -7,8 +7,8 @@ from dataclasses import replace
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
-from arkqueue import registration
 from arkqueue.api.callers import Caller, admit
+from arkqueue.archives import registration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.queue import archives, control

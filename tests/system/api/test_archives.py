@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from arkqueue import registration
+from arkqueue.archives import registration
 from arkqueue.model import ArchiveId
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arkqueue import registration
+from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.model import ArchiveId, ArchiveSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue import registration
+from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager, readers

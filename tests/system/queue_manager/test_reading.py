@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue import registration
+from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveSettings
