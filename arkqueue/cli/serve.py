@@ -183,8 +183,8 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
 @contextmanager
 def _served(queue: Queue, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None]]]:
     """The API: its address, and what leaves that in the home folder for the command line, beside the administrator's token."""
-    from arkqueue.api import create_app, run_api
     from arkqueue.queue import tokens
+    from arkqueue.web import create_app, run_api
 
     tokens.first_token(queue, configuration.home)
     server = run_api(create_app(queue, configuration), configuration.host, configuration.port)

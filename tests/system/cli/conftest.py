@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from arkqueue import cli
-from arkqueue.api import ApiServer, create_app, run_api
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.queue import Queue, tokens
+from arkqueue.web import ApiServer, create_app, run_api
 from tests.ports import a_port
 from tests.users import as_ordinary_user
 

@@ -11,8 +11,8 @@ from collections.abc import Collection
 import uvicorn
 from fastapi import FastAPI
 
-from arkqueue.api.connections import ACCEPTED_AT_ONCE, Protocol
 from arkqueue.errors import ArkqueueError
+from arkqueue.web.connections import ACCEPTED_AT_ONCE, Protocol
 
 PATIENCE = 3
 """Seconds that requests under way have when the server stops."""

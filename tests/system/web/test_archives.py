@@ -15,7 +15,7 @@ from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
 from tests.repositories import a_git_repository, a_subversion_repository, run
-from tests.system.api.conftest import Client, problem
+from tests.system.web.conftest import Client, problem
 
 NIGHTLY = {"_workflows/a.yaml": "- {name: nightly, command: run, schedule: '0 3 * * *'}\n"}
 

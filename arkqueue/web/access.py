@@ -15,13 +15,13 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
-from arkqueue.api.problems import Refused
 from arkqueue.config import Configuration
 from arkqueue.errors import Forbidden, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
 from arkqueue.queue import Queue, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive
+from arkqueue.web.problems import Refused
 
 bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
 """Only tells the OpenAPI document that a token is needed; ``authenticated`` asks for it."""

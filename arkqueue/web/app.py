@@ -12,11 +12,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
-from arkqueue.api import administration, archives, attempts, later, notices, problems, runs
-from arkqueue.api.callers import Callers, authenticated, bearer
 from arkqueue.config import Configuration
 from arkqueue.errors import Invalid
 from arkqueue.queue import Queue
+from arkqueue.web import problems
+from arkqueue.web.access import Callers, authenticated, bearer
+from arkqueue.web.api import administration, archives, attempts, later, notices, runs
 
 PREFIX = "/api/v1"
 LONGEST_BODY = 1 << 20

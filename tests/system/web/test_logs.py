@@ -15,7 +15,7 @@ from arkqueue.model import End, Stream
 from arkqueue.queue import Queue, tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import PROCESS, AnArchive, an_archive
-from tests.system.api.conftest import Client, problem
+from tests.system.web.conftest import Client, problem
 
 
 class Writing:

@@ -9,7 +9,7 @@ from arkqueue.queue import Queue
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive, faulty
 from tests.db.test_example import example
-from tests.system.api.conftest import Client, problem
+from tests.system.web.conftest import Client, problem
 
 CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
 

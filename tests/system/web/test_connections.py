@@ -12,8 +12,8 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from arkqueue.api import ApiServer, connections
-from tests.system.api.conftest import problem
+from arkqueue.web import ApiServer, connections
+from tests.system.web.conftest import problem
 from tests.waiting import eventually
 
 HEAD = b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
@@ -137,7 +137,7 @@ def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:
 def test_half_of_the_files_that_may_be_open_are_for_others() -> None:
     """In a process of its own, as what it may open is the process's."""
     script = (
-        "import resource; from arkqueue.api import connections;"
+        "import resource; from arkqueue.web import connections;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); print(connections.most())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

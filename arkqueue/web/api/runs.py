@@ -11,7 +11,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
-from arkqueue.api.callers import Caller, admit
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
@@ -23,6 +22,7 @@ from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.runs import RunDetail, RunPage, RunState
 from arkqueue.views.tasks import AttemptView, TaskDetail, TaskView
+from arkqueue.web.access import Caller, admit
 
 router = APIRouter(tags=["runs"])
 

@@ -16,14 +16,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from arkqueue import logs
-from arkqueue.api.callers import admit, authenticated
-from arkqueue.api.problems import Refused
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId
 from arkqueue.queue import Queue
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import tasks
 from arkqueue.views.tasks import AttemptView
+from arkqueue.web.access import admit, authenticated
+from arkqueue.web.problems import Refused
 
 router = APIRouter(tags=["attempts"], prefix="/attempts")
 

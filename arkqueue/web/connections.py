@@ -15,7 +15,7 @@ from http import HTTPStatus
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from arkqueue.api.problems import Refused, of_error
+from arkqueue.web.problems import Refused, of_error
 
 log = logging.getLogger("arkqueue")
 

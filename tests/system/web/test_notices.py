@@ -10,13 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from arkqueue.api import callers, notices
 from arkqueue.model import ArchiveId, ArchiveSettings
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import Identity, location
+from arkqueue.web import access
+from arkqueue.web.api import notices
 from tests.builders import an_archive
-from tests.system.api.conftest import Client, problem
+from tests.system.web.conftest import Client, problem
 
 UUID = "0f0e0d0c-1111-2222-3333-444455556666"
 OLD, NEW = "a" * 40, "b" * 40
@@ -216,9 +217,9 @@ def test_burst_of_commits_is_accepted_and_is_one_look(hook: httpx.Client, queue:
 def test_flood_is_refused_and_told_when_to_come_again(
     hook: httpx.Client, operator: httpx.Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "RATE", 0.0)
-    monkeypatch.setattr(callers, "BURST", 3.0)
-    monkeypatch.setattr(callers._Bucket, "__init__", lambda self: _fill(self))
+    monkeypatch.setattr(access, "RATE", 0.0)
+    monkeypatch.setattr(access, "BURST", 3.0)
+    monkeypatch.setattr(access._Bucket, "__init__", lambda self: _fill(self))
     an_archive(queue)
     notice = {"repository": "/srv/papers", "revision": 1}
     assert [hook.post("/notices", json=notice).status_code for _ in range(3)] == [202, 202, 202]
@@ -228,5 +229,5 @@ def test_flood_is_refused_and_told_when_to_come_again(
     assert operator.post("/notices", json=notice).status_code == 202
 
 
-def _fill(bucket: callers._Bucket) -> None:
+def _fill(bucket: access._Bucket) -> None:
     bucket.left, bucket.at = 3.0, 0.0

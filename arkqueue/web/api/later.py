@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from arkqueue.api.problems import Refused
+from arkqueue.web.problems import Refused
 
 router = APIRouter()
 

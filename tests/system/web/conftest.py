@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from arkqueue.api import ApiServer, create_app, run_api
 from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.queue import Queue, tokens
 from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer, create_app, run_api
 
 Client = Callable[..., httpx.Client]
 

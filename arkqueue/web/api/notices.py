@@ -20,12 +20,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from starlette.exceptions import HTTPException
 
-from arkqueue.api.callers import Caller, admit, authenticated
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.queue import Queue, archives
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import Identity, is_relative, notice_key, notice_keys
+from arkqueue.web.access import Caller, admit, authenticated
 
 router = APIRouter(tags=["notices"])
 

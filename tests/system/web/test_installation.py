@@ -12,18 +12,18 @@ from typing import Any
 import httpx
 import pytest
 
-from arkqueue.api import ApiServer, create_app, run_api
-from arkqueue.api.app import LONGEST_BODY
 from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import ArkqueueError
 from arkqueue.queue import Queue, archives, claim, finish, tokens
 from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer, create_app, run_api
+from arkqueue.web.app import LONGEST_BODY
 from tests.builders import an_archive
 from tests.conftest import OwnPostgres
 from tests.ports import a_port
-from tests.system.api.conftest import Client, problem
+from tests.system.web.conftest import Client, problem
 
 # Tokens
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
-from arkqueue.api.callers import Caller, admit
 from arkqueue.archives import registration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
@@ -17,6 +16,7 @@ from arkqueue.views import archives as views
 from arkqueue.views import find
 from arkqueue.views.archives import ArchiveView, RewoundView
 from arkqueue.views.rows import view_of
+from arkqueue.web.access import Caller, admit
 
 router = APIRouter(tags=["archives"], prefix="/archives")
 

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from arkqueue.api.callers import admit
 from arkqueue.archives.registration import check_name
 from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
 from arkqueue.queue import tokens
@@ -17,6 +16,7 @@ from arkqueue.queue.tokens import Scope, Token
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, is_managed, measure, task_managers
+from arkqueue.web.access import admit
 
 PATIENCE = 5.0
 """Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""

@@ -1,0 +1,1 @@
+"""The calls of the HTTP API (design 7), one file a subject."""
