@@ -24,7 +24,7 @@ from arkqueue.db import Database
 from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, claim, finish, ledger
-from arkqueue.task_manager import LATE
+from arkqueue.task_manager.manager import LATE
 from arkqueue.task_manager.recorder import LANES
 
 CHUNK = 100

@@ -25,8 +25,8 @@ from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import Queue, archives, control, finish, ledger, triggering
-from arkqueue.queue_manager import readers
-from arkqueue.queue_manager.readers import Reader
+from arkqueue.queue_manager import reader as reader_module
+from arkqueue.queue_manager.reader import Reader
 from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import State
 from arkqueue.views import runs
@@ -321,10 +321,10 @@ class Verbs:
     def watched(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             mine = {name: self.kept(getattr(self, name)) for name in ("branches", "track", "untrack")}
-            patch.setattr(readers, "archives", SimpleNamespace(**{**vars(archives), **mine}))
+            patch.setattr(reader_module, "archives", SimpleNamespace(**{**vars(archives), **mine}))
             append = self.kept(self.append)
-            patch.setattr(readers, "ledger", SimpleNamespace(**{**vars(ledger), "append": append}))
-            patch.setattr(readers, "CHUNK", CHUNK)
+            patch.setattr(reader_module, "ledger", SimpleNamespace(**{**vars(ledger), "append": append}))
+            patch.setattr(reader_module, "CHUNK", CHUNK)
             yield
 
     def kept(self, verb: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue
 from arkqueue.queue_manager import QueueManager
-from arkqueue.queue_manager.readers import Reader
+from arkqueue.queue_manager.reader import Reader
 from arkqueue.views import archives as views
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.cli.conftest import Cli, Start, the_rest

@@ -14,6 +14,7 @@ from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.queue import Queue, archives
 from arkqueue.queue_manager import QueueManager, readers
+from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository import hangup
 from tests.repositories import GitRepository, a_git_repository, a_subversion_repository, run
@@ -29,16 +30,16 @@ def reading() -> int:
 def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
     watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "SLOW", 3600.0)
+    monkeypatch.setattr(reader_module, "SLOW", 3600.0)
     repository = a_subversion_repository(tmp_path)
     all = [watch(repository.path, f"a{n}") for n in range(60)]
     for one in all:
         queue.do("drop_look", archive=one.id)
     repository.commit({"readme": "1"})
     now, most, lock = 0, 0, threading.Lock()
-    look = readers.Reader._look
+    look = reader_module.Reader._look
 
-    def counted(reader: readers.Reader, row: object) -> None:
+    def counted(reader: reader_module.Reader, row: object) -> None:
         nonlocal now, most
         with lock:
             now += 1
@@ -47,7 +48,7 @@ def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
         with lock:
             now -= 1
 
-    monkeypatch.setattr(readers.Reader, "_look", counted)
+    monkeypatch.setattr(reader_module.Reader, "_look", counted)
     manager = QueueManager(queue, configuration)
     manager.start()
     all[0].wait_for(lambda: all[0].sql("select count(*) as n from revision where number = 1") == [{"n": len(all)}])
@@ -81,14 +82,14 @@ def test_a_notice_that_comes_during_a_look_is_looked_at_right_after(
     repository = a_subversion_repository(tmp_path)
     papers = watch(repository.path)
     looked, go_on = threading.Event(), threading.Event()
-    catch_up = readers.Reader._expected
+    catch_up = reader_module.Reader._expected
 
-    def wait(reader: readers.Reader, row: object) -> float | None:
+    def wait(reader: reader_module.Reader, row: object) -> float | None:
         looked.set()
         assert go_on.wait(60)
         return catch_up(reader, row)
 
-    monkeypatch.setattr(readers.Reader, "_expected", wait)
+    monkeypatch.setattr(reader_module.Reader, "_expected", wait)
     these = Readers(queue, configuration, idle=lambda: None)
     these.turn()
     assert looked.wait(60)
@@ -128,7 +129,7 @@ def test_what_cannot_be_stored_is_the_trouble_of_its_archive_alone(watch: Watch,
 def test_a_repository_that_hangs_is_shown_and_read_when_it_answers(
     watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(readers, "SILENT", 0.0)
+    monkeypatch.setattr(reader_module, "SILENT", 0.0)
     repository = a_subversion_repository(tmp_path)
     with repository.served() as server, socket.create_server(("127.0.0.1", 0)) as silent:
         papers = watch(server.url)
@@ -152,7 +153,7 @@ def test_a_repository_that_hangs_is_shown_and_read_when_it_answers(
 def test_a_repository_that_hangs_is_asked_anew_after_a_while(
     watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "SILENT", 0.0)
+    monkeypatch.setattr(reader_module, "SILENT", 0.0)
     monkeypatch.setattr(hangup, "LIMIT", 0.2)
     repository = a_subversion_repository(tmp_path)
     with repository.served() as server, socket.create_server(("127.0.0.1", 0)) as silent:

@@ -1,0 +1,53 @@
+"""The queue manager's loops, one for each duty."""
+
+from __future__ import annotations
+
+from arkqueue.config import Configuration
+from arkqueue.queue import Queue, finish, schedules
+from arkqueue.queue_manager.readers import Readers
+from arkqueue.runtime.loop import Loop
+
+PACE = 0.02
+"""Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
+
+
+class QueueManager:
+    """Runs the loops between ``start`` and ``close``."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        self._queue, self._configuration = queue, configuration
+        assert queue.wakeups is not None, "a queue manager waits to be woken"
+        bell = queue.wakeups.bell
+        look = bell("look")
+        self._readers = Readers(queue, configuration, idle=look.ring)
+        poll = configuration.poll
+        self._loops = [
+            Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
+            Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
+            Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
+            # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
+            Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
+        ]
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    def close(self) -> None:
+        """Stop the loops; a reader whose repository hangs is left behind as a daemon."""
+        for loop in self._loops:
+            loop.ask_to_close()
+        for loop in self._loops:
+            loop.close()
+        self._readers.close()
+
+    def _fire_schedules(self) -> float | None:
+        return schedules.fire(self._queue)
+
+    def _take_up_deferred(self) -> float | None:
+        return finish.wake_deferred(self._queue)
+
+    def _lapse_leases(self) -> float | None:
+        """A batch; where it was not empty, the next one at once."""
+        lease = self._configuration.lease
+        return 0.0 if finish.lapse(self._queue, lease=lease, gap=lease / 3) else None

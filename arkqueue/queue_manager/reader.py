@@ -1,0 +1,295 @@
+"""Reads one archive's repository and appends what its ledger lacks (design 2).
+
+A look, step by step: is it still the repository that was registered; where are its branches; for each one, the revisions that the ledger lacks,
+oldest first, with their workflow files, appended and planned in one transaction by compare-and-set; until the head is reached.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from arkqueue.config import Configuration
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
+from arkqueue.queue import Queue, archives, ledger
+from arkqueue.repository import Advance
+from arkqueue.repository.hangup import hang_up
+from arkqueue.repository.opening import open_registered
+from arkqueue.repository.origin import AUTHORS
+from arkqueue.repository.reader.entries import EntryReader, last_known, named
+
+log = logging.getLogger("arkqueue")
+
+CHUNK = 100
+"""Revisions that are appended by one transaction."""
+SLOW = 2.0
+"""Seconds."""
+PACE = 0.05
+"""Seconds from the beginning of a look to that of the next one at the same archive: the first commit of a burst is planned at once, those behind it together."""
+SILENT = 60.0
+"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, as long as `repository.hangup` and git do."""
+LINGER = 20.0
+"""Seconds that a reader keeps its connection after a notice."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two attempts to read a repository that fails."""
+LONGEST_EXPECTATION = 600.0
+"""Seconds that a revision is expected which a notice named and the repository does not have."""
+
+
+class Reader(threading.Thread):
+    """Looks at one archive's repository when it is told to; ends after that, or when no other notice came for a while."""
+
+    def __init__(self, queue: Queue, configuration: Configuration, row: Any, freed: Callable[[], bool]) -> None:
+        super().__init__(name=f"read {row.name}", daemon=True)
+        self._queue, self._configuration, self._freed = queue, configuration, freed
+        self._id = ArchiveId(row.id)
+        self._entries: EntryReader | None = None
+        self._where = ("", "")
+        """The URL and UUID that ``_entries`` was opened for; a rewind may change them."""
+        self._condition = threading.Condition()
+        self._next: Any = row
+        self._present: Any = None
+        self._since = self._heard = time.monotonic()
+        """When the look began, and when it last came a step further."""
+        self._rests_until = 0.0
+        self._told: Any = None
+        """The look that a person has been told of."""
+        self._trouble: str | None = None
+        """What the log has said of the archive, and has not taken back."""
+        self._closing = False
+        self.ended = False
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a look has been under way for a short time only."""
+        return not self.lingers and not self.ended and time.monotonic() - self._since < SLOW
+
+    @property
+    def lingers(self) -> bool:
+        return self._next is None and self._present is None and not self.ended
+
+    def is_at(self, row: Any) -> bool:
+        """Whether a look for this notice or sweep is under way or about to begin."""
+        with self._condition:
+            at = self._next or self._present
+            return at is not None and (row.asked is None or at.asked == row.asked)
+
+    def look(self, row: Any) -> bool:
+        """Ask for a look, after the one that is under way; False where this reader has ended."""
+        with self._condition:
+            if self.ended or self._closing:
+                return False
+            self._next = row
+            self._condition.notify()
+            return True
+
+    def see_to_silence(self) -> None:
+        """Show on the archive that its repository hangs (design 2), and wait for it no longer in the end; the end of the look takes that back, or says more.
+
+        Called by the dispatcher alone.
+        """
+        row = self._present
+        if row is None or time.monotonic() - self._heard < SILENT:
+            return
+        assert self.ident is not None
+        hang_up(self.ident, is_wanted=True)
+        if row is self._told:
+            return
+        fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
+        archives.read_failed(self._queue, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE)
+        log.warning("%s", fault)
+        self._told, self._trouble = row, fault
+
+    def close(self) -> None:
+        """Let it end as soon as it is between two transactions."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+
+    def run(self) -> None:
+        lingers = False
+        while (row := self._wait(LINGER if lingers else 0.0)) is not None:
+            try:
+                self._look(row)
+            except DatabaseUnavailable as error:
+                log.warning("%s: %s", self.name, error)
+            except Exception:
+                # Its archive is still due: another look comes with the dispatcher's next turn.
+                log.exception("%s: what came of a look could not be stored", self.name)
+            with self._condition:
+                self._present = None
+            lingers = self._freed() and row.asked is not None and self._entries is not None
+
+    def _wait(self, seconds: float) -> Any:
+        """What to look for next; None at the end. Under one lock with ``look``: what is handed over is taken, or handed to another reader."""
+        with self._condition:
+            if seconds:
+                self._condition.wait_for(lambda: self._next is not None or self._closing, seconds)
+            self._condition.wait_for(lambda: self._next is None or self._closing, self._rests_until - time.monotonic())
+            self._present, self._next = self._next, None
+            self._since = self._heard = time.monotonic()
+            self._rests_until = self._since + PACE
+            self.ended = self._present is None or self._closing
+            return None if self.ended else self._present
+
+    def _look(self, row: Any) -> None:
+        """One look at the repository, and what its answer means for the archive."""
+        try:
+            again = self._read(row)
+        except DatabaseUnavailable:
+            raise
+        except ArchiveMismatch as error:
+            # The repository's reader knows the fault; which archive is to be rewound is known here.
+            why = named(error, row.name)
+            archives.stop(self._queue, self._id, why)
+            log.warning("%s is stopped: %s", row.name, why)
+            self._entries = None
+        except ArkqueueError as error:
+            self._fail(row, str(error))
+        except Exception as error:
+            # A revision that cannot be read or stored stops its own archive only, and a person has to know.
+            log.exception("%s: a look failed and is taken again", self.name)
+            self._fail(row, f"{row.name}: cannot be read or stored: {type(error).__name__}: {error}")
+        else:
+            if self._closing:
+                return  # it may not have been read to its end, and goes on being due
+            if self._trouble is not None:
+                log.warning("%s is read again", row.name)
+            self._trouble = None
+            if again is None:
+                archives.read_done(self._queue, self._id, row.asked, self._configuration.sweep)
+            else:
+                archives.expect(self._queue, self._id, row.asked, again)
+
+    def _fail(self, row: Any, trouble: str) -> None:
+        if self._closing:
+            return  # it may be our own end that it met, and it goes on being due
+        archives.read_failed(self._queue, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
+        if trouble != self._trouble:  # once, and not at each attempt
+            log.warning("%s cannot be read: %s", row.name, trouble)
+        self._entries, self._trouble = None, trouble
+
+    def _read(self, row: Any) -> float | None:
+        """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
+        while not self._closing:
+            registered = archives.one(self._queue, self._id)
+            self._trouble = registered.trouble
+            if registered.removed_at is not None or registered.stopped is not None:
+                return None
+            where = registered.url, registered.uuid
+            if self._entries is None or self._where != where:
+                opened = open_registered(
+                    self._configuration, registered.url, ArchiveKind(registered.kind), registered.uuid
+                )
+                self._entries, self._where = EntryReader(opened), where
+            settings = ArchiveSettings(**registered.settings)
+            if settings.author is None and registered.kind == ArchiveKind.GIT:
+                # Whom nobody else is called. In Subversion that may be the account of whoever commits by a program of his own.
+                settings = replace(settings, author=AUTHORS[ArchiveKind.GIT])
+            if self._catch_up(settings):
+                return self._expected(row)
+        return None
+
+    def _catch_up(self, settings: ArchiveSettings) -> bool:
+        """Bring the ledger to the repository's heads; False where another queue manager was at it, and all is to be looked at again."""
+        assert self._entries is not None
+        archive = self._entries.archive
+        # The ledger before the repository: what is known must be there, while what is there need not be known.
+        known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
+        former = next((branch for branch in known.values() if branch.main), None)
+        former_name = former and former.name
+        heads = archive.heads(settings.branches, former_name)
+        main = archive.main_branch(former_name)
+        if not (heads or settings.branches) and former_name and archive.heads([former_name]):
+            # Not what a person means who lets HEAD name a branch that is still to come, or has mistyped it.
+            fault = f"HEAD names the branch {main}, which is not there, while {former_name} is"
+            remedy = f"Push {main}, or mend HEAD: git symbolic-ref HEAD refs/heads/{former_name}"
+            raise ArchiveUnreachable("its repository", fault, remedy)
+        left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
+        gone = [b for b in known.values() if b.name not in heads and not b.deleted and b.head_id is not None]
+        if former in gone and not (heads and settings.branches):
+            left.append(former)  # another repository, or an empty one, may be in the place of the right one
+        for branch in gone:
+            archive.check_gone(branch.name)  # what has not started there will be canceled
+        for branch in left:
+            # Of other branches that are gone the repository need not keep anything.
+            if branch.head_id is not None:
+                archive.check_known(last_known(branch))
+        # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
+        # Only branches that are in the ledger: two new ones would hide their common commits from each other.
+        # What a rewind retired (``rewound~1``) is another history.
+        ledger = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
+        for name in sorted(heads, key=lambda name: name != main):
+            siblings = {other: head for other, head in ledger.items() if other != name and head is not None}
+            becomes_main = name == main != former_name
+            if not self._follow(name, known.get(name), heads[name], siblings, settings, becomes_main):
+                return False
+            if name not in known:
+                return False
+        for branch in gone:
+            log.warning(
+                "%s: branch %s is deleted, or tracked no more: what has not started there is canceled",
+                self.name,
+                branch.name,
+            )
+            archives.untrack(self._queue, self._id, BranchId(branch.id), head=branch.head_id)
+        return True
+
+    def _follow(
+        self,
+        name: str,
+        known: Any,
+        head: str,
+        siblings: dict[str, str],
+        settings: ArchiveSettings,
+        becomes_main: bool,
+    ) -> bool:
+        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
+        assert self._entries is not None
+        if known is not None and known.revision == head and not known.deleted and not becomes_main:
+            return True
+        if known is None or known.deleted or becomes_main:
+            branch = archives.track(self._queue, self._id, name, main=becomes_main)
+            if branch.head != (known.head_id if known else None):
+                return False
+        else:
+            branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
+        before = last_known(known) if known is not None and known.head_id is not None else None
+        # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
+        others = siblings if known is None or known.deleted or known.head_id is None else None
+        while not self._closing:
+            advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
+            begins = advance.baseline and advance.baseline.id
+            if before is None and others and not settings.branches and begins not in others.values():
+                # Another main branch, which does not go on where the ledger ends, is older than its tracking: its head stands for all of it.
+                revision = self._entries.archive.baseline(name, head)
+                advance = Advance(revisions=(revision,) if revision else ())
+            if not advance.revisions and not advance.dropped and advance.baseline is None:
+                return True
+            baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
+            start = advance.baseline or before
+            entries = self._entries.entries(start.id if start else None, advance.revisions)
+            appended = ledger.append(
+                self._queue, branch, entries, baseline=baseline, dropped=advance.dropped, author=settings.author
+            )
+            if appended is None:
+                return False
+            self._heard = time.monotonic()
+            if advance.complete:
+                return True
+            branch, before, others = replace(branch, head=appended), advance.revisions[-1], None
+        return False
+
+    def _expected(self, row: Any) -> float | None:
+        """Whether a notice named a revision that the repository does not have yet; then when to look for it."""
+        if row.revision is None or row.asked is None:
+            return None
+        assert self._entries is not None
+        if self._entries.archive.has(row.revision):
+            return None
+        return None if row.waited > LONGEST_EXPECTATION else min(max(row.waited, FIRST_PAUSE), LONGEST_PAUSE)

@@ -1,0 +1,342 @@
+"""The task manager's threads: it claims for its free slots, hands out the work, and stops all of it. Its story stands in the package."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue as queues
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from arkqueue.config import Configuration
+from arkqueue.errors import DatabaseUnavailable
+from arkqueue.executor.process.leftovers import end_leftovers
+from arkqueue.logs import Logs
+from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue.claim import Claim
+from arkqueue.runtime.home import HomeLock, host_id
+from arkqueue.task_manager.adoption import Adoption
+from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
+from arkqueue.task_manager.executors import Executors
+from arkqueue.task_manager.fitness import Fitness
+from arkqueue.task_manager.leases import Leases, boottime
+from arkqueue.task_manager.preparation import Preparation
+from arkqueue.task_manager.recorder import Recorder
+from arkqueue.task_manager.sources import Sources
+from arkqueue.views.naming import attempt_names
+from arkqueue.workspace import WORK, Workspaces
+
+log = logging.getLogger("arkqueue")
+
+LATE = 100
+"""Tickets: so far below the last claimed one a ready task may appear and still be found at once. An old snapshot keeps what was claimed in the claim's
+index, up to one entry an archive for each ticket; this is how much of that every claim walks over."""
+PAUSE = 0.5
+"""Seconds until the next turn when the database is away."""
+
+
+class TaskManager:
+    """Runs tasks between ``start`` and ``stop``."""
+
+    def __init__(self, queue: Queue, configuration: Configuration) -> None:
+        assert queue.wakeups is not None, "a task manager waits to be woken"
+        self._queue, self._configuration = queue, configuration
+        self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
+        self.host = ""
+        self._bell = queue.wakeups.bell("ready")
+        self._work: queues.SimpleQueue[Attempt | None] = queues.SimpleQueue()
+        self._workers: list[threading.Thread] = []
+        self._idle = threading.Condition()
+        self._busy = 0
+        """Slots that are taken: from the claim until the workspace is removed."""
+        self._is_more = True
+        """Whether there may be more ready tasks than the last claim could take; if not, a slot that becomes free is no reason for another one."""
+        self._floor = 0
+        """The last ticket that was claimed: a hint where the next one is, forgotten at each poll."""
+        self._looked_at_all = 0.0
+        self._fitness = Fitness()
+        self._closing = threading.Event()
+        self._stopping = threading.Lock()
+        self._is_stopped = False
+        self.left: list[AttemptId] = []
+        """What went on in its containers when this task manager was stopped."""
+        self._claimer = threading.Thread(target=self._claiming, name="claim", daemon=True)
+
+    def start(self, engine: bool = False) -> str:
+        """Take the home folder and begin; raises HomeTaken where another task manager has it. A database that is away is waited for.
+
+        ``engine``: containers will be needed; the answer says which engine there is, and one that does not see the home folder is an ExecutorError.
+        """
+        configuration = self._configuration
+        configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = HomeLock(configuration.home)
+        self.host = host_id(configuration.home)
+        self._logs = Logs(self._queue, self.process, configuration.log_head, configuration.log_tail, configuration.home)
+        self._leases = Leases(self._queue, configuration, self.process)
+        self._recorder = Recorder(self._queue, self.process, self._logs, self._leases.let_go)
+        try:
+            self.executors = Executors(self._queue, configuration, self.host, self._lock.guards)
+        except BaseException:
+            self._lock.release()
+            raise
+        try:
+            give = self.executors.give if os.geteuid() != 0 else None
+            self._workspaces = Workspaces(configuration.home, configuration.workspace_pool, give)
+            said = self.executors.announce() if engine or self.executors.used_docker else ""
+        except BaseException:
+            self.executors.close()
+            self._lock.release()
+            raise
+        self._sources = Sources(self._queue, configuration)
+        preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
+        self._means = Means(
+            preparation,
+            configuration.output_limit,
+            self._reserve,
+            self._started,
+            self._fitness.faulted,
+            self._leases.kept,
+        )
+        self._adoption = Adoption(
+            self._queue, configuration, self.process, self.host, self.executors, self._logs, self._sources,
+            self._leases.held, self._take, self._engine_answers,
+        )  # fmt: skip
+        self._logs.start()
+        self._recorder.start()
+        self._leases.start()
+        self._claimer.start()
+        return said
+
+    def claim_no_more(self) -> None:
+        """Claim nothing more; returns when a claim that is under way has ended."""
+        self._closing.set()
+        self._bell.ring()
+        self._claimer.join()
+
+    def stop(self, drain: bool = False) -> None:
+        """Claim nothing more, and return when nothing runs any more and every end is recorded.
+
+        ``drain``: running tasks are let finish; otherwise they are stopped and handed back, but containers are left running (``left``). A second call may
+        end what a first one waits for.
+        """
+        if self._claimer.ident is None:
+            return  # it never started
+        self.claim_no_more()
+        self._adoption.close()
+        if not drain:
+            for attempt in self._leases.held():
+                attempt.leave()
+        with self._stopping:
+            if self._is_stopped:
+                return
+            while not self._is_idle(self._configuration.renew):
+                with suppress(DatabaseUnavailable):
+                    self._register()  # or it would count as gone, with what still runs
+            self._recorder.close(self._configuration.lease)
+            self._leases.close()
+            for _ in self._workers:
+                self._work.put(None)
+            for worker in self._workers:
+                worker.join()
+            self._logs.close()
+            self.executors.close()
+            try:
+                claim.leave(self._queue, self.process)
+            except DatabaseUnavailable as error:
+                log.warning("the task manager leaves without a word: %s", error)
+            self._lock.release()
+            self._is_stopped = True
+
+    def _is_idle(self, timeout: float) -> bool:
+        with self._idle:
+            return self._idle.wait_for(lambda: self._busy == 0, timeout)
+
+    # -- claiming ----------------------------------------------------------------------------------------------------
+
+    def _claiming(self) -> None:
+        has_begun = is_swept = is_in_doubt = is_away = False
+        told = self._fitness.faults
+        seen_at = 0.0
+        while not self._closing.is_set():
+            try:
+                faults = self._fitness.faults
+                if time.monotonic() - seen_at >= self._configuration.renew or not has_begun or faults != told:
+                    self._register()
+                    seen_at, told = time.monotonic(), faults
+                if not has_begun:
+                    self._take_over()
+                    has_begun = True
+                if not is_swept and self._adoption.is_swept:
+                    self._sweep()
+                    is_swept = True
+                if is_in_doubt:
+                    self._hand_back_unknown()
+                    is_in_doubt = False
+                if is_away:
+                    log.warning("the database answers again")
+                is_away = False
+                self._claim()
+                self._bell.wait(self._configuration.poll)
+            except DatabaseUnavailable as error:
+                if not is_away:
+                    log.warning("no tasks can be claimed: %s", error)
+                is_away = is_in_doubt = True
+                self._closing.wait(PAUSE)
+            except Exception:
+                log.exception("tasks could not be claimed; it is tried again")
+                is_in_doubt = True
+                self._closing.wait(PAUSE)
+
+    def _register(self) -> None:
+        fault, engine_fault = self._fitness.faults
+        claim.register(
+            self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots,
+            fault=fault, engine_fault=engine_fault,
+        )  # fmt: skip
+
+    def _take_over(self) -> None:
+        """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
+        self._end_leftovers()
+        for name in attempt_names(self._queue, finish.bury(self._queue, self.process, self.host)):
+            log.warning("%s, which an earlier task manager of this host ran, was lost with it", name)
+        self._adoption.start()
+
+    def _end_leftovers(self) -> None:
+        """End what runs on although its guards are gone: they may have been killed all at once. Whose workspace is gone had ended."""
+        found = end_leftovers(self._configuration.home / WORK, self._workspaces.of_processes())
+        if found.ended:
+            log.warning(
+                "tasks of an earlier task manager still ran without their guards, and were ended: %s",
+                ", ".join(found.ended),
+            )
+        if found.remaining:
+            log.warning(
+                "tasks of an earlier task manager still run without their guards, and cannot be ended: %s. End them: they may be run again meanwhile",
+                ", ".join(found.remaining),
+            )
+
+    def _sweep(self) -> None:
+        """Remove the workspaces of the past, once no container of the past is left in one. Nothing is claimed meanwhile."""
+        live = {one.attempt for one in claim.live_on(self._queue, self.host)}
+        for note in self._workspaces.sweep(live | {attempt.id for attempt in self._leases.held()}):
+            log.warning(note)
+
+    def _hand_back_unknown(self) -> None:
+        """Hand back what a claim took whose answer never came. What runs in a container is adopted."""
+        held = {attempt.id for attempt in self._leases.held()}
+        live = [one for one in claim.live_on(self._queue, self.host) if one.process == self.process]
+        unknown = [one.attempt for one in live if not one.outlives and one.attempt not in held]
+        outcomes = [Outcome(id, End.STOPPED, message=f"not started: {Why.SILENCE}") for id in unknown]
+        finish.finish(self._queue, self.process, outcomes)
+
+    def _claim(self) -> None:
+        """Claim for all free slots and pass the attempts to workers."""
+        self._staff()
+        with self._idle:
+            free = self._configuration.slots - self._busy
+            self._is_more = True
+        if free <= 0:
+            return
+        since = boottime()
+        if since - self._looked_at_all >= self._configuration.poll:
+            self._floor, self._looked_at_all = 0, since
+        claims, self._is_more = self._fitness.claim(free, self._claim_up_to)
+        if not claims:
+            return
+        self._floor = max(claimed.ticket for claimed in claims) - LATE
+        attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
+        self._hold(attempts, since)
+        try:
+            self._equip(attempts)
+        except Exception as error:
+            # Each will ask for itself, so that what is wrong with one is that one's outcome.
+            log.warning("what %d attempts need could not be asked for together: %s", len(attempts), error)
+        for attempt in attempts:
+            self._work.put(attempt)
+        self._staff()
+
+    def _claim_up_to(self, count: int, in_container: bool | None) -> list[Claim]:
+        lease = self._configuration.lease
+        return claim.claim(self._queue, self.process, self.host, count, lease, self._floor, in_container)
+
+    def _take(self, attempt: Attempt, since: float) -> None:
+        """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""
+        self._hold([attempt], since)
+        self._work.put(attempt)
+        self._staff()
+
+    def _hold(self, attempts: Sequence[Attempt], since: float) -> None:
+        with self._idle:
+            self._busy += len(attempts)
+        self._leases.hold(attempts, since)
+
+    def _equip(self, attempts: Sequence[Attempt]) -> None:
+        """Ask once for what all of them need."""
+        self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
+        inputs = self._sources.inputs([attempt.claim for attempt in attempts])
+        for attempt in attempts:
+            attempt.inputs = inputs.get(attempt.claim.task, {})
+
+    def _staff(self) -> None:
+        """As many workers as slots were ever taken at once; they stay."""
+        with self._idle:
+            while len(self._workers) < self._busy:
+                worker = threading.Thread(target=self._working, name=f"worker-{len(self._workers) + 1}", daemon=True)
+                worker.start()
+                self._workers.append(worker)
+
+    # -- working -----------------------------------------------------------------------------------------------------
+
+    def _working(self) -> None:
+        while (attempt := self._work.get()) is not None:
+            outcome = perform(attempt, self._means)
+            attempt.has_ended = True
+            if outcome is None:
+                self._let_go(attempt)
+            else:
+                self._recorder.ended(attempt, outcome)
+                self._clean_up(attempt)
+            with self._idle:
+                self._busy -= 1
+                self._idle.notify_all()
+                is_wanted = self._is_more
+            if self._fitness.over(attempt) or is_wanted:
+                self._bell.ring()
+
+    def _reserve(self, attempt: Attempt, image: str) -> bool:
+        within = self._configuration.adopt_within
+        return claim.reserve(self._queue, self.process, attempt.id, image, within)
+
+    def _started(self, attempt: Attempt) -> None:
+        self._recorder.started(attempt)
+        if doubt := attempt.running.doubt:
+            self._fitness.faulted(attempt, doubt)
+        elif self._fitness.started(attempt):
+            self._bell.ring()
+
+    def _engine_answers(self) -> None:
+        if self._fitness.engine_answers():
+            self._bell.ring()
+
+    def _let_go(self, attempt: Attempt) -> None:
+        """Its container goes on. What is not in its log by now, the next task manager reads from the engine."""
+        try:
+            self._logs.flush([attempt.log])
+        except DatabaseUnavailable as error:
+            log.warning("the log of %s is not complete until it is adopted: %s", attempt, error)
+        self._logs.forget(attempt.log)
+        self._leases.let_go(attempt)
+        self.left.append(attempt.id)
+
+    def _clean_up(self, attempt: Attempt) -> None:
+        """Whatever became of it, its workspace goes; what cannot be removed is swept at the next start."""
+        try:
+            if note := self._workspaces.remove(attempt.id):
+                log.warning(note)
+        except Exception:
+            log.exception("the workspace of %s could not be removed", attempt)
