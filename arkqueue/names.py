@@ -81,3 +81,8 @@ def _remedy(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return _SPECIAL.sub(lambda m: f"%{ord(m[0]):02X}", text)
+
+
+def without_password(url: str) -> str:
+    """The address of a repository as people may see it."""
+    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", url)

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from arkqueue.errors import ArchiveUnreachable, Invalid
 from arkqueue.model import ArchiveKind
+from arkqueue.names import without_password
 from arkqueue.runtime.accounts import account
 
 _SUBVERSION_SCHEMES = {"svn", "svn+ssh"}
@@ -46,7 +47,7 @@ class Location:
     @property
     def shown(self) -> str:
         """The URL for people: without a password."""
-        return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1@", self.url)
+        return without_password(self.url)
 
     def __repr__(self) -> str:
         return f"Location({self.kind.value}, {self.shown!r})"

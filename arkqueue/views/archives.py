@@ -10,7 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Queue
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
-from arkqueue.repository import Location
+from arkqueue.names import without_password
 from arkqueue.views.rows import view_of
 
 
@@ -109,8 +109,8 @@ def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]
         row,
         ArchiveView,
         kind=kind,
-        url=Location(kind, row.url).shown,
-        repository=Location(kind, row.repository).shown,
+        url=without_password(row.url),
+        repository=without_password(row.repository),
         settings=settings_of(row.settings),
         remedy=remedy(row.name, row.stopped, row.trouble),
         notice=row.notice_at

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from arkqueue.model import SourceFile, Workflow
-from arkqueue.workflow import MAX_FAULTS, from_json, parse, to_json
+from arkqueue.workflow import from_json, parse, to_json
 from arkqueue.workflow.format import NOT_YET, Task
+from arkqueue.workflow.parsing import MAX_FAULTS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
