@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 from benchmarks import history as past
 from benchmarks.bench import Bench, Figure, interleaved, ratio_at_most, seconds
 from benchmarks.lines import Line, a_queue, drain
@@ -59,17 +59,17 @@ def history(bench: Bench) -> Iterator[Figure]:
         yield Figure("5", f"notice → first process, {what}", "ms", latencies["old"], target, "empty", latencies["new"])
 
 
-def rate(queue: Queue, lines: list[Line], revisions: int) -> float:
+def rate(session: Session, lines: list[Line], revisions: int) -> float:
     """Microseconds for each task that ran."""
     began = time.perf_counter()
     for line in lines:
-        assert line.append(queue, past.PAST, revisions)
-    tasks = drain(queue, "bench").tasks
+        assert line.append(session, past.PAST, revisions)
+    tasks = drain(session, "bench").tasks
     return (time.perf_counter() - began) / tasks * 1e6
 
 
-def append(queue: Queue, line: Line) -> float:
+def append(session: Session, line: Line) -> float:
     """Milliseconds to store one more revision."""
     began = time.perf_counter()
-    assert line.append(queue, past.PAST)
+    assert line.append(session, past.PAST)
     return (time.perf_counter() - began) * 1000

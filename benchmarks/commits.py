@@ -195,13 +195,13 @@ def planning(bench: Bench) -> Iterator[Figure]:
         contestants["commits"] = lambda: bare_database.commits_after_a_rest(2)
         found = interleaved(commits, contestants, warm=True)
         uri = stack.enter_context(bench.database())
-        queue = stack.enter_context(a_queue(uri))
+        session = stack.enter_context(a_queue(uri))
         contestants = {}
         for size in sizes:
-            line, tasks = Line.register(queue, f"archive-{size}"), a_workflow(yaml(size))
-            line.append(queue, tasks, 2)  # the second one has edges across runs, as all that follow
+            line, tasks = Line.register(session, f"archive-{size}"), a_workflow(yaml(size))
+            line.append(session, tasks, 2)  # the second one has edges across runs, as all that follow
             rows = Rows(stack.enter_context(bench.admin(uri)), line.branch.archive)
-            contestants |= {f"plan {size}": partial(appended, queue, line, tasks), f"write {size}": rows.write}
+            contestants |= {f"plan {size}": partial(appended, session, line, tasks), f"write {size}": rows.write}
         alone = interleaved(commits, contestants, warm=True)
     for size in sizes:
         what, target = f"notice → stored graph of {size} tasks", [at_most(2 + 0.02 * size, "ms")]
@@ -237,9 +237,9 @@ def stored(archive: Archive) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def appended(queue: Any, line: Line, tasks: Any) -> float:
+def appended(session: Any, line: Line, tasks: Any) -> float:
     """Milliseconds to plan and store a revision, after a rest."""
     time.sleep(REST)
     began = time.perf_counter()
-    assert line.append(queue, tasks)
+    assert line.append(session, tasks)
     return (time.perf_counter() - began) * 1000

@@ -32,10 +32,10 @@ def queue_alone(bench: Bench) -> Iterator[Figure]:
     parts: dict[str, list[tuple[float, float]]] = {"ours": [], **{name: [] for name in jobs}}
 
     def ours() -> float:
-        with bench.database() as uri, a_queue(uri) as queue:
-            made = [Line.register(queue, f"archive-{n}") for n in range(lines)]
-            planning = seconds(lambda: plan(queue, made, PAPER, revisions))
-            done = drain(queue, "bench")
+        with bench.database() as uri, a_queue(uri) as session:
+            made = [Line.register(session, f"archive-{n}") for n in range(lines)]
+            planning = seconds(lambda: plan(session, made, PAPER, revisions))
+            done = drain(session, "bench")
         parts["ours"].append((done.tasks / (planning + done.seconds), done.tasks / done.seconds))
         return parts["ours"][-1][0]
 
@@ -65,16 +65,16 @@ def queue_alone(bench: Bench) -> Iterator[Figure]:
             )  # fmt: skip
 
     def links() -> float:
-        with bench.database() as uri, a_queue(uri) as queue:
-            line = Line.register(queue, "chain")
-            line.append(queue, CHAIN, chain)
-            done = drain(queue, "bench")
+        with bench.database() as uri, a_queue(uri) as session:
+            line = Line.register(session, "chain")
+            line.append(session, CHAIN, chain)
+            done = drain(session, "bench")
         assert done.tasks == chain, done.tasks
         return done.tasks / done.seconds
 
     def by_one_thread() -> float:
-        with bench.database() as uri, a_queue(uri) as queue:
-            return links_of_one_thread(queue, chain)
+        with bench.database() as uri, a_queue(uri) as session:
+            return links_of_one_thread(session, chain)
 
     with a_bare_database(bench) as bare:
         contestants = {"ours": links, "one": by_one_thread, "commits": lambda: chain / bare.commits(2 * chain)}
@@ -92,10 +92,10 @@ def many_archives(bench: Bench) -> Iterator[Figure]:
     unfairness: list[float] = []
 
     def many(archives: int, depth: int, managers: int) -> float:
-        with bench.database() as uri, a_queue(uri) as queue:
-            ids = [Line.register(queue, f"archive-{n}").branch.archive for n in range(archives)]
+        with bench.database() as uri, a_queue(uri) as session:
+            ids = [Line.register(session, f"archive-{n}").branch.archive for n in range(archives)]
             for id in ids:
-                Line.of(queue, id).append(queue, PAPER, depth)
+                Line.of(session, id).append(session, PAPER, depth)
             order = {"archives": [], "revisions": 0, "workflow": PAPER_TEXT, "slots": SLOTS}
             told = processes(uri, managers, order)
             if archives == count:
@@ -121,12 +121,12 @@ def many_archives(bench: Bench) -> Iterator[Figure]:
     single = a_workflow("- {name: only, command: 'true'}\n")
     turns = []
     for _ in range(bench.rounds):
-        with bench.database() as uri, a_queue(uri) as queue:
-            big = Line.register(queue, "crowd")
-            big.append(queue, independent, crowd // min(crowd, 500))
+        with bench.database() as uri, a_queue(uri) as session:
+            big = Line.register(session, "crowd")
+            big.append(session, independent, crowd // min(crowd, 500))
             for n in range(singles):
-                Line.register(queue, f"single-{n}").append(queue, single)
-            drain(queue, "bench", slots=4)
+                Line.register(session, f"single-{n}").append(session, single)
+            drain(session, "bench", slots=4)
             with bench.admin(uri) as admin:
                 rows = admin.execute(
                     "select min(rank) from (select t.archive_id, row_number() over (order by a.id) as rank"
@@ -146,8 +146,8 @@ def several_managers(bench: Bench) -> Iterator[Figure]:
     planning: dict[str, list[float]] = {}
 
     def together(count: int) -> float:
-        with bench.database() as uri, a_queue(uri) as queue:
-            ids = [Line.register(queue, f"archive-{n}").branch.archive for n in range(archives)]
+        with bench.database() as uri, a_queue(uri) as session:
+            ids = [Line.register(session, f"archive-{n}").branch.archive for n in range(archives)]
             order = {"archives": ids, "revisions": revisions, "workflow": PAPER_TEXT, "slots": SLOTS}
             told = processes(uri, count, order)
             with bench.admin(uri) as admin:
@@ -187,16 +187,16 @@ def old_snapshot(bench: Bench) -> Iterator[Figure]:
     finishes: dict[bool, list[float]] = {True: [], False: []}
 
     def claims(held: bool) -> float:
-        with bench.database() as uri, a_queue(uri) as queue, bench.admin(uri) as other:
+        with bench.database() as uri, a_queue(uri) as session, bench.admin(uri) as other:
             if held:
                 other.execute("set idle_in_transaction_session_timeout = 0")
                 other.execute("begin isolation level repeatable read")
                 other.execute("select count(*) from task")
-            made = [Line.register(queue, f"archive-{n}") for n in range(10)]
+            made = [Line.register(session, f"archive-{n}") for n in range(10)]
             for _ in range(max(1, tasks // 10_000)):
                 for line in made:
-                    line.append(queue, workflow, min(10, max(1, tasks // 1000)))
-                done = drain(queue, "bench", slots)
+                    line.append(session, workflow, min(10, max(1, tasks // 1000)))
+                done = drain(session, "bench", slots)
             finishes[held].append(_late([took for took, _ in done.finishes]))
             return _late([took for took, found in done.claims if found])
 

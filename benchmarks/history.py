@@ -98,8 +98,8 @@ def make(connection: psycopg.Connection[Any], tasks: int, archives: int, *, is_a
 
 def archives_of(uri: str, count: int) -> list[int]:
     """Some archives of the past, spread over all of them."""
-    with a_queue(uri) as queue:
-        rows = queue.rows("archives_watched")
+    with a_queue(uri) as session:
+        rows = session.rows("archives_watched")
     found = [row.id for row in rows if row.name.startswith("past-")]
     return found[:: max(1, len(found) // count)][:count]
 

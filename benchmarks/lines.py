@@ -21,9 +21,10 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.db import Database
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue, archives, claim, finish, ledger
+from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.manager import LATE
 from arkqueue.task_manager.recorder import LANES
 
@@ -63,29 +64,29 @@ class Line:
     number: int
 
     @classmethod
-    def register(cls, queue: Queue, name: str) -> Line:
+    def register(cls, session: Session, name: str) -> Line:
         """A new archive, its baseline is revision 1."""
         id = archives.register(
-            queue, name=name, kind="subversion", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
+            session, name=name, kind="subversion", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
             settings=ArchiveSettings(process=True),
             starts=[archives.Start("", True, Entry(a_revision(1), Workflow()))],
         )  # fmt: skip
-        return cls.of(queue, id)
+        return cls.of(session, id)
 
     @classmethod
-    def of(cls, queue: Queue, archive: int) -> Line:
+    def of(cls, session: Session, archive: int) -> Line:
         """An archive that is there, at its head."""
-        (row,) = archives.branches(queue, archive)  # type: ignore[arg-type]
-        (head,) = queue.rows("revision_at", revision=row.head_id)
+        (row,) = archives.branches(session, archive)  # type: ignore[arg-type]
+        (head,) = session.rows("revision_at", revision=row.head_id)
         return cls(ledger.Branch(row.id, archive, row.name, row.main, row.head_id), head.number)
 
-    def append(self, queue: Queue, tasks: Workflow, count: int = 1) -> bool:
+    def append(self, session: Session, tasks: Workflow, count: int = 1) -> bool:
         """Plan so many revisions; False where another process was quicker."""
         while count:
             entries = [
                 Entry(a_revision(self.number + 1 + n), tasks) for n in range(min(count, CHUNK))
             ]  # fmt: skip
-            head = ledger.append(queue, self.branch, entries)
+            head = ledger.append(session, self.branch, entries)
             if head is None:
                 return False
             known = self.branch
@@ -95,10 +96,10 @@ class Line:
         return True
 
 
-def plan(queue: Queue, lines: Sequence[Line], tasks: Workflow, count: int) -> int:
+def plan(session: Session, lines: Sequence[Line], tasks: Workflow, count: int) -> int:
     """Plan so many revisions of each archive; in how many another process was not quicker."""
     with ThreadPoolExecutor(READERS) as readers:
-        return sum(readers.map(lambda line: line.append(queue, tasks, count), lines))
+        return sum(readers.map(lambda line: line.append(session, tasks, count), lines))
 
 
 @dataclass
@@ -111,17 +112,17 @@ class Drained:
     finishes: list[tuple[float, int]]
 
 
-def drain(queue: Queue, process: str, slots: int = SLOTS) -> Drained:
+def drain(session: Session, process: str, slots: int = SLOTS) -> Drained:
     """Claim and complete everything there is."""
-    return _TaskManager(queue, process, slots).drain()
+    return _TaskManager(session, process, slots).drain()
 
 
 class _TaskManager:
     """Claims for its slots. What it got ends at once, and with that its slots are free, before it is recorded; as a task manager does, it claims again
     after a claim that got all it asked for, and after what was recorded may have made more ready."""
 
-    def __init__(self, queue: Queue, process: str, slots: int) -> None:
-        self._queue, self._process, self._slots = queue, process, slots
+    def __init__(self, session: Session, process: str, slots: int) -> None:
+        self._session, self._process, self._slots = session, process, slots
         self._changed = threading.Condition()
         self._ended: list[list[Outcome]] = [[] for _ in range(LANES)]
         self._unrecorded = 0
@@ -141,7 +142,7 @@ class _TaskManager:
                 now, recordings = time.perf_counter(), len(self._finishes)
                 if now - looked_at_all >= POLL:
                     floor, looked_at_all = 0, now
-                found = claim.claim(self._queue, self._process, self._process, self._slots, floor=floor)
+                found = claim.claim(self._session, self._process, self._process, self._slots, floor=floor)
                 claims.append((time.perf_counter() - now, len(found)))
                 if found:
                     floor = max(one.ticket for one in found) - LATE
@@ -173,7 +174,7 @@ class _TaskManager:
 
     def _is_any_left(self) -> bool:
         """Whether others still have tasks under way, which may make some ready."""
-        with self._queue.database.statement() as connection:
+        with self._session.database.statement() as connection:
             query = b"select from task where settled_at is null and state in ('ready', 'running') limit 1"
             return connection.execute(query).rowcount > 0
 
@@ -186,7 +187,7 @@ class _TaskManager:
                 if not batch:
                     return
                 began = time.perf_counter()
-                receipts = finish.finish(self._queue, self._process, batch)
+                receipts = finish.finish(self._session, self._process, batch)
                 assert set(receipts.values()) == {finish.Receipt.RECORDED}, "an attempt of ours was another's"
                 with self._changed:
                     self._finishes.append((time.perf_counter() - began, len(batch)))
@@ -199,10 +200,10 @@ class _TaskManager:
 
 
 @contextmanager
-def a_queue(uri: str) -> Iterator[Queue]:
+def a_queue(uri: str) -> Iterator[Session]:
     """A queue without wake-ups: whoever measures takes every step himself."""
     with Database.open(uri, application_name="arkqueue bench") as database:
-        yield Queue(database)
+        yield Session(database)
 
 
 def processes(uri: str, count: int, order: dict[str, Any]) -> list[dict[str, Any]]:
@@ -236,16 +237,16 @@ def main(uri: str, order: dict[str, Any]) -> None:
     """``order``: the archives, how many revisions each gets, which workflow, how many slots; all processes are given all archives."""
     tasks = a_workflow(order["workflow"])
     index, count = order["part"]
-    with a_queue(uri) as queue:
+    with a_queue(uri) as session:
         ids: Sequence[int] = order["archives"]
         start = len(ids) * index // count
         # Each begins elsewhere and goes through all, so that some collide and nobody can be sure to be first.
-        mine = [Line.of(queue, id) for id in [*ids[start:], *ids[:start]]]
+        mine = [Line.of(session, id) for id in [*ids[start:], *ids[:start]]]
         _step({"ready": True})
         began = time.perf_counter()
-        planned = plan(queue, mine, tasks, order["revisions"]) if order["revisions"] else 0
+        planned = plan(session, mine, tasks, order["revisions"]) if order["revisions"] else 0
         _step({"planning": time.perf_counter() - began, "planned": planned})
-        drained = drain(queue, order["process"], order["slots"])
+        drained = drain(session, order["process"], order["slots"])
         _step({"draining": drained.seconds, "tasks": drained.tasks})
 
 

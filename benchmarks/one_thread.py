@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, End, Outcome
-from arkqueue.queue import Queue, archives, claim, finish, ledger
+from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.repository.opening import open_registered
 from arkqueue.repository.reader.entries import EntryReader, last_known
 from benchmarks.bench import Bench
@@ -24,12 +25,12 @@ from tests.system.end_to_end.installation import tasks
 ME = "bench"
 
 
-def links(queue: Queue, count: int) -> float:
+def links(session: Session, count: int) -> float:
     """Links per second of a chain of so many revisions."""
-    line = Line.register(queue, "chain")
-    line.append(queue, CHAIN, count)
+    line = Line.register(session, "chain")
+    line.append(session, CHAIN, count)
     began = time.perf_counter()
-    assert _drain(queue) == count
+    assert _drain(session) == count
     return count / (time.perf_counter() - began)
 
 
@@ -40,7 +41,7 @@ class Way:
     Not in it: the request before, the workspace and the program after.
     """
 
-    queue: Queue
+    session: Session
     archive: ArchiveId
     repository: SubversionRepository
     entries: EntryReader
@@ -50,22 +51,22 @@ class Way:
         revision = self.repository.commit({"notes": f"{time.time_ns()}\n"})
         time.sleep(REST)
         began = time.perf_counter()
-        archives.notify_all(self.queue, [(self.archive, revision)])
-        (asked,) = (row.asked for row in archives.to_read(self.queue) if row.id == self.archive)
-        archives.one(self.queue, self.archive)
-        (known,) = archives.branches(self.queue, self.archive)
+        archives.notify_all(self.session, [(self.archive, revision)])
+        (asked,) = (row.asked for row in archives.to_read(self.session) if row.id == self.archive)
+        archives.one(self.session, self.archive)
+        (known,) = archives.branches(self.session, self.archive)
         archive, last = self.entries.archive, last_known(known)
         ((name, head),) = archive.heads([], "").items()
         archive.main_branch("")
         archive.check_known(last)
         news = archive.advance(name, last, head, limit=100, siblings=None).revisions
         branch = ledger.Branch(known.id, self.archive, name, known.main, known.head_id)
-        assert ledger.append(self.queue, branch, self.entries.entries(last.id, news))
-        (first,) = claim.claim(self.queue, ME, ME, 1)
+        assert ledger.append(self.session, branch, self.entries.entries(last.id, news))
+        (first,) = claim.claim(self.session, ME, ME, 1)
         took = time.perf_counter() - began
-        archives.read_done(self.queue, self.archive, asked, 60.0)
-        finish.finish(self.queue, ME, [Outcome(first.attempt, End.EXITED, 0)])
-        _drain(self.queue)
+        archives.read_done(self.session, self.archive, asked, 60.0)
+        finish.finish(self.session, ME, [Outcome(first.attempt, End.EXITED, 0)])
+        _drain(self.session)
         return took * 1000
 
 
@@ -81,20 +82,20 @@ def a_way(bench: Bench, revisions: int) -> Iterator[Way]:
     ((branch, head),) = archive.heads([], None).items()
     revision = archive.baseline(branch, head)
     assert revision is not None
-    with bench.database() as uri, a_queue(uri) as queue:
+    with bench.database() as uri, a_queue(uri) as session:
         identity = archive.identity()
         start = archives.Start(branch, True, entries.entries(None, [revision])[0])
         id = archives.register(
-            queue, name="one-thread", kind="subversion", url=str(repository.path), repository=str(repository.path),
+            session, name="one-thread", kind="subversion", url=str(repository.path), repository=str(repository.path),
             uuid=identity.uuid, folder="", settings=ArchiveSettings(process=True), starts=[start],
         )  # fmt: skip
-        yield Way(queue, id, repository, entries)
+        yield Way(session, id, repository, entries)
 
 
-def _drain(queue: Queue) -> int:
+def _drain(session: Session) -> int:
     """Claim and complete everything, one task at a time; how many there were."""
     count = 0
-    while found := claim.claim(queue, ME, ME, 1):
-        finish.finish(queue, ME, [Outcome(one.attempt, End.EXITED, 0) for one in found])
+    while found := claim.claim(session, ME, ME, 1):
+        finish.finish(session, ME, [Outcome(one.attempt, End.EXITED, 0) for one in found])
         count += len(found)
     return count

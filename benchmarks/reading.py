@@ -22,9 +22,9 @@ def reading(bench: Bench) -> Iterator[Figure]:
         uri = stack.enter_context(bench.database())
         with bench.admin(uri) as admin:
             history.make(admin, tasks, archives)
-        with a_queue(uri) as queue:
-            line = Line.of(queue, history.archives_of(uri, 3)[1])
-            line.append(queue, a_workflow(yaml(width)))
+        with a_queue(uri) as session:
+            line = Line.of(session, history.archives_of(uri, 3)[1])
+            line.append(session, a_workflow(yaml(width)))
         server = stack.enter_context(a_server(bench, uri, "web"))
         api = server.api
         (found,) = server.sql("select a.name, max(r.id) as run from run r join archive a on a.id = r.archive_id where a.id = %s group by 1", line.branch.archive)  # fmt: skip

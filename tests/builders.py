@@ -1,6 +1,6 @@
 """Short ways to say what a test is about: archives, revisions and runs in a real database, and a scripted executor.
 
-archive = an_archive(queue)
+archive = an_archive(session)
 archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
 archive.run("index@2")               # claim and complete
 assert archive.states() == {...}
@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from arkqueue import workflow
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue, archives, claim, control, finish, ledger, triggering
+from arkqueue.queue import archives, claim, control, finish, ledger, triggering
 from arkqueue.queue.claim import Claim
 
 PROCESS, HOST = "manager-1", "host-1"
@@ -47,7 +48,7 @@ def faulty() -> Workflow:
 class AnArchive:
     """An archive with one branch (unless told otherwise) whose commits are said by the test."""
 
-    queue: Queue
+    session: Session
     id: int
     name: str
     branches: dict[str, ledger.Branch] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class AnArchive:
 
     def append(self, branch: str, entries: Sequence[Entry], **options: Any) -> None:
         known = self.branches[branch]
-        head = ledger.append(self.queue, known, entries, **options)
+        head = ledger.append(self.session, known, entries, **options)
         assert head is not None
         self.branches[branch] = ledger.Branch(known.id, known.archive, known.name, known.main, head)
         for entry in entries:
@@ -83,7 +84,7 @@ class AnArchive:
             self.revisions[branch, entry.revision.number] = row["id"]
 
     def trigger(self, number: int, *names: str, branch: str = "", **options: Any) -> int:
-        return triggering.trigger(self.queue, self.revisions[branch, number], names=names or None, **options)
+        return triggering.trigger(self.session, self.revisions[branch, number], names=names or None, **options)
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
         """The id of ``name@number`` or ``name@number.run``."""
@@ -106,17 +107,17 @@ class AnArchive:
 
     def claim(self, key: str | None = None, *, slots: int = 100) -> Claim:
         """Claim all that is ready; return the claim of ``key``."""
-        for claimed in claim.claim(self.queue, PROCESS, HOST, slots):
+        for claimed in claim.claim(self.session, PROCESS, HOST, slots):
             self.running[claimed.task] = claimed
         return self.running[self.task(key)] if key else next(iter(self.running.values()))
 
     def claim_some(self, slots: int) -> list[Claim]:
         """Claim up to so many tasks, whichever the queue gives."""
-        return claim.claim(self.queue, PROCESS, HOST, slots)
+        return claim.claim(self.session, PROCESS, HOST, slots)
 
     def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> finish.Receipt:
         """Report the end of an attempt."""
-        return finish.finish(self.queue, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
+        return finish.finish(self.session, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
 
     def attempt(self, key: str) -> AttemptId:
         return self.claim(key).attempt
@@ -150,19 +151,19 @@ class AnArchive:
         return {f"{r['name']}@{r['number']}" + (f".{r['run']}" if r["run"] > 1 else ""): r["state"] for r in rows}
 
     def cancel(self, key: str, **options: Any) -> None:
-        control.cancel(self.queue, self.task(key), "ann", **options)
+        control.cancel(self.session, self.task(key), "ann", **options)
 
     def retry(self, key: str, **options: Any) -> None:
-        control.retry(self.queue, self.task(key), "ann", **options)
+        control.retry(self.session, self.task(key), "ann", **options)
 
     def skip(self, key: str, **options: Any) -> None:
-        control.skip(self.queue, self.task(key), "ann", **options)
+        control.skip(self.session, self.task(key), "ann", **options)
 
     def restart(self, key: str) -> None:
-        control.restart(self.queue, self.task(key), "ann")
+        control.restart(self.session, self.task(key), "ann")
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        with self.queue.database.transaction() as connection:
+        with self.session.database.transaction() as connection:
             cursor = connection.execute(text.encode(), values)
             return cursor.fetchall() if cursor.description else []
 
@@ -177,18 +178,20 @@ def an_entry(
     return Entry(a_revision(number, author=author, branch=branch), tasks, tuple(changed))
 
 
-def an_archive(queue: Queue, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1) -> AnArchive:
+def an_archive(
+    session: Session, name: str = "papers", *, branches: Sequence[str] = ("",), baseline: int = 1
+) -> AnArchive:
     """A registered archive whose ledger starts at ``baseline``."""
     starts = [
         archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), NOTHING))
         for branch in branches
     ]
     id = archives.register(
-        queue, name=name, kind="subversion" if branches == ("",) else "git", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
+        session, name=name, kind="subversion" if branches == ("",) else "git", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
         settings=ArchiveSettings(process=True, branches=() if branches == ("",) else ("*",)), starts=starts,
     )  # fmt: skip
-    archive = AnArchive(queue, id, name)
-    for row in archives.branches(queue, id):
+    archive = AnArchive(session, id, name)
+    for row in archives.branches(session, id):
         archive.branches[row.name] = ledger.Branch(row.id, id, row.name, row.main, row.head_id)
         archive.numbers[row.name] = baseline
     return archive

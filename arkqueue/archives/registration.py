@@ -14,10 +14,11 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location, is_relative, locate
 from arkqueue.repository.opening import location_of, open_registered
 from arkqueue.repository.origin import check_author
@@ -34,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def add(
-    queue: Queue,
+    session: Session,
     configuration: Configuration,
     *,
     name: str,
@@ -68,7 +69,7 @@ def add(
 
     identity, starts = _answer(location, read)
     added = archives.register(
-        queue,
+        session,
         name=name,
         kind=str(location.kind),
         url=location.url,
@@ -78,13 +79,15 @@ def add(
         settings=settings,
         starts=starts,
     )
-    archives.notify(queue, [added])
+    archives.notify(session, [added])
     return added
 
 
-def change_settings(queue: Queue, configuration: Configuration, archive: ArchiveId, settings: ArchiveSettings) -> None:
+def change_settings(
+    session: Session, configuration: Configuration, archive: ArchiveId, settings: ArchiveSettings
+) -> None:
     """Look after an archive in another way from now on. Branches that are tracked only now begin at their heads, as when it was added."""
-    row = archives.one(queue, archive)
+    row = archives.one(session, archive)
     check_image(settings.image)
     _check_branches(ArchiveKind(row.kind), settings)
     if settings.author is not None and settings.author != row.settings.get("author"):
@@ -93,7 +96,7 @@ def change_settings(queue: Queue, configuration: Configuration, archive: Archive
         _check_task_url(ArchiveKind(row.kind), settings.task_url)
     starts = []
     if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
-        known = {branch.name: branch for branch in archives.branches(queue, archive)}
+        known = {branch.name: branch for branch in archives.branches(session, archive)}
         main = next((name for name, branch in known.items() if branch.main), None)
         location = location_of(configuration, row.url, ArchiveKind(row.kind))
 
@@ -104,20 +107,20 @@ def change_settings(queue: Queue, configuration: Configuration, archive: Archive
             return [archives.Start(b, False, _baseline(opened, b)) for b in sorted(heads) if b not in known]
 
         starts = _answer(location, read)
-    archives.change_settings(queue, archive, settings, starts)
-    archives.notify(queue, [archive])
+    archives.change_settings(session, archive, settings, starts)
+    archives.notify(session, [archive])
 
 
 def rewind(
-    queue: Queue, configuration: Configuration, archive: ArchiveId, to: str, by: str, *, branch: str | None = None
+    session: Session, configuration: Configuration, archive: ArchiveId, to: str, by: str, *, branch: str | None = None
 ) -> str:
     """Take up an archive whose repository went back in time or is another one: the ledger starts anew at revision ``to``.
 
     ``to``: a number of the ledger; where that has none such, as `Archive.baseline` reads it. ``branch``: another than the main one. What the ledger held so far
     stays readable under another branch name. The answer says which commit a number was taken for, where that needs to be said.
     """
-    row = archives.one(queue, archive)
-    known = [b for b in archives.branches(queue, archive) if not b.deleted]
+    row = archives.one(session, archive)
+    known = [b for b in archives.branches(session, archive) if not b.deleted]
     chosen = next((b for b in known if (b.main if branch is None else b.name == branch)), None)
     if chosen is None:
         names = [b.name for b in known]
@@ -126,7 +129,7 @@ def rewind(
         remedy = f"It has: {', '.join(names)}." if names else ""
         raise NotFound(f"archive {row.name}", f"has no branch {branch!r}", remedy)
     is_number = row.kind == ArchiveKind.GIT and re.fullmatch("[0-9]{1,18}", to)
-    listed = queue.rows("revisions_with", branches=[chosen.id], number=int(to), prefix=None) if is_number else []
+    listed = session.rows("revisions_with", branches=[chosen.id], number=int(to), prefix=None) if is_number else []
 
     def read() -> tuple[Identity, Entry | None]:
         opened = open_registered(configuration, row.url, ArchiveKind(row.kind))
@@ -147,7 +150,7 @@ def rewind(
 
     identity, baseline = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
     start = archives.Start(chosen.name, chosen.main, baseline)
-    archives.rewind(queue, archive, BranchId(chosen.id), start, identity.uuid, by)
+    archives.rewind(session, archive, BranchId(chosen.id), start, identity.uuid, by)
     if not is_number or baseline is None:
         return ""
     revision = baseline.revision
@@ -158,13 +161,13 @@ def rewind(
     return f"{to} was commit {revision.id}; counted along first parents, it is {revision.number} from now on"
 
 
-def take_up(queue: Queue, configuration: Configuration, archive: ArchiveId) -> None:
+def take_up(session: Session, configuration: Configuration, archive: ArchiveId) -> None:
     """Go on with a stopped archive, if its repository is proved to be the registered one: its UUID, and the last known revision of each branch.
 
     Where it is not, the archive stays stopped, and says what its repository is now.
     """
-    row = archives.one(queue, archive)
-    known = [b for b in archives.branches(queue, archive) if b.head_id is not None and not b.deleted]
+    row = archives.one(session, archive)
+    known = [b for b in archives.branches(session, archive) if b.head_id is not None and not b.deleted]
 
     def read() -> None:
         opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
@@ -176,9 +179,9 @@ def take_up(queue: Queue, configuration: Configuration, archive: ArchiveId) -> N
     try:
         _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
     except ArchiveMismatch as error:
-        archives.stop(queue, archive, named(error, row.name))
+        archives.stop(session, archive, named(error, row.name))
     else:
-        archives.go_on(queue, archive, row.stopped)
+        archives.go_on(session, archive, row.stopped)
 
 
 def check_name(name: str) -> None:

@@ -14,15 +14,15 @@ from typing import NoReturn
 import click
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError
-from arkqueue.queue import Queue
 from arkqueue.views.installation import is_managed, measure, task_managers
 
 
 def tell_manager(configuration: Configuration) -> NoReturn:
     """Whether a queue manager was heard lately."""
-    with _queue(configuration) as queue:
-        numbers = measure(queue)
+    with _session(configuration) as session:
+        numbers = measure(session)
     silence = numbers.silence_of_queue_managers or 0.0
     _tell(is_managed(numbers, configuration.lease), f"a queue manager was heard {silence:.0f} s ago")
 
@@ -30,13 +30,13 @@ def tell_manager(configuration: Configuration) -> NoReturn:
 def tell_worker(configuration: Configuration) -> NoReturn:
     """Whether a task manager on this host, by its name, was heard lately."""
     name = socket.gethostname()
-    with _queue(configuration) as queue:
-        alive = any(one.alive for one in task_managers(queue) if one.hostname == name)
+    with _session(configuration) as session:
+        alive = any(one.alive for one in task_managers(session) if one.hostname == name)
     _tell(alive, f"{'a' if alive else 'no'} task manager of {name} was heard lately")
 
 
 @contextmanager
-def _queue(configuration: Configuration) -> Iterator[Queue]:
+def _session(configuration: Configuration) -> Iterator[Session]:
     from arkqueue.db import Database
 
     uri = configuration.database
@@ -49,7 +49,7 @@ def _queue(configuration: Configuration) -> Iterator[Queue]:
             raise ConfigurationError("--healthy", fault, "Start the role, or name another database with --database.")
         uri = server.uri
     with Database.open(uri, application_name="arkqueue health", size=1) as database:
-        yield Queue(database)
+        yield Session(database)
 
 
 def _tell(healthy: bool, said: str) -> NoReturn:

@@ -24,8 +24,9 @@ from arkqueue.cli import beginning
 from arkqueue.cli.client import URL_FILE
 from arkqueue.config import Configuration, is_address
 from arkqueue.config.values import MOST_SLOTS
+from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.runtime.accounts import account
 
 log = logging.getLogger("arkqueue")
@@ -41,7 +42,7 @@ RETRY = 1.0
 @contextmanager
 def opened(
     configuration: Configuration, role: str, stop: threading.Event, waits: Callable[[], None] = lambda: None
-) -> Iterator[Queue]:
+) -> Iterator[Session]:
     """The queue of an installation: its database (embedded where no other is named) at this version, and wake-ups.
 
     ``waits``: called where the database is away and is waited for; ``stop``: set when it is to be waited for no longer; then the program ends.
@@ -70,7 +71,7 @@ def opened(
         _migrate(database, stop, waits)
         wakeups = Wakeups(database)
         stack.callback(wakeups.close)
-        yield Queue(database, wakeups)
+        yield Session(database, wakeups)
 
 
 def _make_home(home: Path) -> None:
@@ -144,22 +145,22 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     _give_memory_back()
     start = ExitStack()
     start.enter_context(beginning())
-    with start, opened(configuration, role, stop, waits=start.close) as queue, ExitStack() as stack:
+    with start, opened(configuration, role, stop, waits=start.close) as session, ExitStack() as stack:
         does = role
         if web:
-            url, announce = stack.enter_context(_served(queue, configuration))
+            url, announce = stack.enter_context(_served(session, configuration))
             does = f"serves at {url}"
         if manager:
             from arkqueue.queue_manager import QueueManager
 
-            queue_manager = QueueManager(queue, configuration)
+            queue_manager = QueueManager(session, configuration)
             queue_manager.start()
             stack.callback(queue_manager.close)
         if worker:
             from arkqueue.task_manager import TaskManager
 
-            task_manager = TaskManager(queue, configuration)
-            engine = task_manager.start(engine=_containers_are_meant(queue, configuration))
+            task_manager = TaskManager(session, configuration)
+            engine = task_manager.start(engine=_containers_are_meant(session, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
         # What is there by now stays: to go through it once more would hold up everything for 60 to 80 ms, every hundred long answers or so.
@@ -169,7 +170,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             announce()
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
         if worker:
-            _tell_about_processes(queue)
+            _tell_about_processes(session)
             click.echo(engine, nl=bool(engine))
         # A signal that comes right before a wait begins does not end it: the handler runs at the next turn.
         while not stop.wait(TURN):
@@ -181,13 +182,13 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
 
 
 @contextmanager
-def _served(queue: Queue, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None]]]:
+def _served(session: Session, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None]]]:
     """The API: its address, and what leaves that in the home folder for the command line, beside the administrator's token."""
     from arkqueue.queue import tokens
     from arkqueue.web import create_app, run_api
 
-    tokens.first_token(queue, configuration.home)
-    server = run_api(create_app(queue, configuration), configuration.host, configuration.port)
+    tokens.first_token(session, configuration.home)
+    server = run_api(create_app(session, configuration), configuration.host, configuration.port)
     address = configuration.home / URL_FILE
     said = server.url + "\n"
 
@@ -260,16 +261,16 @@ def _stopper(task_manager: Any, drain: bool, signals: Callable[[], int]) -> Call
     return stop
 
 
-def _containers_are_meant(queue: Queue, configuration: Configuration) -> bool:
+def _containers_are_meant(session: Session, configuration: Configuration) -> bool:
     """Whether somebody has said that tasks run in containers: in the configuration, or of an archive."""
     return "docker" in configuration.model_fields_set or any(
-        archive.settings.get("image") for archive in archives.watched(queue)
+        archive.settings.get("image") for archive in archives.watched(session)
     )
 
 
-def _tell_about_processes(queue: Queue) -> None:
+def _tell_about_processes(session: Session) -> None:
     """Say plainly what an archive's right to run processes means."""
-    for archive in archives.watched(queue):
+    for archive in archives.watched(session):
         if archive.settings.get("process"):
             user = archive.settings.get("process_user") or account()
             click.echo(

@@ -50,7 +50,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class Session:
     """What the verbs need: the database, and who is to be woken after a commit (None: nobody, everyone looks by himself)."""
 
     database: Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import AttemptId, Stream
 
@@ -35,9 +35,9 @@ class Page:
     ended: bool
 
 
-def read(queue: Queue, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> Page:
+def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 << 20) -> Page:
     """About ``limit`` bytes (at least one chunk, where there is one) of a log from position ``offset`` on; raises NotFound."""
-    rows = queue.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
+    rows = session.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
     if not rows:
         raise NotFound(f"attempt {attempt}", "there is none")
     chunks = []

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.logs.overflow import Piece, Spill
 from arkqueue.model import AttemptId, Stream
@@ -216,10 +216,10 @@ class Logs:
     """
 
     def __init__(
-        self, queue: Queue, process: str, head: int = HEAD, tail: int = TAIL, folder: Path | None = None
+        self, session: Session, process: str, head: int = HEAD, tail: int = TAIL, folder: Path | None = None
     ) -> None:
         self.head, self.tail = head, tail
-        self._queue, self._process, self._folder = queue, process, folder
+        self._session, self._process, self._folder = session, process, folder
         self._writers: dict[AttemptId, LogWriter] = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
@@ -311,7 +311,7 @@ class Logs:
 
     def _store(self, batch: Sequence[tuple[LogWriter, Sequence[_Pending]]]) -> None:
         rows = [(writer.attempt, chunk) for writer, chunks in batch for chunk in chunks]
-        ours = self._queue.rows(
+        ours = self._session.rows(
             "append_log",
             process=self._process,
             attempts=[writer.attempt for writer, _ in batch],
@@ -334,7 +334,7 @@ class Logs:
     def _cut(self, writers: Sequence[LogWriter], *, final: bool) -> None:
         cuts = [(writer.attempt, to) for writer in writers if (to := writer.cut(final=final)) is not None]
         if cuts:
-            self._queue.do(
+            self._session.do(
                 "cut_log",
                 process=self._process,
                 attempts=[attempt for attempt, _ in cuts],

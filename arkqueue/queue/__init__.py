@@ -5,7 +5,6 @@ managers, ``finish`` takes their ends, ``schedules`` fires, ``control`` does wha
 Nobody else writes.
 """
 
-from arkqueue.db.session import SQL, Queue
 from arkqueue.queue import archives, claim, control, finish, ledger, schedules, triggering
 
-__all__ = ["SQL", "Queue", "archives", "claim", "control", "finish", "ledger", "schedules", "triggering"]
+__all__ = ["archives", "claim", "control", "finish", "ledger", "schedules", "triggering"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
 from arkqueue.plan import Entry
@@ -34,7 +34,7 @@ class Start:
 
 
 def register(
-    queue: Queue,
+    session: Session,
     *,
     name: str,
     kind: str,
@@ -68,7 +68,7 @@ def register(
             _start(graph, found[0], start)
         return ArchiveId(found[0])
 
-    return change(queue, [], work)
+    return change(session, [], work)
 
 
 def _start(graph: Graph, archive: int, start: Start) -> None:
@@ -77,7 +77,9 @@ def _start(graph: Graph, archive: int, start: Start) -> None:
         append_in(graph, Branch(row.id, archive, start.branch, start.main, row.head_id), [], baseline=start.baseline)
 
 
-def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings, starts: Sequence[Start] = ()) -> None:
+def change_settings(
+    session: Session, archive: ArchiveId, settings: ArchiveSettings, starts: Sequence[Start] = ()
+) -> None:
     """Change how an archive is looked after; ``starts``: the baselines of branches that are tracked from now on."""
 
     def work(graph: Graph) -> None:
@@ -87,10 +89,10 @@ def change_settings(queue: Queue, archive: ArchiveId, settings: ArchiveSettings,
             if start.branch not in there:
                 _start(graph, archive, start)
 
-    change(queue, [archive], work)
+    change(session, [archive], work)
 
 
-def remove(queue: Queue, archive: ArchiveId, by: str) -> None:
+def remove(session: Session, archive: ArchiveId, by: str) -> None:
     """Stop watching an archive and cancel what has not started; its history stays readable."""
 
     def work(graph: Graph) -> None:
@@ -101,28 +103,28 @@ def remove(queue: Queue, archive: ArchiveId, by: str) -> None:
             graph.do("drop_schedules_of_branch", branch=branch.id)
             cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch.id), by)
 
-    change(queue, [archive], work)
+    change(session, [archive], work)
 
 
-def notify(queue: Queue, archives: Iterable[ArchiveId], revision: str | None = None) -> None:
+def notify(session: Session, archives: Iterable[ArchiveId], revision: str | None = None) -> None:
     """Ask for a look at some archives' repositories (design 2). ``revision``: what the notice named."""
-    queue.do("ask_to_look", archives=list(archives), revision=revision)
-    queue.wake("look")
+    session.do("ask_to_look", archives=list(archives), revision=revision)
+    session.wake("look")
 
 
-def sync(queue: Queue, archive: ArchiveId) -> None:
+def sync(session: Session, archive: ArchiveId) -> None:
     """Have an archive's repository looked at, also before the pause after a failure is over: a person may have mended what failed."""
-    queue.do("let_be_due", archive=archive)
-    notify(queue, [archive])
+    session.do("let_be_due", archive=archive)
+    notify(session, [archive])
 
 
-def notify_all(queue: Queue, notices: Iterable[tuple[ArchiveId, str | None]]) -> None:
+def notify_all(session: Session, notices: Iterable[tuple[ArchiveId, str | None]]) -> None:
     """Many notices, in the order in which they came: a burst of one archive's is one row."""
     expected: dict[ArchiveId, str | None] = {}
     for archive, revision in notices:
         expected[archive] = _expected(expected.get(archive), revision)
     for revision in dict.fromkeys(expected.values()):
-        notify(queue, [archive for archive in expected if expected[archive] == revision], revision)
+        notify(session, [archive for archive in expected if expected[archive] == revision], revision)
 
 
 def _expected(known: str | None, told: str | None) -> str | None:
@@ -132,64 +134,64 @@ def _expected(known: str | None, told: str | None) -> str | None:
     return max(known, told, key=int) if _NUMBER.fullmatch(known) and _NUMBER.fullmatch(told) else told
 
 
-def one(queue: Queue, archive: ArchiveId) -> Any:
+def one(session: Session, archive: ArchiveId) -> Any:
     """An archive's row."""
-    found = queue.rows("archive", archive=archive)
+    found = session.rows("archive", archive=archive)
     if not found:
         raise NotFound(f"archive {archive}", "there is none")
     return found[0]
 
 
-def watched(queue: Queue) -> list[Any]:
+def watched(session: Session) -> list[Any]:
     """The rows of all archives that are not removed."""
-    return queue.rows("archives_watched")
+    return session.rows("archives_watched")
 
 
-def sweep_all(queue: Queue) -> None:
+def sweep_all(session: Session) -> None:
     """Have every archive's repository looked at, as at the start of a queue manager (design 2)."""
-    queue.do("sweep_all")
+    session.do("sweep_all")
 
 
-def to_read(queue: Queue) -> list[Any]:
+def to_read(session: Session) -> list[Any]:
     """Archives that a notice names, then those whose time has come: rows of id, name, asked, revision, waited."""
-    return queue.rows("to_read")
+    return session.rows("to_read")
 
 
-def read_done(queue: Queue, archive: ArchiveId, asked: int | None, sweep: float) -> None:
+def read_done(session: Session, archive: ArchiveId, asked: int | None, sweep: float) -> None:
     """An archive was read to its end; notices up to ``asked`` are answered, the next look is ``sweep`` seconds away."""
-    forgotten = queue.do("read_done", archive=archive, asked=asked, sweep=sweep)
+    forgotten = session.do("read_done", archive=archive, asked=asked, sweep=sweep)
     if asked is not None and not forgotten:
-        queue.wake("look")
+        session.wake("look")
 
 
-def expect(queue: Queue, archive: ArchiveId, asked: int, pause: float) -> None:
+def expect(session: Session, archive: ArchiveId, asked: int, pause: float) -> None:
     """An archive was read, and a revision that a notice named is not there: look again in ``pause`` seconds."""
-    queue.do("read_done", archive=archive, asked=None, sweep=pause)
-    queue.do("expect", archive=archive, asked=asked)
+    session.do("read_done", archive=archive, asked=None, sweep=pause)
+    session.do("expect", archive=archive, asked=asked)
 
 
-def read_failed(queue: Queue, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> None:
+def read_failed(session: Session, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> None:
     """An archive could not be read; it is tried again in ``first`` seconds, and each time later, up to ``longest``, while that lasts."""
-    queue.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
+    session.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
 
 
-def stop(queue: Queue, archive: ArchiveId, why: str) -> None:
+def stop(session: Session, archive: ArchiveId, why: str) -> None:
     """Stop reading an archive whose repository is another one, or went back in time, until a person brings it back or rewinds it."""
-    queue.do("stop_archive", archive=archive, why=why)
+    session.do("stop_archive", archive=archive, why=why)
 
 
-def go_on(queue: Queue, archive: ArchiveId, stopped: str) -> None:
+def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
     """Read an archive again whose repository is the right one again. ``stopped``: why it was not; what was done about it meanwhile stands."""
-    queue.do("go_on", archive=archive, stopped=stopped)
-    queue.wake("look")
+    session.do("go_on", archive=archive, stopped=stopped)
+    session.wake("look")
 
 
-def branches(queue: Queue, archive: ArchiveId) -> list[Any]:
+def branches(session: Session, archive: ArchiveId) -> list[Any]:
     """An archive's branches with the ledger's heads."""
-    return queue.rows("branches", archive=archive)
+    return session.rows("branches", archive=archive)
 
 
-def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) -> Branch:
+def track(session: Session, archive: ArchiveId, name: str, *, main: bool = False) -> Branch:
     """Begin to track a branch, or track it again after it was deleted, with the schedules of its head; ``main``: it is the main one from now on."""
 
     def refresh(graph: Graph, branch: int, name: str, head: int | None, *, is_main: bool) -> None:
@@ -208,10 +210,10 @@ def track(queue: Queue, archive: ArchiveId, name: str, *, main: bool = False) ->
         refresh(graph, row.id, name, row.head_id, is_main=row.main)
         return Branch(row.id, archive, name, row.main, row.head_id)
 
-    return change(queue, [archive], work)
+    return change(session, [archive], work)
 
 
-def untrack(queue: Queue, archive: ArchiveId, branch: BranchId, *, head: int | None = None) -> None:
+def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int | None = None) -> None:
     """A branch was deleted in its repository, or others are tracked now: what has not started is canceled (design 5.16).
 
     ``head``: the head it was seen with. If it has another by now, it has come back meanwhile, and nothing happens.
@@ -227,10 +229,10 @@ def untrack(queue: Queue, archive: ArchiveId, branch: BranchId, *, head: int | N
             graph, graph.ids("runs_of_branch", branch=branch), "the end of its branch (deleted, or tracked no more)"
         )
 
-    change(queue, [archive], work)
+    change(session, [archive], work)
 
 
-def rewind(queue: Queue, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str) -> None:
+def rewind(session: Session, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str) -> None:
     """Go on after a repository went back in time: the ledger starts anew at ``start``.
 
     The history so far is kept as a retired branch (``rewound~1``, …: no branch of Git's can be called so), because its revision numbers will be given again to
@@ -248,5 +250,5 @@ def rewind(queue: Queue, archive: ArchiveId, branch: BranchId, start: Start, uui
         _start(graph, archive, start)
         graph.do("take_up", archive=archive, uuid=uuid)
 
-    change(queue, [archive], work)
-    queue.wake("look")
+    change(session, [archive], work)
+    session.wake("look")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveKind, ArchiveSettings, AttemptId, Stream, TaskId
 
 LEASE = 90.0
@@ -86,7 +86,7 @@ class Adopted:
 
 
 def register(
-    queue: Queue,
+    session: Session,
     process: str,
     host: str,
     hostname: str,
@@ -97,16 +97,16 @@ def register(
 ) -> None:
     """Say that a task manager is here, and why it can start no tasks for now, or no containers (None: it can)."""
     told = {"fault": fault, "engine_fault": engine_fault}
-    queue.do("here", process=process, host=host, hostname=hostname, slots=slots, **told)
+    session.do("here", process=process, host=host, hostname=hostname, slots=slots, **told)
 
 
-def leave(queue: Queue, process: str) -> None:
+def leave(session: Session, process: str) -> None:
     """Say that a task manager has stopped."""
-    queue.do("gone", process=process)
+    session.do("gone", process=process)
 
 
 def claim(
-    queue: Queue,
+    session: Session,
     process: str,
     host: str,
     slots: int,
@@ -120,7 +120,7 @@ def claim(
     alive, this saves walking over them. A ticket may come late, so whoever gives a floor also looks without one now and then.
     ``in_container``: True, only tasks that run in containers; False, only others.
     """
-    rows = queue.rows(
+    rows = session.rows(
         "claim", process=process, host=host, slots=slots, lease=lease, floor=floor, in_container=in_container
     )
     return [_claim(row) for row in rows]
@@ -148,61 +148,61 @@ def _claim(row: Any) -> Claim:
     )
 
 
-def inputs(queue: Queue, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
+def inputs(session: Session, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
     """The newest outputs of what each task depends on, by the dependency's name."""
     found: dict[TaskId, dict[str, Any]] = {}
-    for row in queue.rows("inputs", tasks=list(tasks)):
+    for row in session.rows("inputs", tasks=list(tasks)):
         found.setdefault(row.target, {})[row.name] = row.outputs
     return found
 
 
-def definitions(queue: Queue, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+def definitions(session: Session, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Frozen definitions by id, as ``workflow.from_json`` reads them."""
-    return {row.id: row.body for row in queue.rows("definitions", ids=list(ids))}
+    return {row.id: row.body for row in session.rows("definitions", ids=list(ids))}
 
 
-def installation(queue: Queue) -> str:
+def installation(session: Session) -> str:
     """The id of this installation, the same for all that share its database."""
     for _ in range(2):  # who asks at the same moment as the first sees nothing, and then what that one made
-        if rows := queue.rows("installation"):
+        if rows := session.rows("installation"):
             return str(rows[0].id)
     raise AssertionError("an installation without an id")
 
 
-def reserve(queue: Queue, process: str, attempt: AttemptId, image: str, adopt_within: float) -> bool:
+def reserve(session: Session, process: str, attempt: AttemptId, image: str, adopt_within: float) -> bool:
     """Say that an attempt is about to outlive its task manager, in a container of ``image``; False where it is not ours any more."""
-    return bool(queue.rows("reserve", process=process, attempt=attempt, image=image, adopt_within=adopt_within))
+    return bool(session.rows("reserve", process=process, attempt=attempt, image=image, adopt_within=adopt_within))
 
 
-def started(queue: Queue, attempts: Mapping[AttemptId, float]) -> None:
+def started(session: Session, attempts: Mapping[AttemptId, float]) -> None:
     """Note that the programs of attempts have begun, so many seconds ago."""
-    queue.do("started", attempts=list(attempts), ages=list(attempts.values()))
+    session.do("started", attempts=list(attempts), ages=list(attempts.values()))
 
 
 def renew(
-    queue: Queue, process: str, attempts: Sequence[AttemptId], lease: float = LEASE
+    session: Session, process: str, attempts: Sequence[AttemptId], lease: float = LEASE
 ) -> dict[AttemptId, str | None]:
     """Renew leases. What is returned is still ours, with what it was asked for (None, ``cancel``, ``restart``); what is missing is lost."""
-    return {row.id: row.stop for row in queue.rows("renew", attempts=list(attempts), process=process, lease=lease)}
+    return {row.id: row.stop for row in session.rows("renew", attempts=list(attempts), process=process, lease=lease)}
 
 
-def stops(queue: Queue, process: str) -> dict[AttemptId, str]:
+def stops(session: Session, process: str) -> dict[AttemptId, str]:
     """Which of a task manager's attempts have been asked to stop."""
-    return {row.id: row.stop for row in queue.rows("stops", process=process)}
+    return {row.id: row.stop for row in session.rows("stops", process=process)}
 
 
-def live(queue: Queue, process: str) -> list[AttemptId]:
+def live(session: Session, process: str) -> list[AttemptId]:
     """All live attempts of a process, those of a claim whose answer was lost included."""
-    return [row.id for row in queue.rows("live", process=process)]
+    return [row.id for row in session.rows("live", process=process)]
 
 
-def live_on(queue: Queue, host: str) -> list[Live]:
+def live_on(session: Session, host: str) -> list[Live]:
     """All live attempts of a host, whichever process has them."""
-    return [Live(row.id, row.process, row.outlives) for row in queue.rows("live_on", host=host)]
+    return [Live(row.id, row.process, row.outlives) for row in session.rows("live_on", host=host)]
 
 
 def adopt(
-    queue: Queue,
+    session: Session,
     process: str,
     host: str,
     attempts: Mapping[AttemptId, str],
@@ -213,7 +213,7 @@ def adopt(
 
     ``base`` of their claims is as it was when they were claimed.
     """
-    rows = queue.rows(
+    rows = session.rows(
         "adopt",
         process=process,
         host=host,

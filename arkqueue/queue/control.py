@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, REPORT, SILENCE, RunId, TaskId
 from arkqueue.names import name_of
@@ -25,7 +25,7 @@ NEWEST = "or trigger the task at the newest revision"
 """What helps beside force where a task is superseded."""
 
 
-def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
+def cancel(session: Session, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
     """Cancel a task: at once, or by asking its running attempt to stop.
 
     ``assume_gone``: a person knows that the attempt is gone; refused while its task manager is heard of, which would prove it.
@@ -46,10 +46,10 @@ def cancel(queue: Queue, task: TaskId, by: str, *, assume_gone: bool = False) ->
         else:
             graph.follow(graph.ids("cancel", tasks=[row.id], by=by))
 
-    _on_task(queue, task, "cancel", by, work, _options(assume_gone=assume_gone))
+    _on_task(session, task, "cancel", by, work, _options(assume_gone=assume_gone))
 
 
-def cancel_run(queue: Queue, run: RunId, by: str) -> None:
+def cancel_run(session: Session, run: RunId, by: str) -> None:
     """Cancel what is not settled of a run; its COMMIT and REPORT go on."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -63,10 +63,10 @@ def cancel_run(queue: Queue, run: RunId, by: str) -> None:
         _ask_to_stop(graph, [t.id for t in locked if t.state == State.RUNNING], "cancel", by)
         graph.follow(graph.ids("cancel", tasks=tasks, by=by))
 
-    _on_run(queue, run, "cancel", by, work)
+    _on_run(session, run, "cancel", by, work)
 
 
-def restart(queue: Queue, task: TaskId, by: str) -> None:
+def restart(session: Session, task: TaskId, by: str) -> None:
     """Stop a running attempt and start another, without settling the task."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -78,10 +78,10 @@ def restart(queue: Queue, task: TaskId, by: str) -> None:
             raise Conflict(_name(graph, row), "is being canceled")
         _ask_to_stop(graph, [row.id], "restart", by)
 
-    _on_task(queue, task, "restart", by, work)
+    _on_task(session, task, "restart", by, work)
 
 
-def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
+def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> None:
     """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -109,10 +109,10 @@ def retry(queue: Queue, task: TaskId, by: str, *, force: bool = False) -> None:
         again = [*staying, *_unjudged(graph, [row.id, *reopened])]
         graph.follow(entering=[row.id, *reopened], waived=again)
 
-    _on_task(queue, task, "retry", by, work, _options(force=force))
+    _on_task(session, task, "retry", by, work, _options(force=force))
 
 
-def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False, force: bool = False) -> None:
+def skip(session: Session, task: TaskId, by: str, *, as_completed: bool = False, force: bool = False) -> None:
     """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9).
 
     ``as_completed``: in its own run too; refused where that would run what later revisions have superseded or gone on from, unless ``force`` (5.11, 5.19).
@@ -132,10 +132,10 @@ def skip(queue: Queue, task: TaskId, by: str, *, as_completed: bool = False, for
                 remedy,
             )
 
-    _on_task(queue, task, "skip", by, work, _options(as_completed=as_completed, force=force))
+    _on_task(session, task, "skip", by, work, _options(as_completed=as_completed, force=force))
 
 
-def skip_until(queue: Queue, archive: int, branch: int, name: str, until: int, by: str) -> int:
+def skip_until(session: Session, archive: int, branch: int, name: str, until: int, by: str) -> int:
     """Waive every failure of a task up to a revision; returns how many there were."""
 
     def work(graph: Graph) -> int:
@@ -146,10 +146,10 @@ def skip_until(queue: Queue, archive: int, branch: int, name: str, until: int, b
             graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
         return len(tasks)
 
-    return change(queue, [archive], work)
+    return change(session, [archive], work)
 
 
-def delete_run(queue: Queue, run: RunId, by: str) -> None:
+def delete_run(session: Session, run: RunId, by: str) -> None:
     """Leave a tombstone in place of a run that has ended; nothing waits for its failures any more."""
 
     def work(graph: Graph, row: Any) -> None:
@@ -164,7 +164,7 @@ def delete_run(queue: Queue, run: RunId, by: str) -> None:
         waived = graph.ids("waive_run", run=run)
         graph.follow(waived=[*waived, *graph.ids("skipped_because_of", roots=waived)])
 
-    _on_run(queue, run, "delete", by, work)
+    _on_run(session, run, "delete", by, work)
 
 
 def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = False, force: bool = False) -> None:
@@ -268,8 +268,10 @@ def _options(**given: bool) -> str:
     return " ".join(f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given)
 
 
-def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> None:
-    found = queue.rows("place_of_task", task=task)
+def _on_task(
+    session: Session, task: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = ""
+) -> None:
+    found = session.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "there is none")
 
@@ -280,11 +282,11 @@ def _on_task(queue: Queue, task: int, verb: str, by: str, work: Callable[[Graph,
         work(graph, row)
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note=note)
 
-    change(queue, [found[0].archive_id], on_graph)
+    change(session, [found[0].archive_id], on_graph)
 
 
-def _on_run(queue: Queue, run: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:
-    found = queue.rows("place_of_run", run=run)
+def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:
+    found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
 
@@ -293,4 +295,4 @@ def _on_run(queue: Queue, run: int, verb: str, by: str, work: Callable[[Graph, A
         work(graph, row)
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note="")
 
-    change(queue, [found[0].archive_id], on_graph)
+    change(session, [found[0].archive_id], on_graph)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId, End, Outcome, Retries
 from arkqueue.queue.claim import LEASE
@@ -29,9 +29,9 @@ class Receipt(StrEnum):
     """The attempt has another end, or belongs to another process: what was reported changed nothing."""
 
 
-def finish(queue: Queue, process: str, outcomes: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
+def finish(session: Session, process: str, outcomes: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
     """Record how attempts ended and move their tasks, all in one transaction."""
-    return _end(queue, outcomes, lambda row, outcome: _receipt(row, outcome, process))
+    return _end(session, outcomes, lambda row, outcome: _receipt(row, outcome, process))
 
 
 def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
@@ -42,55 +42,55 @@ def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
     return Receipt.NOT_YOURS
 
 
-def lapse(queue: Queue, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
+def lapse(session: Session, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
     """End the attempts whose lease is over; called by every queue manager, again and again.
 
     What outlives its task manager stays reserved for its host a while longer. After any gap in which the database was not heard, no lease lapses for
     one full lease (design 6). Returns the ended attempts.
     """
-    if not queue.rows("beat", gap=gap, lease=lease)[0].steady:
+    if not session.rows("beat", gap=gap, lease=lease)[0].steady:
         return []
     unheard = "its task manager has not been heard of for a whole lease"
     lost = [
         Outcome(
             row.id, End.LOST, message=f"{unheard} and {row.reserved:g} s (adopt_within)" if row.reserved else unheard
         )
-        for row in queue.rows("lapsed")
+        for row in session.rows("lapsed")
     ]
-    return _end_each(queue, lost, lambda row: row.ended_at is None and row.lapsed)
+    return _end_each(session, lost, lambda row: row.ended_at is None and row.lapsed)
 
 
-def bury(queue: Queue, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
+def bury(session: Session, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
     """End the attempts of earlier processes of a host, which its present task manager has proved dead, and count these no more.
 
     ``gone``: those of which no container is left; others that outlive their task manager are not touched.
     """
-    queue.do("dead", process=process, host=host)
-    left = [row for row in queue.rows("live_on", host=host) if row.process != process]
+    session.do("dead", process=process, host=host)
+    left = [row for row in session.rows("live_on", host=host) if row.process != process]
     lost = [Outcome(row.id, End.LOST, message="its task manager died") for row in left if not row.outlives]
     lost += [
         Outcome(row.id, End.LOST, message="its task manager died, and its container is gone")
         for row in left
         if row.outlives and row.id in gone
     ]
-    return _end_each(queue, lost, lambda row: row.ended_at is None and row.process != process)
+    return _end_each(session, lost, lambda row: row.ended_at is None and row.process != process)
 
 
-def _end_each(queue: Queue, lost: Sequence[Outcome], is_lost: Callable[[Any], bool]) -> list[AttemptId]:
+def _end_each(session: Session, lost: Sequence[Outcome], is_lost: Callable[[Any], bool]) -> list[AttemptId]:
     """End attempts together; where that fails, one by one, so that none that cannot be judged holds up the others."""
 
     def judge(row: Any, _: Outcome) -> Receipt:
         return Receipt.RECORDED if is_lost(row) else Receipt.NOT_YOURS
 
     try:
-        receipts = _end(queue, lost, judge)
+        receipts = _end(session, lost, judge)
     except DatabaseUnavailable:
         raise
     except Exception:
         receipts = {}
         for outcome in lost:
             try:
-                receipts |= _end(queue, [outcome], judge)
+                receipts |= _end(session, [outcome], judge)
             except DatabaseUnavailable:
                 raise
             except Exception:
@@ -105,7 +105,7 @@ def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
     return list(_record(graph, [(outcome, row)]))
 
 
-def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
+def _end(session: Session, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
     if not outcomes:
         return {}
     by_id = {outcome.attempt: outcome for outcome in outcomes}
@@ -126,7 +126,7 @@ def _end(queue: Queue, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptI
         )
         return receipts
 
-    return change(queue, (), work, attempts=list(by_id))
+    return change(session, (), work, attempts=list(by_id))
 
 
 def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, State]:
@@ -168,14 +168,14 @@ def _circumstances(row: Any) -> Circumstances:
     )
 
 
-def wake_deferred(queue: Queue) -> float | None:
+def wake_deferred(session: Session) -> float | None:
     """Take deferred tasks whose delay is over back to work; returns the seconds until the next one is due (None: there is none)."""
-    due = queue.rows("due")
+    due = session.rows("due")
     if due:
 
         def work(graph: Graph) -> None:
             graph.follow(entering=graph.ids("make_due", tasks=[row.id for row in due]))
 
-        change(queue, {row.archive_id for row in due}, work)
-    seconds: float | None = queue.rows("next_due")[0][0]
+        change(session, {row.archive_id for row in due}, work)
+    seconds: float | None = session.rows("next_due")[0][0]
     return seconds

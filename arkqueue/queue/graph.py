@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from arkqueue.db import Connection
-from arkqueue.db.session import SQL, Kept, Queue, rows
+from arkqueue.db.session import SQL, Kept, Session, rows
 from arkqueue.plan import Awaited, followed_back
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Graph:
         return self.ids("cancel_victims", firing=firing, here=here)
 
 
-def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *, attempts: Sequence[int] = ()) -> T:
+def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T], *, attempts: Sequence[int] = ()) -> T:
     """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns.
 
     ``attempts``: name theirs, too.
@@ -135,12 +135,12 @@ def change(queue: Queue, archives: Iterable[int], work: Callable[[Graph], T], *,
     graph: list[Graph] = []
 
     def transaction(conn: Connection) -> T:
-        graph[:] = [Graph(conn, archives, queue.kept, attempts)]
+        graph[:] = [Graph(conn, archives, session.kept, attempts)]
         return work(graph[0])
 
-    result = queue.retrying(transaction)
+    result = session.retrying(transaction)
     for keep in graph[0].to_keep:
         keep()
     if graph[0].to_wake:
-        queue.wake(*graph[0].to_wake)
+        session.wake(*graph[0].to_wake)
     return result

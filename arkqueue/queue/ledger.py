@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypedDict, Unpack
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import Fault, Revision
 from arkqueue.names import parse_name
@@ -42,12 +42,12 @@ class News(TypedDict, total=False):
     author: str | None
 
 
-def append(queue: Queue, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
+def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """Append revisions to a branch's ledger and store their commit runs.
 
     Returns the new head's id; None where somebody else moved the head, or took the branch or its archive from what is watched: read again.
     """
-    return change(queue, [branch.archive], lambda graph: append_in(graph, branch, entries, **news))
+    return change(session, [branch.archive], lambda graph: append_in(graph, branch, entries, **news))
 
 
 def append_in(graph: Graph, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
@@ -54,21 +54,21 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
             graph.to_wake.add("schedule")
 
 
-def fire(queue: Queue) -> float | None:
+def fire(session: Session) -> float | None:
     """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none).
 
     Each on its own: one whose run is refused keeps the reason as its trouble, and one that fails holds up no other.
     """
     failed = False
-    for due in queue.rows("due_schedules"):
+    for due in session.rows("due_schedules"):
         try:
-            change(queue, [due.archive_id], lambda graph, due=due: _fire(graph, due))  # type: ignore[misc]
+            change(session, [due.archive_id], lambda graph, due=due: _fire(graph, due))  # type: ignore[misc]
         except DatabaseUnavailable:
             raise
         except Exception:
             log.exception("the schedule %s of branch %s failed and is tried again", due.cron, due.branch_id)
             failed = True
-    seconds: float | None = queue.rows("next_schedule")[0][0]
+    seconds: float | None = session.rows("next_schedule")[0][0]
     return PAUSE_AFTER_ERROR if failed else seconds
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, Conflict, Invalid, NotFound
 
 FILE = "token"
@@ -61,7 +61,7 @@ class Token:
 
 
 def create(
-    queue: Queue, *, name: str, scope: Scope, archives: Sequence[str] | None = None, by: str
+    session: Session, *, name: str, scope: Scope, archives: Sequence[str] | None = None, by: str
 ) -> tuple[Token, str]:
     """Make a token; the second answer is the secret, which nobody can read again."""
     if not name.strip() or not name.isprintable() or len(name) > 100:
@@ -70,39 +70,39 @@ def create(
         raise Invalid(f"token {name}", "is for no archive", "Name archives, or leave them out for every one.")
     secret = "ark_" + secrets.token_urlsafe(32)
     listed = None if archives is None else sorted(set(archives))
-    (row,) = queue.rows("add_token", name=name, hash=_hash(secret), scope=str(scope), archives=listed)
-    _remember(queue, by, "create token", f"{row.id} {name} ({scope})")
+    (row,) = session.rows("add_token", name=name, hash=_hash(secret), scope=str(scope), archives=listed)
+    _remember(session, by, "create token", f"{row.id} {name} ({scope})")
     return _token(row), secret
 
 
-def check(queue: Queue, secret: str) -> Token | None:
+def check(session: Session, secret: str) -> Token | None:
     """The token that a secret belongs to; None where it is unknown or revoked."""
-    found = queue.rows("token_of_hash", hash=_hash(secret))
+    found = session.rows("token_of_hash", hash=_hash(secret))
     return _token(found[0]) if found else None
 
 
-def tokens(queue: Queue) -> list[Token]:
+def tokens(session: Session) -> list[Token]:
     """All tokens, the revoked ones too."""
-    return [_token(row) for row in queue.rows("tokens")]
+    return [_token(row) for row in session.rows("tokens")]
 
 
-def one(queue: Queue, token: int) -> Token:
+def one(session: Session, token: int) -> Token:
     """One token; raises ``NotFound``."""
-    found = queue.rows("token", token=token)
+    found = session.rows("token", token=token)
     if not found:
         raise NotFound(f"token {token}", "there is none")
     return _token(found[0])
 
 
-def revoke(queue: Queue, token: int, by: str) -> None:
+def revoke(session: Session, token: int, by: str) -> None:
     """Make a token worthless; raises ``Conflict`` where it is already."""
-    known = one(queue, token)
-    if not queue.rows("revoke_token", token=token):
+    known = one(session, token)
+    if not session.rows("revoke_token", token=token):
         raise Conflict(f"token {token} ({known.name})", "is revoked already")
-    _remember(queue, by, "revoke token", f"{token} {known.name}")
+    _remember(session, by, "revoke token", f"{token} {known.name}")
 
 
-def first_token(queue: Queue, home: Path) -> str:
+def first_token(session: Session, home: Path) -> str:
     """The administrator's token of this host, kept in a file that its owner alone can read; made where it is missing or worthless."""
     path = home / FILE
     try:
@@ -111,9 +111,9 @@ def first_token(queue: Queue, home: Path) -> str:
         kept = ""
     except (OSError, UnicodeDecodeError) as error:
         raise ArkqueueError(str(path), f"cannot be read: {error}", "Correct its permissions, or remove it.") from error
-    if kept and (known := check(queue, kept)) and known.scope is Scope.ADMIN:
+    if kept and (known := check(session, kept)) and known.scope is Scope.ADMIN:
         return kept
-    _, secret = create(queue, name="first token", scope=Scope.ADMIN, by="arkqueue serve")
+    _, secret = create(session, name="first token", scope=Scope.ADMIN, by="arkqueue serve")
     _write(path, secret)
     return secret
 
@@ -139,5 +139,5 @@ def _token(row: Any) -> Token:
     return Token(row.id, row.name, Scope(row.scope), row.archives, row.created_at, row.revoked_at)
 
 
-def _remember(queue: Queue, by: str, verb: str, note: str) -> None:
-    queue.do("remember", by=by, verb=verb, archive=None, run=None, task=None, note=note)
+def _remember(session: Session, by: str, verb: str, note: str) -> None:
+    session.do("remember", by=by, verb=verb, archive=None, run=None, task=None, note=note)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Trigger, Workflow
 from arkqueue.names import name_of
@@ -19,18 +19,18 @@ from arkqueue.workflow import from_json
 
 
 def trigger(
-    queue: Queue, revision: int, *, names: Collection[str] | None = None, by: str = "", force: bool = False
+    session: Session, revision: int, *, names: Collection[str] | None = None, by: str = "", force: bool = False
 ) -> int:
     """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
 
     ``names``: these tasks alone. A dependency that is not part of the run must have completed at that revision (design 5.18), and nothing may be started that a
     later revision has superseded, unless ``force`` (5.11). Raises ``Conflict`` or ``Invalid``, naming what is in the way.
     """
-    archive = queue.rows("archive_of_revision", revision=revision)
+    archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
         raise NotFound(f"revision {revision}", "there is none")
     return change(
-        queue,
+        session,
         [archive[0].archive_id],
         lambda graph: trigger_in(graph, revision, Trigger.MANUAL, names=names, by=by, force=force),
     )

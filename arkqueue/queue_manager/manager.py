@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from arkqueue.config import Configuration
-from arkqueue.queue import Queue, finish, schedules
+from arkqueue.db.session import Session
+from arkqueue.queue import finish, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.runtime.loop import Loop
 
@@ -14,12 +15,12 @@ PACE = 0.02
 class QueueManager:
     """Runs the loops between ``start`` and ``close``."""
 
-    def __init__(self, queue: Queue, configuration: Configuration) -> None:
-        self._queue, self._configuration = queue, configuration
-        assert queue.wakeups is not None, "a queue manager waits to be woken"
-        bell = queue.wakeups.bell
+    def __init__(self, session: Session, configuration: Configuration) -> None:
+        self._session, self._configuration = session, configuration
+        assert session.wakeups is not None, "a queue manager waits to be woken"
+        bell = session.wakeups.bell
         look = bell("look")
-        self._readers = Readers(queue, configuration, idle=look.ring)
+        self._readers = Readers(session, configuration, idle=look.ring)
         poll = configuration.poll
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
@@ -42,12 +43,12 @@ class QueueManager:
         self._readers.close()
 
     def _fire_schedules(self) -> float | None:
-        return schedules.fire(self._queue)
+        return schedules.fire(self._session)
 
     def _take_up_deferred(self) -> float | None:
-        return finish.wake_deferred(self._queue)
+        return finish.wake_deferred(self._session)
 
     def _lapse_leases(self) -> float | None:
         """A batch; where it was not empty, the next one at once."""
         lease = self._configuration.lease
-        return 0.0 if finish.lapse(self._queue, lease=lease, gap=lease / 3) else None
+        return 0.0 if finish.lapse(self._session, lease=lease, gap=lease / 3) else None

@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
-from arkqueue.queue import Queue, archives, ledger
+from arkqueue.queue import archives, ledger
 from arkqueue.repository import Advance
 from arkqueue.repository.hangup import hang_up
 from arkqueue.repository.opening import open_registered
@@ -44,9 +45,9 @@ LONGEST_EXPECTATION = 600.0
 class Reader(threading.Thread):
     """Looks at one archive's repository when it is told to; ends after that, or when no other notice came for a while."""
 
-    def __init__(self, queue: Queue, configuration: Configuration, row: Any, freed: Callable[[], bool]) -> None:
+    def __init__(self, session: Session, configuration: Configuration, row: Any, freed: Callable[[], bool]) -> None:
         super().__init__(name=f"read {row.name}", daemon=True)
-        self._queue, self._configuration, self._freed = queue, configuration, freed
+        self._session, self._configuration, self._freed = session, configuration, freed
         self._id = ArchiveId(row.id)
         self._entries: EntryReader | None = None
         self._where = ("", "")
@@ -101,7 +102,7 @@ class Reader(threading.Thread):
         if row is self._told:
             return
         fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
-        archives.read_failed(self._queue, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE)
+        archives.read_failed(self._session, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE)
         log.warning("%s", fault)
         self._told, self._trouble = row, fault
 
@@ -146,7 +147,7 @@ class Reader(threading.Thread):
         except ArchiveMismatch as error:
             # The repository's reader knows the fault; which archive is to be rewound is known here.
             why = named(error, row.name)
-            archives.stop(self._queue, self._id, why)
+            archives.stop(self._session, self._id, why)
             log.warning("%s is stopped: %s", row.name, why)
             self._entries = None
         except ArkqueueError as error:
@@ -162,14 +163,14 @@ class Reader(threading.Thread):
                 log.warning("%s is read again", row.name)
             self._trouble = None
             if again is None:
-                archives.read_done(self._queue, self._id, row.asked, self._configuration.sweep)
+                archives.read_done(self._session, self._id, row.asked, self._configuration.sweep)
             else:
-                archives.expect(self._queue, self._id, row.asked, again)
+                archives.expect(self._session, self._id, row.asked, again)
 
     def _fail(self, row: Any, trouble: str) -> None:
         if self._closing:
             return  # it may be our own end that it met, and it goes on being due
-        archives.read_failed(self._queue, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
+        archives.read_failed(self._session, self._id, trouble, FIRST_PAUSE, LONGEST_PAUSE)
         if trouble != self._trouble:  # once, and not at each attempt
             log.warning("%s cannot be read: %s", row.name, trouble)
         self._entries, self._trouble = None, trouble
@@ -177,7 +178,7 @@ class Reader(threading.Thread):
     def _read(self, row: Any) -> float | None:
         """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
         while not self._closing:
-            registered = archives.one(self._queue, self._id)
+            registered = archives.one(self._session, self._id)
             self._trouble = registered.trouble
             if registered.removed_at is not None or registered.stopped is not None:
                 return None
@@ -200,7 +201,7 @@ class Reader(threading.Thread):
         assert self._entries is not None
         archive = self._entries.archive
         # The ledger before the repository: what is known must be there, while what is there need not be known.
-        known = {branch.name: branch for branch in archives.branches(self._queue, self._id)}
+        known = {branch.name: branch for branch in archives.branches(self._session, self._id)}
         former = next((branch for branch in known.values() if branch.main), None)
         former_name = former and former.name
         heads = archive.heads(settings.branches, former_name)
@@ -237,7 +238,7 @@ class Reader(threading.Thread):
                 self.name,
                 branch.name,
             )
-            archives.untrack(self._queue, self._id, BranchId(branch.id), head=branch.head_id)
+            archives.untrack(self._session, self._id, BranchId(branch.id), head=branch.head_id)
         return True
 
     def _follow(
@@ -254,7 +255,7 @@ class Reader(threading.Thread):
         if known is not None and known.revision == head and not known.deleted and not becomes_main:
             return True
         if known is None or known.deleted or becomes_main:
-            branch = archives.track(self._queue, self._id, name, main=becomes_main)
+            branch = archives.track(self._session, self._id, name, main=becomes_main)
             if branch.head != (known.head_id if known else None):
                 return False
         else:
@@ -275,7 +276,7 @@ class Reader(threading.Thread):
             start = advance.baseline or before
             entries = self._entries.entries(start.id if start else None, advance.revisions)
             appended = ledger.append(
-                self._queue, branch, entries, baseline=baseline, dropped=advance.dropped, author=settings.author
+                self._session, branch, entries, baseline=baseline, dropped=advance.dropped, author=settings.author
             )
             if appended is None:
                 return False

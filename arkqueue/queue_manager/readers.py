@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.queue_manager.reader import Reader
 
 log = logging.getLogger("arkqueue")
@@ -29,8 +30,8 @@ MOST_LINGERING = 64
 class Readers:
     """The readers of one queue manager; ``idle`` is called when a reader has become free for what waits for one."""
 
-    def __init__(self, queue: Queue, configuration: Configuration, idle: Callable[[], None]) -> None:
-        self._queue, self._configuration, self._idle = queue, configuration, idle
+    def __init__(self, session: Session, configuration: Configuration, idle: Callable[[], None]) -> None:
+        self._session, self._configuration, self._idle = session, configuration, idle
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
         self._closing = False
@@ -48,14 +49,14 @@ class Readers:
 
     def _hand_out(self) -> None:
         # An outage that was over before any turn met it is known to the listener.
-        losses = self._queue.wakeups.losses if self._queue.wakeups else 0
+        losses = self._session.wakeups.losses if self._session.wakeups else 0
         if not self._has_swept or losses != self._losses:
             self._losses = losses
-            archives.sweep_all(self._queue)
+            archives.sweep_all(self._session)
             self._has_swept = True
         for each in self._readers.values():
             each.see_to_silence()
-        rows = archives.to_read(self._queue)
+        rows = archives.to_read(self._session)
         with self._lock:
             self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
             self._are_waiting = False
@@ -71,7 +72,7 @@ class Readers:
                     return
                 busy += 1
                 if reader is None or not reader.look(row):
-                    reader = Reader(self._queue, self._configuration, row, self._freed)
+                    reader = Reader(self._session, self._configuration, row, self._freed)
                     reader.start()
                     self._readers[row.id] = reader
 

@@ -20,11 +20,12 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable, ExecutorError
 from arkqueue.executor import TASK_LABEL
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue import claim, finish
 from arkqueue.queue.claim import Adopted
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.executors import Executors
@@ -48,7 +49,7 @@ class Adoption:
 
     def __init__(
         self,
-        queue: Queue,
+        session: Session,
         configuration: Configuration,
         process: str,
         host: str,
@@ -60,7 +61,7 @@ class Adoption:
         answers: Callable[[], None],
     ) -> None:
         """``answers`` is told each time that the engine has answered."""
-        self._queue, self._configuration, self._process, self._host = queue, configuration, process, host
+        self._session, self._configuration, self._process, self._host = session, configuration, process, host
         self._executors, self._logs, self._sources, self._held, self._take = executors, logs, sources, held, take
         self._answers = answers
         self.is_swept = False
@@ -113,7 +114,7 @@ class Adoption:
             self._executors.docker.sweep()
         found = self._found()
         self._answers()
-        live = claim.live_on(self._queue, self._host)
+        live = claim.live_on(self._session, self._host)
         held = {attempt.id for attempt in self._held()}
         # Also those that are ours by the database's word, but of whose adoption the answer never came.
         left = {one.attempt: one.process for one in live if one.outlives and one.attempt not in held}
@@ -142,7 +143,7 @@ class Adoption:
                 return
             since = boottime()
             adopted = claim.adopt(
-                self._queue, self._process, self._host, left, configuration.adopt_within, configuration.lease
+                self._session, self._process, self._host, left, configuration.adopt_within, configuration.lease
             )
             for one in adopted:
                 # Should the engine or the database go away between them, the rest is adopted by the next turn.
@@ -161,9 +162,9 @@ class Adoption:
         return attempt
 
     def _bury(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:
-        for name in attempt_names(self._queue, finish.bury(self._queue, self._process, self._host, gone)):
+        for name in attempt_names(self._session, finish.bury(self._session, self._process, self._host, gone)):
             log.warning("%s, which an earlier task manager of this host ran, was lost with its container", name)
         own = [id for id in gone if left[id] == self._process]
         finish.finish(
-            self._queue, self._process, [Outcome(id, End.LOST, message="its container is gone") for id in own]
+            self._session, self._process, [Outcome(id, End.LOST, message="its container is gone") for id in own]
         )

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable, EngineFault, ExecutorError
 from arkqueue.executor import Program, Running
 from arkqueue.executor.process.executor import ProcessExecutor
 from arkqueue.logs import LogWriter
-from arkqueue.queue import Queue, claim
+from arkqueue.queue import claim
 from arkqueue.workspace import WORK
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ MARK = "containers"
 class Executors:
     """Any thread may call it. ``host``: this host's id, which its containers carry."""
 
-    def __init__(self, queue: Queue, configuration: Configuration, host: str, guards: int) -> None:
-        self._queue, self._configuration, self.host = queue, configuration, host
+    def __init__(self, session: Session, configuration: Configuration, host: str, guards: int) -> None:
+        self._session, self._configuration, self.host = session, configuration, host
         self._process = ProcessExecutor(guards, configuration.home / WORK)
         self._mark = configuration.home / MARK
         self._lock = threading.Lock()
@@ -44,7 +45,7 @@ class Executors:
     def installation(self) -> str:
         """The installation's id, which its containers carry. Raises DatabaseUnavailable."""
         if self._installation is None:
-            self._installation = claim.installation(self._queue)
+            self._installation = claim.installation(self._session)
         return self._installation
 
     @property

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue import claim, finish
 from arkqueue.queue.claim import Claim
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
@@ -43,12 +44,12 @@ PAUSE = 0.5
 class TaskManager:
     """Runs tasks between ``start`` and ``stop``."""
 
-    def __init__(self, queue: Queue, configuration: Configuration) -> None:
-        assert queue.wakeups is not None, "a task manager waits to be woken"
-        self._queue, self._configuration = queue, configuration
+    def __init__(self, session: Session, configuration: Configuration) -> None:
+        assert session.wakeups is not None, "a task manager waits to be woken"
+        self._session, self._configuration = session, configuration
         self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
         self.host = ""
-        self._bell = queue.wakeups.bell("ready")
+        self._bell = session.wakeups.bell("ready")
         self._work: queues.SimpleQueue[Attempt | None] = queues.SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._idle = threading.Condition()
@@ -76,11 +77,13 @@ class TaskManager:
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = HomeLock(configuration.home)
         self.host = host_id(configuration.home)
-        self._logs = Logs(self._queue, self.process, configuration.log_head, configuration.log_tail, configuration.home)
-        self._leases = Leases(self._queue, configuration, self.process)
-        self._recorder = Recorder(self._queue, self.process, self._logs, self._leases.let_go)
+        self._logs = Logs(
+            self._session, self.process, configuration.log_head, configuration.log_tail, configuration.home
+        )
+        self._leases = Leases(self._session, configuration, self.process)
+        self._recorder = Recorder(self._session, self.process, self._logs, self._leases.let_go)
         try:
-            self.executors = Executors(self._queue, configuration, self.host, self._lock.guards)
+            self.executors = Executors(self._session, configuration, self.host, self._lock.guards)
         except BaseException:
             self._lock.release()
             raise
@@ -92,7 +95,7 @@ class TaskManager:
             self.executors.close()
             self._lock.release()
             raise
-        self._sources = Sources(self._queue, configuration)
+        self._sources = Sources(self._session, configuration)
         preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
         self._means = Means(
             preparation,
@@ -103,7 +106,7 @@ class TaskManager:
             self._leases.kept,
         )
         self._adoption = Adoption(
-            self._queue, configuration, self.process, self.host, self.executors, self._logs, self._sources,
+            self._session, configuration, self.process, self.host, self.executors, self._logs, self._sources,
             self._leases.held, self._take, self._engine_answers,
         )  # fmt: skip
         self._logs.start()
@@ -146,7 +149,7 @@ class TaskManager:
             self._logs.close()
             self.executors.close()
             try:
-                claim.leave(self._queue, self.process)
+                claim.leave(self._session, self.process)
             except DatabaseUnavailable as error:
                 log.warning("the task manager leaves without a word: %s", error)
             self._lock.release()
@@ -195,14 +198,14 @@ class TaskManager:
     def _register(self) -> None:
         fault, engine_fault = self._fitness.faults
         claim.register(
-            self._queue, self.process, self.host, socket.gethostname(), self._configuration.slots,
+            self._session, self.process, self.host, socket.gethostname(), self._configuration.slots,
             fault=fault, engine_fault=engine_fault,
         )  # fmt: skip
 
     def _take_over(self) -> None:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
         self._end_leftovers()
-        for name in attempt_names(self._queue, finish.bury(self._queue, self.process, self.host)):
+        for name in attempt_names(self._session, finish.bury(self._session, self.process, self.host)):
             log.warning("%s, which an earlier task manager of this host ran, was lost with it", name)
         self._adoption.start()
 
@@ -222,17 +225,17 @@ class TaskManager:
 
     def _sweep(self) -> None:
         """Remove the workspaces of the past, once no container of the past is left in one. Nothing is claimed meanwhile."""
-        live = {one.attempt for one in claim.live_on(self._queue, self.host)}
+        live = {one.attempt for one in claim.live_on(self._session, self.host)}
         for note in self._workspaces.sweep(live | {attempt.id for attempt in self._leases.held()}):
             log.warning(note)
 
     def _hand_back_unknown(self) -> None:
         """Hand back what a claim took whose answer never came. What runs in a container is adopted."""
         held = {attempt.id for attempt in self._leases.held()}
-        live = [one for one in claim.live_on(self._queue, self.host) if one.process == self.process]
+        live = [one for one in claim.live_on(self._session, self.host) if one.process == self.process]
         unknown = [one.attempt for one in live if not one.outlives and one.attempt not in held]
         outcomes = [Outcome(id, End.STOPPED, message=f"not started: {Why.SILENCE}") for id in unknown]
-        finish.finish(self._queue, self.process, outcomes)
+        finish.finish(self._session, self.process, outcomes)
 
     def _claim(self) -> None:
         """Claim for all free slots and pass the attempts to workers."""
@@ -262,7 +265,7 @@ class TaskManager:
 
     def _claim_up_to(self, count: int, in_container: bool | None) -> list[Claim]:
         lease = self._configuration.lease
-        return claim.claim(self._queue, self.process, self.host, count, lease, self._floor, in_container)
+        return claim.claim(self._session, self.process, self.host, count, lease, self._floor, in_container)
 
     def _take(self, attempt: Attempt, since: float) -> None:
         """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""
@@ -310,7 +313,7 @@ class TaskManager:
 
     def _reserve(self, attempt: Attempt, image: str) -> bool:
         within = self._configuration.adopt_within
-        return claim.reserve(self._queue, self.process, attempt.id, image, within)
+        return claim.reserve(self._session, self.process, attempt.id, image, within)
 
     def _started(self, attempt: Attempt) -> None:
         self._recorder.started(attempt)

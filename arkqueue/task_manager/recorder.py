@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, Outcome
-from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue import claim, finish
 from arkqueue.queue.finish import Receipt
 from arkqueue.task_manager.attempt import Attempt
 
@@ -40,8 +41,8 @@ Ending = tuple[Attempt, Outcome]
 class Recorder:
     """``settled`` is told of each attempt whose end is known to the database, or not ours to tell."""
 
-    def __init__(self, queue: Queue, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
-        self._lanes = [_Lane(queue, process, logs, settled) for _ in range(LANES)]
+    def __init__(self, session: Session, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+        self._lanes = [_Lane(session, process, logs, settled) for _ in range(LANES)]
 
     def start(self) -> None:
         for lane in self._lanes:
@@ -69,8 +70,8 @@ class Recorder:
 class _Lane:
     """The thread that records what concerns some archives."""
 
-    def __init__(self, queue: Queue, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
-        self._queue, self._process, self._logs, self._settled = queue, process, logs, settled
+    def __init__(self, session: Session, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+        self._session, self._process, self._logs, self._settled = session, process, logs, settled
         self._changed = threading.Condition()
         self._started: dict[AttemptId, float] = {}
         """When programs began that run, oldest first, until that is recorded."""
@@ -148,7 +149,7 @@ class _Lane:
         try:
             if started:
                 now = time.monotonic()
-                claim.started(self._queue, {id: now - at for id, at in started.items()})
+                claim.started(self._session, {id: now - at for id, at in started.items()})
         except DatabaseUnavailable:
             return started
         except Exception:
@@ -159,7 +160,7 @@ class _Lane:
         """Record some ends in one transaction; returns what is to be tried again. What is not ours any more, the fence refuses."""
         try:
             self._logs.flush([attempt.log for attempt, _ in ended])
-            receipts = finish.finish(self._queue, self._process, [self._said(outcome) for _, outcome in ended])
+            receipts = finish.finish(self._session, self._process, [self._said(outcome) for _, outcome in ended])
         except DatabaseUnavailable:
             return ended
         except Exception:

@@ -12,8 +12,9 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.model import TaskDefinition, TaskId
-from arkqueue.queue import Queue, claim
+from arkqueue.queue import claim
 from arkqueue.queue.claim import Claim, Registration
 from arkqueue.repository import Archive, Location
 from arkqueue.repository.opening import location_of, open_location
@@ -26,8 +27,8 @@ MOST_OPEN = 4
 class Sources:
     """Any thread may call it."""
 
-    def __init__(self, queue: Queue, configuration: Configuration) -> None:
-        self._queue, self._configuration = queue, configuration
+    def __init__(self, session: Session, configuration: Configuration) -> None:
+        self._session, self._configuration = session, configuration
         self._lock = threading.Lock()
         self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
@@ -38,7 +39,7 @@ class Sources:
         with self._lock:
             missing = sorted({id for id in ids if id not in self._bodies})
         if missing:
-            found = claim.definitions(self._queue, missing)
+            found = claim.definitions(self._session, missing)
             with self._lock:
                 self._bodies.update(found)
                 while len(self._bodies) > MOST_DEFINITIONS:
@@ -64,7 +65,7 @@ class Sources:
             # One that is not kept any more, as there are too many, is asked about.
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         tasks = [task for task, body in bodies.items() if body is None or body.get("depends")]
-        return claim.inputs(self._queue, tasks) if tasks else {}
+        return claim.inputs(self._session, tasks) if tasks else {}
 
     def open(self, archive: Registration, url: str) -> Archive:
         """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""

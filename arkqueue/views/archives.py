@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import without_password
 from arkqueue.views.rows import view_of
@@ -82,23 +82,23 @@ class RewoundView(ArchiveView):
     note: str
 
 
-def archives(queue: Queue, names: Sequence[str] | None = None) -> list[ArchiveView]:
+def archives(session: Session, names: Sequence[str] | None = None) -> list[ArchiveView]:
     """The watched archives, or those of them that have one of the names."""
-    return _views(queue, queue.rows("show_archives", archive=None, names=None if names is None else list(names)))
+    return _views(session, session.rows("show_archives", archive=None, names=None if names is None else list(names)))
 
 
-def archive(queue: Queue, archive: ArchiveId) -> ArchiveView:
+def archive(session: Session, archive: ArchiveId) -> ArchiveView:
     """One archive, also a removed one."""
-    return _views(queue, queue.rows("show_archives", archive=archive, names=None))[0]
+    return _views(session, session.rows("show_archives", archive=archive, names=None))[0]
 
 
-def _views(queue: Queue, rows: Sequence[Any]) -> list[ArchiveView]:
+def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
     ids = [row.id for row in rows]
     branches: dict[int, list[BranchView]] = defaultdict(list)
-    for row in queue.rows("show_branches", archives=ids):
+    for row in session.rows("show_branches", archives=ids):
         branches[row.archive_id].append(_branch(row))
     schedules: dict[int, list[ScheduleView]] = defaultdict(list)
-    for row in queue.rows("show_schedules", archives=ids):
+    for row in session.rows("show_schedules", archives=ids):
         schedules[row.archive_id].append(_schedule(row))
     return [_archive(row, branches[row.id], schedules[row.id]) for row in rows]
 

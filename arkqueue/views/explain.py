@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
@@ -92,30 +92,30 @@ class Explanation:
     waits_for: list[Wait]
 
 
-def explain(queue: Queue, task: TaskId) -> Explanation:
+def explain(session: Session, task: TaskId) -> Explanation:
     """Why a task is where it is."""
-    rows = _tasks(queue, [task])
+    rows = _tasks(session, [task])
     if task not in rows:
         raise NotFound(f"task {task}", "there is none")
-    return _Task(queue, rows[task]).explanation()
+    return _Task(session, rows[task]).explanation()
 
 
-def explain_name(queue: Queue, text: str) -> Explanation:
+def explain_name(session: Session, text: str) -> Explanation:
     """The same for a name, which may be one of a run, or of something that does not exist yet."""
     name = parse_name(text)
-    archive = find_archive(queue, name.archive)
+    archive = find_archive(session, name.archive)
     try:
-        place = find_revision(queue, archive, name)
+        place = find_revision(session, archive, name)
     except NotFound:
-        if early := _not_in_ledger(queue, archive, name):
+        if early := _not_in_ledger(session, archive, name):
             return early
         raise
     if name.task is None:
-        return _explain_run(queue, find_run(queue, name), name)
+        return _explain_run(session, find_run(session, name), name)
     try:
-        return explain(queue, find_task(queue, name))
+        return explain(session, find_task(session, name))
     except NotFound:
-        return _left_out(queue, place, name)
+        return _left_out(session, place, name)
 
 
 def _explanation(name: str, state: State | None, reasons: list[Reason], waits: Sequence[Wait] = ()) -> Explanation:
@@ -132,8 +132,8 @@ def _explanation(name: str, state: State | None, reasons: list[Reason], waits: S
 class _Task:
     """One task under explanation."""
 
-    def __init__(self, queue: Queue, row: Any) -> None:
-        self.queue, self.row, self.name = queue, row, task_name(row)
+    def __init__(self, session: Session, row: Any) -> None:
+        self.session, self.row, self.name = session, row, task_name(row)
 
     def explanation(self) -> Explanation:
         waits: list[Wait] = []
@@ -142,15 +142,15 @@ class _Task:
         else:
             reasons = [self._present()]
         if MANAGED & {reason.kind for reason in reasons}:
-            reasons = reasons + nobody_manages(self.queue)
+            reasons = reasons + nobody_manages(self.session)
         return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
 
     def _present(self) -> Reason:
         match self.row.state:
             case State.READY:
-                return ready(self.queue, self.row, "It")
+                return ready(self.session, self.row, "It")
             case State.RUNNING:
-                return running(self.queue, self.row, "It")
+                return running(self.session, self.row, "It")
             case State.DEFERRED:
                 return deferred(self.row, "It")
             case State.HELD:
@@ -160,7 +160,7 @@ class _Task:
     def _settled(self) -> Reason:
         row, name, when = self.row, self.name, at(self.row.settled_at)
         by = f" by {row.by}" if row.by else ""
-        names = task_names(self.queue, [row.root_id, row.superseded_by])
+        names = task_names(self.session, [row.root_id, row.superseded_by])
         lost = f" Nothing will run it: {gone(row)}." if gone(row) else ""
         if row.state == State.COMPLETED:
             logs = [] if row.gate else [f"arkqueue logs {name}"]
@@ -171,7 +171,7 @@ class _Task:
             root = names.get(row.root_id)
             if root is None:
                 return Reason(kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=remedies(row))
-            rooted = _tasks(self.queue, [row.root_id])[row.root_id]
+            rooted = _tasks(self.session, [row.root_id])[row.root_id]
             commands = [] if lost else remedies(rooted, inside=True) or [f"arkqueue explain {root}"]
             text = f"It was skipped because {root} {fate(rooted)}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
@@ -186,7 +186,7 @@ class _Task:
         waived = f" What waits for it was let go on{by}." if row.waived else ""
         helps = remedies(row)
         again = f"arkqueue retry {name}"
-        later = self.queue.rows("started_after", sources=[row.id], most=1) if again in helps else []
+        later = self.session.rows("started_after", sources=[row.id], most=1) if again in helps else []
         if later:
             helps = [f"{again} --force" if command == again else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
@@ -195,7 +195,7 @@ class _Task:
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
         if later:
-            names = list(task_names(self.queue, [other.id for other in later]).values())
+            names = list(task_names(self.session, [other.id for other in later]).values())
             text += f" Later revisions have gone on from it ({_some(names)}): a retry may put older results over newer ones."
         if row.end == "lost" and not lost:
             text += " Find out what ends its task manager, or its container engine, before you retry it: the task itself may, by using up memory or disk."
@@ -203,22 +203,22 @@ class _Task:
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
         row = self.row
-        edges = self.queue.rows("unmet_chain", task=row.id, limit=MOST_EDGES)
+        edges = self.session.rows("unmet_chain", task=row.id, limit=MOST_EDGES)
         if not edges:
             return [self._without_edges()], []
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
             into[edge.target].append(edge)
-        sources = _tasks(self.queue, {e.source for e in into[row.id]})
+        sources = _tasks(self.session, {e.source for e in into[row.id]})
         waits = [_wait(edge, sources[edge.source]) for edge in into[row.id]]
         ends = {e.source: e for e in reversed(edges) if e.source not in into}
         chosen = sorted(ends)[:MOST_REASONS]
-        obstacles = _tasks(self.queue, chosen)
+        obstacles = _tasks(self.session, chosen)
         ways = _ways(row.id, into)
         reasons = [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
         # A gate that is closed by a task which itself waits is worth saying, although it is not where things hang.
         closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}
-        closers = _tasks(self.queue, sorted(closing)[:MOST_REASONS]).values()
+        closers = _tasks(self.session, sorted(closing)[:MOST_REASONS]).values()
         for closed in sorted(closers, key=lambda task: (task.number, task.run)):
             other = task_name(closed)
             text = f"The gate to the next revision is closed by {other} (exclusive), which is {closed.state}."
@@ -231,8 +231,8 @@ class _Task:
     def _without_edges(self) -> Reason:
         row = self.row
         if row.name == REPORT:
-            beside = [r.id for r in self.queue.rows("unsettled_beside", run=row.run_id)]
-            names = list(task_names(self.queue, beside).values())
+            beside = [r.id for r in self.session.rows("unsettled_beside", run=row.run_id)]
+            names = list(task_names(self.session, beside).values())
             if names:
                 text = f"It starts when all other tasks of its run are settled; {len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
@@ -245,9 +245,9 @@ class _Task:
         if edge.kind == "stopping" and other.state == State.RUNNING:
             canceler = "It"
             if edge.target != self.row.id:
-                its = task_names(self.queue, [edge.target])[edge.target]
+                its = task_names(self.session, [edge.target])[edge.target]
                 canceler = f"It waits for {its}{self._via([id for id in way if id != edge.target])}, which"
-            return stopping(self.queue, other, name, canceler)
+            return stopping(self.session, other, name, canceler)
         if edge.kind == "exclusive" and edge.crossing:
             text = f"The gate to the next revision{via} is closed by {name} (exclusive), which {doing(other)}."
             return Reason(kind=Why.GATE, text=text, tasks=[name], commands=[f"arkqueue explain {name}"])
@@ -256,15 +256,15 @@ class _Task:
                 text = f"{subject} {fate(other)}."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=remedies(other))
             case State.SKIPPED if other.root_id is not None:
-                root = _tasks(self.queue, [other.root_id])[other.root_id]
+                root = _tasks(self.session, [other.root_id])[other.root_id]
                 text = f"{subject} was skipped because {task_name(root)} {fate(root)}."
                 tasks = [task_name(root), name]
                 return Reason(kind=Why.BLOCKED, text=text, tasks=tasks, commands=remedies(root))
             case State.RUNNING:
-                reason = running(self.queue, other, subject)
+                reason = running(self.session, other, subject)
                 return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
             case State.READY:
-                return ready(self.queue, other, subject)
+                return ready(self.session, other, subject)
             case State.DEFERRED:
                 return deferred(other, subject)
             case State.HELD:
@@ -274,18 +274,18 @@ class _Task:
     def _via(self, way: Sequence[int]) -> str:
         if not way:
             return ""
-        passed = [task_names(self.queue, way[:3])[id] for id in way[:3]]
+        passed = [task_names(self.session, way[:3])[id] for id in way[:3]]
         return f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
 
     def _instead(self, edge: Any, other: Any) -> str:
         """Of an edge that no file has: which of the tasks that are depended on waited like this before it was canceled or skipped."""
         if edge.kind != "depends" or edge.declared or not edge.crossing or other.name == COMMIT:
             return ""
-        before = self.queue.rows("never_began", task=edge.target)
-        waited = followed_back(self.queue.rows("still_awaited", tasks=[row.id for row in before], planned=True))
+        before = self.session.rows("never_began", task=edge.target)
+        waited = followed_back(self.session.rows("still_awaited", tasks=[row.id for row in before], planned=True))
         true = {by.task for by, found in waited.items() if any(one.task == other.id for one in found)}
         before = [row for row in before if row.id in true][:3]
-        names = task_names(self.queue, [row.id for row in before])
+        names = task_names(self.session, [row.id for row in before])
         return (
             f" (as did {' and '.join(f'{names[row.id]} before it was {row.state}' for row in before)})"
             if before
@@ -297,7 +297,7 @@ class _Task:
         if row.name in (COMMIT, REPORT) or row.name.startswith(EVERYTHING) or row.state == State.COMPLETED:
             return []
         place = {"branch": row.branch_id, "name": row.name, "item": row.item, "number": row.number, "run": row.run}
-        before = self.queue.rows("task_before", **place)
+        before = self.session.rows("task_before", **place)
         superseded = list(takewhile(_is_superseded, before if _is_superseded(row) else before[1:]))
         if len(superseded) < STARVING:
             return []
@@ -310,12 +310,12 @@ class _Task:
         return [Reason(kind=Why.STARVING, text=text)]
 
 
-def _explain_run(queue: Queue, run: RunId, name: Name) -> Explanation:
+def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     """Why a run does not go on: its faults, or what its unsettled tasks wait for."""
-    (row,) = queue.rows("show_runs", runs=[run])
+    (row,) = session.rows("show_runs", runs=[run])
     if row.faults:
         return _explanation(str(name), None, [faults(row.faults, str(name))])
-    unsettled = [r.id for r in queue.rows("unsettled_beside", run=run)]
+    unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
     if not unsettled:
         text = (
             "Its task is settled."
@@ -324,26 +324,26 @@ def _explain_run(queue: Queue, run: RunId, name: Name) -> Explanation:
             if row.tasks
             else "It has no tasks, and has ended."
         )
-        failed = _reasons_of(queue, [r.id for r in queue.rows("failed_of_run", run=run)])
+        failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *failed])
-    return _explanation(str(name), None, _reasons_of(queue, unsettled))
+    return _explanation(str(name), None, _reasons_of(session, unsettled))
 
 
-def _reasons_of(queue: Queue, tasks: Sequence[int]) -> list[Reason]:
+def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
     """Those of several tasks of a run, each said once, with whose it is."""
     reasons: dict[str, Reason] = {}
-    for task in _tasks(queue, tasks).values():
-        for reason in _Task(queue, task).explanation().reasons:
+    for task in _tasks(session, tasks).values():
+        for reason in _Task(session, task).explanation().reasons:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
             reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
     return list(reasons.values())[:MOST_REASONS]
 
 
-def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation | None:
+def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanation | None:
     """Why a revision beyond the head is not there; None where it is no such revision."""
-    view = show_archive(queue, archive)
-    branch = find_branch(queue, archive, name.branch, name.archive)
-    head = queue.rows("head_revision", branch=branch)
+    view = show_archive(session, archive)
+    branch = find_branch(session, archive, name.branch, name.archive)
+    head = session.rows("head_revision", branch=branch)
     if head and not name.revision.startswith("g") and int(name.revision) < head[0].number:
         return None
     newest = f"the newest is {head[0].number}" if head else "it has no revision yet"
@@ -359,7 +359,7 @@ def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation 
         text = f"{view.name} cannot be read{since(view.trouble_since)}: {view.trouble.rstrip('.')}. It is tried again{at(view.next_read_at)}."
         reasons.append(Reason(kind=Why.ARCHIVE_TROUBLE, text=text, commands=[view.remedy]))
     text = f"Revision {name.revision} is not in the ledger of {view.name}; {newest}{read}."
-    unmanaged = nobody_manages(queue)
+    unmanaged = nobody_manages(session)
     if view.notice is not None and view.notice.revision is not None:
         text += f" A notice of {moment(view.notice.at)} named {view.notice.revision}{'' if unmanaged else '; it is looked for'}."
     reasons.append(Reason(kind=Why.NOT_IN_LEDGER, text=text, commands=[] if view.stopped or unmanaged else look))
@@ -367,17 +367,17 @@ def _not_in_ledger(queue: Queue, archive: ArchiveId, name: Name) -> Explanation 
     return _explanation(str(name), None, reasons)
 
 
-def _left_out(queue: Queue, place: Place, name: Name) -> Explanation:
+def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     """Why a task is not part of a revision's commit run, or of the run that is named; raises ``NotFound`` where no file of that revision defines it."""
-    (row,) = queue.rows("show_runs", runs=[find_run(queue, replace(name, run=name.run or 1))])
-    (workflow,) = queue.rows("workflow_at", revision=place.id)
+    (row,) = session.rows("show_runs", runs=[find_run(session, replace(name, run=name.run or 1))])
+    (workflow,) = session.rows("workflow_at", revision=place.id)
     run = str(replace(name, task=None, item=""))
     if row.faults:
         return _explanation(str(name), None, [faults(row.faults, run)])
     definition = next((from_json(task) for task in workflow.tasks if task["name"] == name.task), None)
     if definition is None:
-        raise no_task(queue, place, name)
-    branch = next(b.name for b in queue.rows("branches_named", archive=place.archive) if b.id == place.branch)
+        raise no_task(session, place, name)
+    branch = next(b.name for b in session.rows("branches_named", archive=place.archive) if b.id == place.branch)
     if workflow.baseline and row.trigger == Trigger.COMMIT:
         text = f"Revision {place.number} is where the ledger starts: nothing ran there."
     elif row.trigger not in definition.on:
@@ -387,7 +387,7 @@ def _left_out(queue: Queue, place: Place, name: Name) -> Explanation:
     elif row.trigger == Trigger.COMMIT:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
     else:
-        text = f"That run was made {HOW[row.trigger]}, for others alone: {_some(own_names(queue, place, row.run))}."
+        text = f"That run was made {HOW[row.trigger]}, for others alone: {_some(own_names(session, place, row.run))}."
     commands = []
     if lost := gone(workflow):
         text += f" Nothing will run it: {lost}."
@@ -419,9 +419,9 @@ def _wait(edge: Any, source: Any) -> Wait:
     return Wait(task=task_name(source), state=State(source.state), kind=kind)
 
 
-def _tasks(queue: Queue, tasks: Iterable[int]) -> dict[int, Any]:
+def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
     wanted = sorted(tasks)
-    return {row.id: row for row in rows_of(queue, wanted)} if wanted else {}
+    return {row.id: row for row in rows_of(session, wanted)} if wanted else {}
 
 
 def _is_superseded(row: Any) -> bool:

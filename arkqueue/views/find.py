@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, ArchiveId, BranchId, RunId, TaskId
 from arkqueue.names import Name, parse_name
@@ -37,18 +37,18 @@ class Place:
     revision: str
 
 
-def find_archive(queue: Queue, name: str) -> ArchiveId:
+def find_archive(session: Session, name: str) -> ArchiveId:
     """The archive of a name; a removed one where none is watched under it."""
-    found = queue.rows("archives_named", name=name)
+    found = session.rows("archives_named", name=name)
     if not found:
-        names = [row.name for row in queue.rows("archive_names")]
+        names = [row.name for row in session.rows("archive_names")]
         raise NotFound(f"archive {name}", "there is none of this name", _nearest(name, names, "There are"))
     return ArchiveId(found[0].id)
 
 
-def find_branch(queue: Queue, archive: ArchiveId, name: str | None, shown: str) -> BranchId:
+def find_branch(session: Session, archive: ArchiveId, name: str | None, shown: str) -> BranchId:
     """A branch by its name; None: the main one. ``shown``: how to call the archive."""
-    rows = queue.rows("branches_named", archive=archive)
+    rows = session.rows("branches_named", archive=archive)
     chosen = next((row for row in rows if (row.main if name is None else row.name == name)), None)
     if chosen is None:
         names = [row.name for row in rows if row.name]
@@ -68,18 +68,18 @@ def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
     return NotFound(f"archive {archive}", "no branch of it is tracked", remedy)
 
 
-def find_revision(queue: Queue, archive: ArchiveId, name: Name) -> Place:
+def find_revision(session: Session, archive: ArchiveId, name: Name) -> Place:
     """The revision that a name means."""
     if name.branch is not None or not name.revision.startswith("g"):
-        branch = find_branch(queue, archive, name.branch, name.archive)
-        found = _revisions(queue, [branch], name)
+        branch = find_branch(session, archive, name.branch, name.archive)
+        found = _revisions(session, [branch], name)
     else:
-        branches = [row.id for row in queue.rows("branches_named", archive=archive)]
-        branch = BranchId(branches[0]) if branches else find_branch(queue, archive, None, name.archive)
-        found = _revisions(queue, branches, name)
+        branches = [row.id for row in session.rows("branches_named", archive=archive)]
+        branch = BranchId(branches[0]) if branches else find_branch(session, archive, None, name.archive)
+        found = _revisions(session, branches, name)
         found = [row for row in found if row.branch_id == branch] or found
     if not found:
-        raise _no_revision(queue, archive, branch, name)
+        raise _no_revision(session, archive, branch, name)
     if len({(row.branch_id, row.name) for row in found}) > 1:
         some = ", ".join(sorted({row.name for row in found})[:5])
         raise Invalid(str(name), f"may mean several revisions: {some}", "Give more of the id, or the branch.")
@@ -87,11 +87,11 @@ def find_revision(queue: Queue, archive: ArchiveId, name: Name) -> Place:
     return Place(archive, BranchId(row.branch_id), row.id, row.number, row.name)
 
 
-def find_run(queue: Queue, text: str | Name) -> RunId:
+def find_run(session: Session, text: str | Name) -> RunId:
     """The run of a name."""
     name = parse_name(text) if isinstance(text, str) else text
-    place = find_revision(queue, find_archive(queue, name.archive), name)
-    rows = queue.rows("runs_of_revision", branch=place.branch, number=place.number)
+    place = find_revision(session, find_archive(session, name.archive), name)
+    rows = session.rows("runs_of_revision", branch=place.branch, number=place.number)
     living = [row for row in rows if row.deleted_at is None] or rows
     chosen = [row for row in rows if row.run == name.run] if name.run is not None else living
     if not chosen:
@@ -99,27 +99,27 @@ def find_run(queue: Queue, text: str | Name) -> RunId:
     return RunId(chosen[0].id)
 
 
-def find_task(queue: Queue, text: str | Name) -> TaskId:
+def find_task(session: Session, text: str | Name) -> TaskId:
     """The task of a name."""
     name = parse_name(text) if isinstance(text, str) else text
     if name.task is None:
         raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
-    place = find_revision(queue, find_archive(queue, name.archive), name)
-    found = queue.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
+    place = find_revision(session, find_archive(session, name.archive), name)
+    found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     chosen = [row for row in found if name.run in (None, row.run)]
     if not chosen:
         if name.run is not None:
-            find_run(queue, name)
-        raise no_task(queue, place, name)
+            find_run(session, name)
+        raise no_task(session, place, name)
     return TaskId(chosen[0].id)
 
 
-def no_task(queue: Queue, place: Place, name: Name) -> NotFound:
+def no_task(session: Session, place: Place, name: Name) -> NotFound:
     """What to say of a task that a revision, or the run that is named, does not have."""
     where = str(replace(name, task=None, item=""))
-    found = queue.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
+    found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     elsewhere = f"Another run has it: {replace(name, run=found[0].run)}." if found else ""
-    own = own_names(queue, place, name.run)
+    own = own_names(session, place, name.run)
     if name.item and name.task in own and not elsewhere:
         fault = f"{replace(name, item='')} has no item {name.item!r}"
         return NotFound(str(name), fault, f"See what it has: arkqueue show {where}")
@@ -127,22 +127,22 @@ def no_task(queue: Queue, place: Place, name: Name) -> NotFound:
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
 
 
-def own_names(queue: Queue, place: Place, run: int | None) -> list[str]:
+def own_names(session: Session, place: Place, run: int | None) -> list[str]:
     """The names of the tasks of a revision, or of one of its runs, but for COMMIT and REPORT."""
-    rows = queue.rows("task_names_at", branch=place.branch, number=place.number, run=run)
+    rows = session.rows("task_names_at", branch=place.branch, number=place.number, run=run)
     return [row.name for row in rows if row.name not in (COMMIT, REPORT)]
 
 
-def check_task_name(queue: Queue, branch: BranchId, task: str, shown: str) -> None:
+def check_task_name(session: Session, branch: BranchId, task: str, shown: str) -> None:
     """Raise ``NotFound`` for a task that no revision of a branch ever had. ``shown``: how to call the archive."""
-    names = [row.name for row in queue.rows("task_names_ever", branch=branch) if row.name not in (COMMIT, REPORT)]
+    names = [row.name for row in session.rows("task_names_ever", branch=branch) if row.name not in (COMMIT, REPORT)]
     if task not in names:
         raise NotFound(f"archive {shown}", f"never had a task {task!r}", _nearest(task, names, "It had"))
 
 
-def _revisions(queue: Queue, branches: Sequence[int], name: Name) -> list[Any]:
+def _revisions(session: Session, branches: Sequence[int], name: Name) -> list[Any]:
     by_id = name.revision.startswith("g")
-    return queue.rows(
+    return session.rows(
         "revisions_with",
         branches=list(branches),
         number=None if by_id else _number(name),
@@ -156,11 +156,11 @@ def _number(name: Name) -> int:
     return int(name.revision)
 
 
-def _no_revision(queue: Queue, archive: ArchiveId, branch: BranchId, name: Name) -> NotFound:
-    head = queue.rows("head_revision", branch=branch)
-    if name.branch is None and (retired := _in_a_retired_branch(queue, archive, name)):
+def _no_revision(session: Session, archive: ArchiveId, branch: BranchId, name: Name) -> NotFound:
+    head = session.rows("head_revision", branch=branch)
+    if name.branch is None and (retired := _in_a_retired_branch(session, archive, name)):
         return NotFound(str(name), "is not in the ledger, which was rewound", f"What was before is {retired}.")
-    if earlier := _in_a_removed_archive(queue, name):
+    if earlier := _in_a_removed_archive(session, name):
         fault = f"is not in the ledger of the archive that is called {name.archive} now"
         return NotFound(str(name), fault, f"The one that was removed has it: {earlier}.")
     if not head:
@@ -168,25 +168,25 @@ def _no_revision(queue: Queue, archive: ArchiveId, branch: BranchId, name: Name)
     newest = f"the newest is {head[0].number}"
     if name.revision.startswith("g") or int(name.revision) > head[0].number:
         return NotFound(str(name), f"is not in the ledger; {newest}", f"Look for more: arkqueue sync {name.archive}")
-    near = [str(row.number) for row in queue.rows("nearest_revisions", branch=branch, number=int(name.revision))]
+    near = [str(row.number) for row in session.rows("nearest_revisions", branch=branch, number=int(name.revision))]
     return NotFound(str(name), "is not in the ledger", f"The nearest: {', '.join(near)}." if near else "")
 
 
-def _in_a_retired_branch(queue: Queue, archive: ArchiveId, name: Name) -> Name | None:
+def _in_a_retired_branch(session: Session, archive: ArchiveId, name: Name) -> Name | None:
     """What a revision is called that the main branch had before its ledger was last rewound to start anew."""
-    rows = queue.rows("branches_named", archive=archive)
+    rows = session.rows("branches_named", archive=archive)
     retired = {row.id: row.name for row in rows if row.name.startswith(RETIRED)}
-    found = _revisions(queue, list(retired), name) if retired else []
+    found = _revisions(session, list(retired), name) if retired else []
     newest = max(found, key=lambda row: row.branch_id, default=None)
     return replace(name, branch=retired[newest.branch_id]) if newest else None
 
 
-def _in_a_removed_archive(queue: Queue, name: Name) -> Name | None:
+def _in_a_removed_archive(session: Session, name: Name) -> Name | None:
     """What a revision is called that an archive had which was removed, and whose name another one got."""
-    for row in queue.rows("archives_renamed", name=name.archive):
+    for row in session.rows("archives_renamed", name=name.archive):
         earlier = replace(name, archive=row.name)
         with suppress(NotFound):
-            find_revision(queue, ArchiveId(row.id), earlier)
+            find_revision(session, ArchiveId(row.id), earlier)
             return earlier
     return None
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import COMMIT, BranchId, RunId
 from arkqueue.plan import EVERYTHING
@@ -70,27 +70,27 @@ class GraphView:
     edges: list[EdgeView]
 
 
-def graph(queue: Queue, runs: Sequence[RunId]) -> GraphView:
+def graph(session: Session, runs: Sequence[RunId]) -> GraphView:
     """The graph of some runs."""
-    inside = [row.id for row in queue.rows("tasks_of_runs", runs=list(runs))]
-    rows, edges = _read(queue, runs, queue.rows("graph_nodes", tasks=inside), {})
+    inside = [row.id for row in session.rows("tasks_of_runs", runs=list(runs))]
+    rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {})
     used = {*inside, *(edge.source for edge in edges)}
     nodes = [_node(row, outside=row.run_id not in runs) for row in rows.values() if row.id in used]
     return GraphView(nodes=nodes, edges=edges)
 
 
-def edges_of(queue: Queue, run: RunId, rows: Sequence[Any], names: Mapping[int, str]) -> list[EdgeView]:
+def edges_of(session: Session, run: RunId, rows: Sequence[Any], names: Mapping[int, str]) -> list[EdgeView]:
     """The edges of a run's graph; ``rows``: all its tasks, as ``list_tasks`` has them; ``names``: theirs."""
-    return _read(queue, [run], rows, names)[1]
+    return _read(session, [run], rows, names)[1]
 
 
 def _read(
-    queue: Queue, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str]
+    session: Session, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str]
 ) -> tuple[dict[int, Any], list[EdgeView]]:
     """The rows of all tasks that may be shown, by id and in the order of nodes, and the edges that are shown."""
-    edges = queue.rows("show_edges", runs=list(runs))
+    edges = session.rows("show_edges", runs=list(runs))
     outside = {edge.source for edge in edges} - {row.id for row in inside}
-    found = [*inside, *(queue.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
+    found = [*inside, *(session.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
     # Within a run they are in the order of its files already.
     rows = {row.id: row for row in sorted(found, key=lambda row: (row.number, row.run)) if not _is_hidden(row)}
     edges = [e for e in edges if e.target in rows and e.source in rows]
@@ -102,12 +102,12 @@ def _read(
     return rows, [_edge(e, known, stopping) for e in shown]
 
 
-def graph_between(queue: Queue, branch: BranchId, first: int, last: int) -> GraphView:
+def graph_between(session: Session, branch: BranchId, first: int, last: int) -> GraphView:
     """The graph of all runs of a branch from one revision to another."""
-    runs = [RunId(row.id) for row in queue.rows("runs_between", branch=branch, first=first, last=last, limit=MOST_RUNS + 1)]  # fmt: skip
+    runs = [RunId(row.id) for row in session.rows("runs_between", branch=branch, first=first, last=last, limit=MOST_RUNS + 1)]  # fmt: skip
     if len(runs) > MOST_RUNS:
         raise Invalid(f"revisions {first} to {last}", f"are more than {MOST_RUNS} runs", "Ask for fewer revisions.")
-    return graph(queue, runs)
+    return graph(session, runs)
 
 
 def _is_hidden(row: Any) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from arkqueue.db.connections import CALL_TIMEOUT
-from arkqueue.db.session import Queue, rows
+from arkqueue.db.session import Session, rows
 from arkqueue.model import SILENCE
 from arkqueue.views.rows import view_of
 
@@ -36,14 +36,14 @@ class TaskManagerView:
         return max(0, self.slots - self.running) if self.alive else 0
 
 
-def task_managers(queue: Queue) -> list[TaskManagerView]:
+def task_managers(session: Session) -> list[TaskManagerView]:
     """The task managers that run, or ran within a day."""
-    return [view_of(row, TaskManagerView) for row in queue.rows("show_task_managers", silence=SILENCE)]
+    return [view_of(row, TaskManagerView) for row in session.rows("show_task_managers", silence=SILENCE)]
 
 
-def no_queue_manager_since(queue: Queue) -> datetime | None:
+def no_queue_manager_since(session: Session) -> datetime | None:
     """Since when no queue manager has been heard; None where one was heard lately."""
-    found = queue.rows("silent_since", silence=SILENCE)
+    found = session.rows("silent_since", silence=SILENCE)
     return found[0].beat_at if found else None
 
 
@@ -52,7 +52,7 @@ def is_managed(numbers: Any, lease: float) -> bool:
     return (numbers.silence_of_queue_managers or 0.0) <= min(lease, SILENCE)
 
 
-def measure(queue: Queue, patience: float = CALL_TIMEOUT) -> Any:
+def measure(session: Session, patience: float = CALL_TIMEOUT) -> Any:
     """The numbers of /metrics, as one row; DatabaseUnavailable after ``patience`` seconds."""
-    with queue.database.statement(timeout=patience) as connection:
+    with session.database.statement(timeout=patience) as connection:
         return rows(connection, "measure", silence=SILENCE)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.names import name_of, task_in_run
 from arkqueue.plan import EVERYTHING
 
@@ -56,16 +56,16 @@ def names_within(rows: Iterable[Any], runs: Iterable[Run]) -> dict[int, str]:
     return {row.id: names[row.run_id] + _in_run(row) for row in rows}
 
 
-def task_names(queue: Queue, tasks: Iterable[int | None]) -> dict[int, str]:
+def task_names(session: Session, tasks: Iterable[int | None]) -> dict[int, str]:
     """The names of tasks by their ids; None is left out."""
     wanted = sorted({task for task in tasks if task is not None})
-    return names_of(queue.rows("task_places", tasks=wanted)) if wanted else {}
+    return names_of(session.rows("task_places", tasks=wanted)) if wanted else {}
 
 
-def attempt_names(queue: Queue, attempts: Sequence[int]) -> list[str]:
+def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:
     """The names of attempts, as people know them."""
-    found = queue.rows("tasks_of_attempts", attempts=attempts) if attempts else []
-    names = task_names(queue, [row.task_id for row in found])
+    found = session.rows("tasks_of_attempts", attempts=attempts) if attempts else []
+    names = task_names(session, [row.task_id for row in found])
     return [f"attempt {row.number} of {names[row.task_id]}" for row in found]
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.model import End
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.find import RETIRED
@@ -72,24 +72,24 @@ def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}"])
 
 
-def nobody_manages(queue: Queue) -> list[Reason]:
+def nobody_manages(session: Session) -> list[Reason]:
     """That no queue manager runs, where none does: what a queue manager would do next will not come."""
-    since_when = no_queue_manager_since(queue)
+    since_when = no_queue_manager_since(session)
     if since_when is None:
         return []
     text = f"No queue manager has been heard{since(since_when)}: nothing reads repositories, takes up deferred tasks, or ends what silent task managers ran."
     return [Reason(kind=Why.NO_QUEUE_MANAGER, text=text, commands=["arkqueue manager"])]
 
 
-def ready(queue: Queue, row: Any, subject: str) -> Reason:
+def ready(session: Session, row: Any, subject: str) -> Reason:
     name = task_name(row)
-    managers = task_managers(queue)
+    managers = task_managers(session)
     alive = [m for m in managers if m.alive]
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
     fit = [m for m in alive if not m.fault]
-    in_container = queue.rows("in_container", task=row.id)[0].in_container
+    in_container = session.rows("in_container", task=row.id)[0].in_container
     if in_container:
         fit = [m for m in fit if not m.engine_fault]
     if not fit:
@@ -100,7 +100,7 @@ def ready(queue: Queue, row: Any, subject: str) -> Reason:
     wanted = False if not in_container and all(m.engine_fault for m in fit) else None
     ahead = 0
     if row.ticket is not None:
-        ahead = queue.rows("ready_ahead", ticket=row.ticket, in_container=wanted)[0].n
+        ahead = session.rows("ready_ahead", ticket=row.ticket, in_container=wanted)[0].n
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if free > ahead:
@@ -126,23 +126,23 @@ def _handed_back(row: Any) -> str:
     return f" Its attempt {row.attempts} on {row.host}: {' '.join(row.message.split()).rstrip('.')}."
 
 
-def running(queue: Queue, row: Any, subject: str) -> Reason:
+def running(session: Session, row: Any, subject: str) -> Reason:
     name = task_name(row)
     text = f"{subject} {doing(row)}"
     if row.lapsed or not row.heard:
         text += f"{', and is being stopped' if row.stop else ''}; {_silence(row)}."
         return Reason(kind=Why.SILENT, text=text, tasks=[name], commands=_gone(row))
     if row.stop:
-        text += f", and is being stopped{' to be started again' if row.stop == 'restart' else ''}: {_choreography(queue, row)}."
+        text += f", and is being stopped{' to be started again' if row.stop == 'restart' else ''}: {_choreography(session, row)}."
         return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=[f"arkqueue logs {name} -f"])
     return Reason(kind=Why.RUNNING, text=text + ".", tasks=[name], commands=[f"arkqueue logs {name} -f"])
 
 
-def stopping(queue: Queue, other: Any, name: str, canceler: str) -> Reason:
+def stopping(session: Session, other: Any, name: str, canceler: str) -> Reason:
     text = f"{canceler} supersedes {name} and waits until that is gone: {name} {doing(other)}"
     if other.lapsed or not other.heard:
         return Reason(kind=Why.STOPPING, text=f"{text}; {_silence(other)}.", tasks=[name], commands=_gone(other))
-    text += f", and is being stopped: {_choreography(queue, other)}."
+    text += f", and is being stopped: {_choreography(session, other)}."
     return Reason(kind=Why.STOPPING, text=text, tasks=[name], commands=[f"arkqueue logs {name} -f"])
 
 
@@ -163,8 +163,8 @@ def _gone(row: Any) -> list[str]:
     return [] if row.heard else [f"arkqueue cancel {task_name(row)} --assume-gone"]
 
 
-def _choreography(queue: Queue, row: Any) -> str:
-    (definition,) = queue.rows("show_definition", definition=row.definition_id)
+def _choreography(session: Session, row: Any) -> str:
+    (definition,) = session.rows("show_definition", definition=row.definition_id)
     grace = from_json(definition.body).grace
     return f"{row.host} sends it SIGTERM, and SIGKILL after its grace of {grace:g} s"
 

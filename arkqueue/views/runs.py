@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
 from arkqueue.states import SETTLED, State
@@ -113,7 +113,7 @@ class RunPage:
 
 
 def runs(
-    queue: Queue,
+    session: Session,
     *,
     archives: Sequence[ArchiveId] | None = None,
     branch: BranchId | None = None,
@@ -136,44 +136,44 @@ def runs(
     looked_at = 0
     while True:
         size = limit + 1 if not states else max(2 * limit, 100)
-        ids = [row.id for row in queue.rows(block, before=before, limit=size, **filters)]
-        for view in _views(queue, ids):
+        ids = [row.id for row in session.rows(block, before=before, limit=size, **filters)]
+        for view in _views(session, ids):
             if len(found) == limit:
-                return _page(queue, found, before, tasks)
+                return _page(session, found, before, tasks)
             before = view.id
             if not states or view.state in states:
                 found.append(view)
         looked_at += len(ids)
         if len(ids) < size:
-            return _page(queue, found, None, tasks)
+            return _page(session, found, None, tasks)
         if looked_at >= MOST_LOOKED_AT:
-            return _page(queue, found, before, tasks)
+            return _page(session, found, before, tasks)
 
 
-def _page(queue: Queue, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
-    of = tasks_of(queue, found) if tasks else {}
+def _page(session: Session, found: Sequence[RunView], following: int | None, tasks: bool) -> RunPage:
+    of = tasks_of(session, found) if tasks else {}
     return RunPage(
         runs=[view_of(view, ListedRun, tasks=of.get(view.id, []) if tasks else None) for view in found],
         next=following,
     )
 
 
-def run(queue: Queue, run: RunId) -> RunDetail:
+def run(session: Session, run: RunId) -> RunDetail:
     """One run with its tasks and edges."""
-    rows = queue.rows("show_runs", runs=[run])
+    rows = session.rows("show_runs", runs=[run])
     if not rows:
         raise NotFound(f"run {run}", "there is none")
     view = _view(rows[0])
-    tasks = queue.rows("list_tasks", runs=[run])
+    tasks = session.rows("list_tasks", runs=[run])
     names = names_within(tasks, [view])
-    beside = queue.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
+    beside = session.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,
         RunDetail,
-        tasks=views_of(queue, tasks, [view], names),
-        edges=edges_of(queue, run, tasks, names),
-        deeds=deeds(queue, runs=[run]),
-        others=_views(queue, [row.id for row in beside if row.id != run][:MOST_OTHERS]),
+        tasks=views_of(session, tasks, [view], names),
+        edges=edges_of(session, run, tasks, names),
+        deeds=deeds(session, runs=[run]),
+        others=_views(session, [row.id for row in beside if row.id != run][:MOST_OTHERS]),
     )
 
 
@@ -192,8 +192,8 @@ def run_state(row: Any) -> RunState:
     return RunState.COMPLETED if row.report_state in (None, *SETTLED) else RunState.REPORTING
 
 
-def _views(queue: Queue, ids: Sequence[int]) -> list[RunView]:
-    return [_view(row) for row in queue.rows("show_runs", runs=list(ids))] if ids else []
+def _views(session: Session, ids: Sequence[int]) -> list[RunView]:
+    return [_view(row) for row in session.rows("show_runs", runs=list(ids))] if ids else []
 
 
 def _view(row: Any) -> RunView:

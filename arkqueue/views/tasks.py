@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from arkqueue.db.session import Queue
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, RunId, TaskId
 from arkqueue.plan import EVERYTHING
@@ -104,58 +104,58 @@ class TaskDetail(TaskView):
     deeds: list[DeedView]
 
 
-def tasks_of(queue: Queue, runs: Sequence[Run]) -> dict[int, list[TaskView]]:
+def tasks_of(session: Session, runs: Sequence[Run]) -> dict[int, list[TaskView]]:
     """The tasks of runs in the order of the files, COMMIT first; without REPORT and gates of ``PREV:*``, which are arkqueue's own."""
     found: dict[int, list[TaskView]] = defaultdict(list)
-    rows = queue.rows("list_tasks", runs=[run.id for run in runs]) if runs else []
-    for view in views_of(queue, rows, runs, names_within(rows, runs)):
+    rows = session.rows("list_tasks", runs=[run.id for run in runs]) if runs else []
+    for view in views_of(session, rows, runs, names_within(rows, runs)):
         found[view.run_id].append(view)
     return found
 
 
-def views_of(queue: Queue, rows: Sequence[Any], runs: Sequence[Run], names: Mapping[int, str]) -> list[TaskView]:
+def views_of(session: Session, rows: Sequence[Any], runs: Sequence[Run], names: Mapping[int, str]) -> list[TaskView]:
     """What is shown of the rows of ``list_tasks``; ``names``: theirs."""
-    return _views(queue, [row for row in rows if not is_implicit(row)], {run.id: run for run in runs}, names)
+    return _views(session, [row for row in rows if not is_implicit(row)], {run.id: run for run in runs}, names)
 
 
-def rows_of(queue: Queue, tasks: Sequence[int]) -> list[Any]:
+def rows_of(session: Session, tasks: Sequence[int]) -> list[Any]:
     """The rows of ``show_tasks``: tasks with all that is known of where they are."""
-    return queue.rows("show_tasks", tasks=list(tasks), silence=SILENCE)
+    return session.rows("show_tasks", tasks=list(tasks), silence=SILENCE)
 
 
-def task(queue: Queue, task: TaskId) -> TaskDetail:
+def task(session: Session, task: TaskId) -> TaskDetail:
     """One task with all that is known of it."""
-    rows = rows_of(queue, [task])
+    rows = rows_of(session, [task])
     if not rows:
         raise NotFound(f"task {task}", "there is none")
     (row,) = rows
-    (view,) = _views(queue, rows, {row.run_id: row}, names_of(rows))
-    definition = queue.rows("show_definition", definition=row.definition_id)
+    (view,) = _views(session, rows, {row.run_id: row}, names_of(rows))
+    definition = session.rows("show_definition", definition=row.definition_id)
     return view_of(
         view,
         TaskDetail,
         definition=definition[0].body if definition else None,
-        history=attempts(queue, task),
-        deeds=deeds(queue, tasks=[task]),
+        history=attempts(session, task),
+        deeds=deeds(session, tasks=[task]),
     )
 
 
-def attempts(queue: Queue, task: TaskId) -> list[AttemptView]:
+def attempts(session: Session, task: TaskId) -> list[AttemptView]:
     """The attempts of a task, the first first."""
-    return [_attempt(row) for row in queue.rows("show_attempts", tasks=[task], attempts=None)]
+    return [_attempt(row) for row in session.rows("show_attempts", tasks=[task], attempts=None)]
 
 
-def attempt(queue: Queue, attempt: AttemptId) -> AttemptView:
+def attempt(session: Session, attempt: AttemptId) -> AttemptView:
     """One attempt."""
-    found = queue.rows("show_attempts", tasks=None, attempts=[attempt])
+    found = session.rows("show_attempts", tasks=None, attempts=[attempt])
     if not found:
         raise NotFound(f"attempt {attempt}", "there is none")
     return _attempt(found[0])
 
 
-def deeds(queue: Queue, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
+def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
     """What people did to tasks, or to runs and their tasks."""
-    rows = queue.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
+    rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
     return [view_of(row, DeedView) for row in rows]
 
 
@@ -164,11 +164,13 @@ def is_implicit(row: Any) -> bool:
     return bool(row.name.startswith(EVERYTHING) or (row.name == "REPORT" and row.definition_id is None))
 
 
-def _views(queue: Queue, rows: Sequence[Any], places: Mapping[int, Place], names: Mapping[int, str]) -> list[TaskView]:
+def _views(
+    session: Session, rows: Sequence[Any], places: Mapping[int, Place], names: Mapping[int, str]
+) -> list[TaskView]:
     waiting = [row.id for row in rows if row.state == State.WAITING]
-    awaited = {row.target: row for row in queue.rows("awaited", tasks=waiting)} if waiting else {}
+    awaited = {row.target: row for row in session.rows("awaited", tasks=waiting)} if waiting else {}
     ids = {id for row in rows for id in (row.root_id, row.superseded_by)} | {row.source for row in awaited.values()}
-    known = {**names, **task_names(queue, ids - names.keys())}
+    known = {**names, **task_names(session, ids - names.keys())}
     return [_view(row, places[row.run_id], known, awaited.get(row.id)) for row in rows]
 
 

@@ -16,9 +16,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import Forbidden, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
-from arkqueue.queue import Queue, tokens
+from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive
 from arkqueue.web.problems import Refused
@@ -39,14 +40,14 @@ class Caller:
 
     token: Token
     by: str
-    queue: Queue
+    session: Session
     configuration: Configuration
 
     def archive(self, name: str) -> ArchiveId:
         """The archive of a name, if this token is for it."""
         if not self.token.covers(name):
             raise NotFound(f"archive {name}", "there is none of this name that this token is for")
-        return find_archive(self.queue, name)
+        return find_archive(self.session, name)
 
     def archives(self) -> list[ArchiveId] | None:
         """The archives that lists are confined to; None: every one."""
@@ -55,7 +56,7 @@ class Caller:
         found = []
         for name in self.token.archives:
             try:
-                found.append(find_archive(self.queue, name))
+                found.append(find_archive(self.session, name))
             except NotFound:
                 continue
         return found
@@ -73,7 +74,7 @@ class Caller:
         return AttemptId(id)
 
     def _check(self, block: str, thing: str, id: int) -> None:
-        found = self.queue.rows(block, id=id) if id < 2**63 else []
+        found = self.session.rows(block, id=id) if id < 2**63 else []
         if not found or not self.token.covers(found[0].name):
             raise NotFound(thing, "there is none")
 
@@ -92,8 +93,8 @@ class _Bucket:
 class Callers:
     """Checks tokens, remembers them for a moment, and counts their notices."""
 
-    def __init__(self, queue: Queue, configuration: Configuration) -> None:
-        self._queue, self._configuration = queue, configuration
+    def __init__(self, session: Session, configuration: Configuration) -> None:
+        self._session, self._configuration = session, configuration
         self._kept: dict[bytes, tuple[float, Token]] = {}
         self._buckets: dict[int, _Bucket] = {}
         self._lock = threading.Lock()
@@ -114,7 +115,7 @@ class Callers:
             fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
             remedy = f"Use another token: arkqueue token create --scope {scopes[0]}"
             raise Forbidden(f"token {token.name}", fault, remedy)
-        return Caller(token, _by(request, token), self._queue, self._configuration)
+        return Caller(token, _by(request, token), self._session, self._configuration)
 
     def forget(self) -> None:
         """Ask for every token again."""
@@ -135,7 +136,7 @@ class Callers:
             bucket.left -= 1
 
     def _ask(self, key: bytes, secret: str) -> Token:
-        token = tokens.check(self._queue, secret)
+        token = tokens.check(self._session, secret)
         if token is None:
             fault, remedy = "carries a token that is unknown or revoked", "Ask for another one."
             raise Refused(401, "the request", fault, remedy, WWW_Authenticate='Bearer error="invalid_token"')

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
-from arkqueue.queue import Queue
 from arkqueue.web import problems
 from arkqueue.web.access import Callers, authenticated, bearer
 from arkqueue.web.api import administration, archives, attempts, later, notices, runs
@@ -23,7 +23,7 @@ PREFIX = "/api/v1"
 LONGEST_BODY = 1 << 20
 
 
-def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
+def create_app(session: Session, configuration: Configuration) -> FastAPI:
     """The application; it reads and writes through ``queue`` alone and keeps nothing that cannot be lost."""
     app = FastAPI(
         title="arkqueue",
@@ -34,9 +34,9 @@ def create_app(queue: Queue, configuration: Configuration) -> FastAPI:
         openapi_url="/openapi.json",
         redirect_slashes=False,  # to where the caller's Host says, without a token
     )
-    app.state.queue, app.state.configuration = queue, configuration
-    app.state.callers = Callers(queue, configuration)
-    app.state.watched, app.state.intake = notices.Watched(queue), notices.Intake(queue)
+    app.state.session, app.state.configuration = session, configuration
+    app.state.callers = Callers(session, configuration)
+    app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
     checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from arkqueue.db import Database
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 
 
 @pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
+def session(database: Database) -> Session:
+    return Session(database)

@@ -8,9 +8,10 @@ import pytest
 
 from arkqueue import logs
 from arkqueue.db import Connection
+from arkqueue.db.session import SQL, Session
 from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome, Stream
-from arkqueue.queue import SQL, Queue, claim, control, finish
+from arkqueue.queue import claim, control, finish
 from arkqueue.queue.finish import Receipt
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
@@ -23,8 +24,8 @@ NEXT = "manager-2"
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
 
 
 def in_container(archive: AnArchive, key: str = "a@2") -> AttemptId:
@@ -32,29 +33,29 @@ def in_container(archive: AnArchive, key: str = "a@2") -> AttemptId:
     if archive.numbers[""] == 1:
         archive.commit({"a": ""})
     attempt = archive.attempt(key)
-    assert claim.reserve(archive.queue, PROCESS, attempt, "sha256:1234", WITHIN)
+    assert claim.reserve(archive.session, PROCESS, attempt, "sha256:1234", WITHIN)
     return attempt
 
 
 def adopt(
-    queue: Queue, *attempts: AttemptId, by: str = NEXT, of: str = PROCESS, host: str = HOST
+    session: Session, *attempts: AttemptId, by: str = NEXT, of: str = PROCESS, host: str = HOST
 ) -> list[claim.Adopted]:
-    return claim.adopt(queue, by, host, dict.fromkeys(attempts, of), WITHIN)
+    return claim.adopt(session, by, host, dict.fromkeys(attempts, of), WITHIN)
 
 
 def set_lease(archive: AnArchive, attempt: AttemptId, ago: str) -> None:
     """A lease that was over so long ago, in a database that has been heard all the time."""
-    lapse(archive.queue, attempt)
+    lapse(archive.session, attempt)
     archive.sql("update attempt set lease_until = clock_timestamp() - %s::interval where id = %s", ago, attempt)
 
 
-def test_installation_has_one_id_however_many_ask(queue: Queue, second_connection: Connect) -> None:
+def test_installation_has_one_id_however_many_ask(session: Session, second_connection: Connect) -> None:
     first, watcher = second_connection(), second_connection()
     with first.transaction():
         made = first.execute(SQL["installation"]).fetchall()
-        other = InThread(lambda: claim.installation(queue))
+        other = InThread(lambda: claim.installation(session))
         wait_until_blocked(watcher)
-    assert other.result() == made[0]["id"] == claim.installation(queue)
+    assert other.result() == made[0]["id"] == claim.installation(session)
 
 
 def test_image_is_kept_with_the_attempt(archive: AnArchive) -> None:
@@ -66,18 +67,18 @@ def test_image_is_kept_with_the_attempt(archive: AnArchive) -> None:
 def test_what_is_not_ours_any_more_is_not_reserved(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
-    assert not claim.reserve(archive.queue, "somebody else", attempt, "sha256:1234", WITHIN)
+    assert not claim.reserve(archive.session, "somebody else", attempt, "sha256:1234", WITHIN)
     archive.end("a@2")
-    assert not claim.reserve(archive.queue, PROCESS, attempt, "sha256:1234", WITHIN)
+    assert not claim.reserve(archive.session, PROCESS, attempt, "sha256:1234", WITHIN)
 
 
 def test_container_is_lost_only_after_its_reservation(archive: AnArchive) -> None:
     attempt = in_container(archive)
     set_lease(archive, attempt, "4 min")
-    assert finish.lapse(archive.queue) == []
+    assert finish.lapse(archive.session) == []
     assert archive.state("a@2") == "running"
     set_lease(archive, attempt, "6 min")
-    assert finish.lapse(archive.queue) == [attempt]
+    assert finish.lapse(archive.session) == [attempt]
     assert archive.state("a@2") == "ready"
     (row,) = archive.sql("select message from attempt where id = %s", attempt)
     assert row["message"].endswith("for a whole lease and 300 s (adopt_within)")
@@ -86,7 +87,7 @@ def test_container_is_lost_only_after_its_reservation(archive: AnArchive) -> Non
 def test_container_can_be_kept_by_its_own_task_manager_after_its_lease(archive: AnArchive) -> None:
     attempt = in_container(archive)
     set_lease(archive, attempt, "4 min")
-    assert claim.renew(archive.queue, PROCESS, [attempt]) == {attempt: None}
+    assert claim.renew(archive.session, PROCESS, [attempt]) == {attempt: None}
     assert archive.end("a@2") is Receipt.RECORDED
 
 
@@ -97,16 +98,16 @@ def test_victim_in_a_container_is_gone_when_its_host_does_not_come_back(archive:
     archive.commit({"a": "cancels: [PREV]"})
     assert archive.state("a@3") == "waiting"
     set_lease(archive, victim, "4 min")
-    assert finish.lapse(archive.queue) == []
+    assert finish.lapse(archive.session) == []
     assert archive.states() == {"a@2": "running", "a@3": "waiting"}
     set_lease(archive, victim, "6 min")
-    assert finish.lapse(archive.queue) == [victim]
+    assert finish.lapse(archive.session) == [victim]
     assert archive.states() == {"a@2": "canceled", "a@3": "ready"}
 
 
 def test_person_may_know_that_a_reserved_victim_is_gone(archive: AnArchive) -> None:
     in_container(archive)
-    control.cancel(archive.queue, archive.task("a@2"), "ann", assume_gone=True)
+    control.cancel(archive.session, archive.task("a@2"), "ann", assume_gone=True)
     assert archive.state("a@2") == "canceled"
 
 
@@ -118,20 +119,20 @@ def test_next_task_manager_gets_the_attempt_as_it_was_claimed(archive: AnArchive
     claimed = archive.running[archive.task("a@3")]
     archive.commit({"a": ""})
     assert claimed.base == "2"
-    (adopted,) = adopt(archive.queue, attempt)
+    (adopted,) = adopt(archive.session, attempt)
     assert adopted.claim == claimed
     assert adopted.stop is None
     assert 0 <= adopted.age < 60
-    assert claim.live_on(archive.queue, HOST) == [claim.Live(attempt, NEXT, True)]
-    assert claim.renew(archive.queue, NEXT, [attempt]) == {attempt: None}
-    assert finish.finish(archive.queue, NEXT, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
+    assert claim.live_on(archive.session, HOST) == [claim.Live(attempt, NEXT, True)]
+    assert claim.renew(archive.session, NEXT, [attempt]) == {attempt: None}
+    assert finish.finish(archive.session, NEXT, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
     assert archive.state("a@3") == "completed"
 
 
 def test_adoption_gives_a_new_lease(archive: AnArchive) -> None:
     attempt = in_container(archive)
     set_lease(archive, attempt, "4 min")
-    assert adopt(archive.queue, attempt)
+    assert adopt(archive.session, attempt)
     (row,) = archive.sql("select lease_until > clock_timestamp() + interval '80 s' as good from attempt")
     assert row["good"]
 
@@ -139,28 +140,28 @@ def test_adoption_gives_a_new_lease(archive: AnArchive) -> None:
 def test_adoption_says_what_was_asked_meanwhile(archive: AnArchive) -> None:
     attempt = in_container(archive)
     archive.cancel("a@2")
-    (adopted,) = adopt(archive.queue, attempt)
+    (adopted,) = adopt(archive.session, attempt)
     assert adopted.stop == "cancel"
 
 
 def test_log_goes_on_where_the_earlier_process_ended(archive: AnArchive) -> None:
     attempt = in_container(archive)
-    before = Logs(archive.queue, PROCESS)
+    before = Logs(archive.session, PROCESS)
     writer = before.open(attempt)
     writer.write(Stream.STDOUT, b"one\n")
     writer.note("said by arkqueue")
     writer.write(Stream.STDERR, b"two")
     before.flush([writer])
     writer.write(Stream.STDOUT, b"never stored")
-    (adopted,) = adopt(archive.queue, attempt)
+    (adopted,) = adopt(archive.session, attempt)
     assert adopted.log_bytes == 24
     assert adopted.stored == {Stream.STDOUT: 4, Stream.STDERR: 3}
     before.flush([writer])
-    after = Logs(archive.queue, NEXT)
+    after = Logs(archive.session, NEXT)
     writer = after.adopt(attempt, adopted.log_bytes, adopted.stored)
     writer.write(Stream.STDERR, b"three")
     after.flush([writer])
-    chunks = logs.read(archive.queue, attempt).chunks
+    chunks = logs.read(archive.session, attempt).chunks
     assert [(c.position, c.data) for c in chunks] == [
         (0, b"one\n"), (4, b"said by arkqueue\n"), (21, b"two"), (24, b"three")
     ]  # fmt: skip
@@ -171,28 +172,28 @@ def test_log_goes_on_where_the_earlier_process_ended(archive: AnArchive) -> None
 def test_dropped_middle_of_a_log_counts(archive: AnArchive) -> None:
     """What was too long to be kept is accounted for all the same: it is not to come again."""
     attempt = in_container(archive)
-    flusher = Logs(archive.queue, PROCESS, 100, 1000)
+    flusher = Logs(archive.session, PROCESS, 100, 1000)
     writer = flusher.open(attempt)
     for _ in range(10_000):
         writer.write(Stream.STDOUT, b"x" * 700)
         writer.write(Stream.STDERR, b"y" * 300)
     flusher.flush([writer])
-    (adopted,) = adopt(archive.queue, attempt)
+    (adopted,) = adopt(archive.session, attempt)
     assert adopted.stored == {Stream.STDOUT: 7_000_000, Stream.STDERR: 3_000_000}
     assert adopted.log_bytes == 10_000_000
 
 
 def test_counts_are_of_what_is_stored_not_of_what_was_written(archive: AnArchive) -> None:
     attempt = in_container(archive)
-    flusher = Logs(archive.queue, PROCESS)
+    flusher = Logs(archive.session, PROCESS)
     writer = flusher.open(attempt)
     for _ in range(40):
         writer.write(Stream.STDOUT, b"x" * 70_000)
         writer.write(Stream.STDERR, b"y" * 30_000)
     flusher._turn([writer])
-    (adopted,) = adopt(archive.queue, attempt)
+    (adopted,) = adopt(archive.session, attempt)
     assert adopted.log_bytes == sum(adopted.stored.values()) < 4_000_000
-    chunks = logs.read(archive.queue, attempt, limit=10_000_000).chunks
+    chunks = logs.read(archive.session, attempt, limit=10_000_000).chunks
     for stream in (Stream.STDOUT, Stream.STDERR):
         assert adopted.stored[stream] == sum(len(c.data) for c in chunks if c.stream is stream)
 
@@ -201,8 +202,8 @@ def test_only_its_own_host_adopts_and_only_what_outlives(archive: AnArchive) -> 
     archive.commit({"a": "", "b": ""})
     archive.claim()
     inside, process = in_container(archive, "a@2"), archive.attempt("b@2")
-    assert adopt(archive.queue, inside, process, host="host-2") == []
-    assert [a.claim.attempt for a in adopt(archive.queue, inside, process)] == [inside]
+    assert adopt(archive.session, inside, process, host="host-2") == []
+    assert [a.claim.attempt for a in adopt(archive.session, inside, process)] == [inside]
 
 
 def test_what_cannot_be_adopted_is_buried(archive: AnArchive) -> None:
@@ -210,23 +211,23 @@ def test_what_cannot_be_adopted_is_buried(archive: AnArchive) -> None:
     archive.claim()
     kept, gone = in_container(archive, "a@2"), in_container(archive, "b@2")
     process = archive.attempt("c@2")
-    assert finish.bury(archive.queue, NEXT, HOST) == [process]
-    assert finish.bury(archive.queue, NEXT, HOST, gone=[gone]) == [gone]
+    assert finish.bury(archive.session, NEXT, HOST) == [process]
+    assert finish.bury(archive.session, NEXT, HOST, gone=[gone]) == [gone]
     assert archive.states() == {"a@2": "running", "b@2": "ready", "c@2": "ready"}
-    adopt(archive.queue, kept)
-    assert finish.bury(archive.queue, NEXT, HOST, gone=[kept]) == [], "it is no earlier process's any more"
+    adopt(archive.session, kept)
+    assert finish.bury(archive.session, NEXT, HOST, gone=[kept]) == [], "it is no earlier process's any more"
 
 
 def test_late_report_and_log_of_the_earlier_process_are_refused(archive: AnArchive) -> None:
     attempt = in_container(archive)
-    adopt(archive.queue, attempt)
+    adopt(archive.session, attempt)
     assert archive.record(attempt, End.EXITED, 1) is Receipt.NOT_YOURS
-    assert claim.renew(archive.queue, PROCESS, [attempt]) == {}
-    zombie = Logs(archive.queue, PROCESS)
+    assert claim.renew(archive.session, PROCESS, [attempt]) == {}
+    zombie = Logs(archive.session, PROCESS)
     writer = zombie.open(attempt)
     writer.write(Stream.STDOUT, b"late")
     zombie.flush([writer])
-    assert logs.read(archive.queue, attempt).chunks == ()
+    assert logs.read(archive.session, attempt).chunks == ()
     assert archive.state("a@2") == "running"
 
 
@@ -239,10 +240,10 @@ def test_of_two_who_adopt_an_attempt_the_first_gets_it(archive: AnArchive, secon
     values = {"host": HOST, "attempts": [attempt], "processes": [PROCESS], "lease": 90, "adopt_within": WITHIN}
     with first.transaction():
         assert first.execute(SQL["adopt"], {"process": NEXT, **values}).fetchall()
-        other = InThread(lambda: adopt(archive.queue, attempt, by="manager-3"))
+        other = InThread(lambda: adopt(archive.session, attempt, by="manager-3"))
         wait_until_blocked(watcher)
     assert other.result() == []
-    assert claim.live_on(archive.queue, HOST) == [claim.Live(attempt, NEXT, True)]
+    assert claim.live_on(archive.session, HOST) == [claim.Live(attempt, NEXT, True)]
 
 
 def test_attempt_that_is_adopted_while_it_lapses_is_not_lost(archive: AnArchive, second_connection: Connect) -> None:
@@ -253,7 +254,7 @@ def test_attempt_that_is_adopted_while_it_lapses_is_not_lost(archive: AnArchive,
     values = {"host": HOST, "attempts": [attempt], "processes": [PROCESS], "lease": 90, "adopt_within": WITHIN}
     with adopter.transaction():
         assert adopter.execute(SQL["adopt"], {"process": NEXT, **values}).fetchall()
-        lapsing = InThread(lambda: finish.lapse(archive.queue))
+        lapsing = InThread(lambda: finish.lapse(archive.session))
         wait_until_blocked(watcher)
     assert lapsing.result() == []
     assert archive.state("a@2") == "running"
@@ -264,7 +265,7 @@ def test_attempt_that_lapses_while_it_is_adopted_is_not_adopted(archive: AnArchi
     lapser, watcher = second_connection(), second_connection()
     with lapser.transaction():
         lapser.execute(b"update attempt set ended_at = clock_timestamp(), \"end\" = 'lost' where id = %s", [attempt])
-        adopting = InThread(lambda: adopt(archive.queue, attempt))
+        adopting = InThread(lambda: adopt(archive.session, attempt))
         wait_until_blocked(watcher)
     assert adopting.result() == []
 
@@ -274,7 +275,7 @@ def test_report_that_comes_before_the_adoption_counts(archive: AnArchive, second
     holder, watcher = second_connection(), second_connection()
     with holder.transaction():
         holder.execute(b"select from attempt where id = %s for update", [attempt])
-        adopting = InThread(lambda: adopt(archive.queue, attempt))
+        adopting = InThread(lambda: adopt(archive.session, attempt))
         wait_until_blocked(watcher)
         holder.execute(b"update attempt set ended_at = clock_timestamp(), \"end\" = 'exited' where id = %s", [attempt])
     assert adopting.result() == []
@@ -289,8 +290,8 @@ def test_stop_that_comes_with_the_adoption_is_heard(archive: AnArchive, second_c
         (row,) = adopter.execute(SQL["adopt"], {"process": NEXT, **values}).fetchall()
         assert row["stop"] is None
         archive.cancel("a@2")
-    assert claim.stops(archive.queue, NEXT) == {attempt: "cancel"}
-    assert claim.renew(archive.queue, NEXT, [attempt]) == {attempt: "cancel"}
+    assert claim.stops(archive.session, NEXT) == {attempt: "cancel"}
+    assert claim.renew(archive.session, NEXT, [attempt]) == {attempt: "cancel"}
 
 
 # --- What people are told --------------------------------------------------------------------------------------------
@@ -302,6 +303,6 @@ def test_explain_says_until_when_a_silent_task_managers_container_is_reserved(ar
     (row,) = archive.sql(
         "select to_char((lease_until + outlives) at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') as until from attempt"
     )
-    told = explain(archive.queue, archive.task("a@2"))
+    told = explain(archive.session, archive.task("a@2"))
     assert f"it is reserved for its host until {row['until']} UTC" in told.text
     assert told.commands == ["arkqueue cancel papers@2/a --assume-gone"]

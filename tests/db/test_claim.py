@@ -8,17 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome
-from arkqueue.queue import Queue, archives, claim, finish
+from arkqueue.queue import archives, claim, finish
 from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, an_archive
 
 LEASE = 90.0
 
 
-def lapse(queue: Queue, *attempts: AttemptId) -> None:
+def lapse(session: Session, *attempts: AttemptId) -> None:
     """Let time pass over some leases, and over the database's time of grace."""
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute(
             "update attempt set lease_until = lease_until - interval '1 hour' where id = any(%s)", [list(attempts)]
         )
@@ -27,8 +28,8 @@ def lapse(queue: Queue, *attempts: AttemptId) -> None:
         )
 
 
-def test_a_claim_begins_an_attempt_with_all_it_needs_to_know(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_claim_begins_an_attempt_with_all_it_needs_to_know(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"index": "depends: [PREV]"})
     archive.run("index@2")
     archive.commit({"index": "depends: [PREV]"})
@@ -41,7 +42,7 @@ def test_a_claim_begins_an_attempt_with_all_it_needs_to_know(queue: Queue) -> No
         "",
         True,
     )
-    assert claim.definitions(queue, [claimed.definition])[claimed.definition]["name"] == "index"
+    assert claim.definitions(session, [claimed.definition])[claimed.definition]["name"] == "index"
 
 
 @pytest.mark.parametrize(
@@ -53,22 +54,22 @@ def test_a_claim_begins_an_attempt_with_all_it_needs_to_know(queue: Queue) -> No
     ],
 )
 def test_a_host_without_containers_claims_only_what_needs_none(
-    queue: Queue, settings: ArchiveSettings, names: list[str]
+    session: Session, settings: ArchiveSettings, names: list[str]
 ) -> None:
-    archive = an_archive(queue)
-    archives.change_settings(queue, archive.id, settings)
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, settings)
     archive.commit({"boxed": "image: busybox", "bare": ""})
 
     def claimed(in_container: bool | None, slots: int = 4) -> list[str]:
-        return [one.name for one in claim.claim(queue, PROCESS, HOST, slots, in_container=in_container)]
+        return [one.name for one in claim.claim(session, PROCESS, HOST, slots, in_container=in_container)]
 
     assert claimed(False) == [name for name in ("boxed", "bare") if name not in names]
     assert claimed(True, slots=1) == names[:1]
     assert claimed(None) == names[1:]
 
 
-def test_base_is_the_last_revision_at_which_the_task_completed(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_base_is_the_last_revision_at_which_the_task_completed(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(4):
         archive.commit({"index": ""})
     archive.claim()
@@ -81,15 +82,15 @@ def test_base_is_the_last_revision_at_which_the_task_completed(queue: Queue) -> 
     assert archive.claim("index@5").base == "2"
 
 
-def test_many_claimers_get_each_task_once(queue: Queue) -> None:
-    archives = [an_archive(queue, f"a{n}") for n in range(5)]
+def test_many_claimers_get_each_task_once(session: Session) -> None:
+    archives = [an_archive(session, f"a{n}") for n in range(5)]
     for archive in archives:
         for _ in range(8):
             archive.commit({"a": "", "b": ""})
 
     def claim_all(process: int) -> list[int]:
         got: list[int] = []
-        while new := claim.claim(queue, f"m{process}", f"h{process}", 3):
+        while new := claim.claim(session, f"m{process}", f"h{process}", 3):
             got += [c.task for c in new]
         return got
 
@@ -99,140 +100,140 @@ def test_many_claimers_get_each_task_once(queue: Queue) -> None:
     assert max(Counter(claimed).values()) == 1
 
 
-def test_settings_that_cannot_be_read_harm_no_other_archive(queue: Queue) -> None:
-    odd, other = an_archive(queue, "odd"), an_archive(queue, "other")
+def test_settings_that_cannot_be_read_harm_no_other_archive(session: Session) -> None:
+    odd, other = an_archive(session, "odd"), an_archive(session, "other")
     odd.sql(
         "update archive set settings = settings || '{\"of-a-newer-version\": 1}' where id = %s returning id", odd.id
     )
     for archive in (odd, other):
         archive.commit({"a": ""})
-    claimed = {c.archive.id: c.archive for c in claim.claim(queue, PROCESS, HOST, 5)}
+    claimed = {c.archive.id: c.archive for c in claim.claim(session, PROCESS, HOST, 5)}
     assert claimed.keys() == {odd.id, other.id}
     assert claimed[other.id].settings == ArchiveSettings(**json.loads(claimed[other.id].stored))
     with pytest.raises(TypeError, match="of-a-newer-version"):
         _ = claimed[odd.id].settings
 
 
-def test_archives_take_turns(queue: Queue) -> None:
+def test_archives_take_turns(session: Session) -> None:
     """A burst of one archive does not make the others wait for its end."""
-    busy = an_archive(queue, "busy")
+    busy = an_archive(session, "busy")
     for _ in range(20):
         busy.commit({"a": ""})
-    assert {c.archive.id for c in claim.claim(queue, PROCESS, HOST, 5)} == {busy.id}
-    others = [an_archive(queue, f"other{n}") for n in range(3)]
+    assert {c.archive.id for c in claim.claim(session, PROCESS, HOST, 5)} == {busy.id}
+    others = [an_archive(session, f"other{n}") for n in range(3)]
     for other in others:
         other.commit({"a": ""})
-    next_four = {c.archive.id for c in claim.claim(queue, PROCESS, HOST, 4)}
+    next_four = {c.archive.id for c in claim.claim(session, PROCESS, HOST, 4)}
     assert {other.id for other in others} <= next_four
 
 
-def test_older_revisions_of_an_archive_go_first(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_older_revisions_of_an_archive_go_first(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(5):
         archive.commit({"a": ""})
-    assert [c.number for c in claim.claim(queue, PROCESS, HOST, 10)] == [2, 3, 4, 5, 6]
+    assert [c.number for c in claim.claim(session, PROCESS, HOST, 10)] == [2, 3, 4, 5, 6]
 
 
-def test_what_cancels_goes_before_what_a_later_revision_makes_ready_beside_it(queue: Queue) -> None:
+def test_what_cancels_goes_before_what_a_later_revision_makes_ready_beside_it(session: Session) -> None:
     """Else the next `index` would go first, make the next `pdf` ready, and that would cancel this one, again and again."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     for _ in range(2):
         archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"})
     archive.run("index@2")
     assert [(c.name, c.number) for c in archive.claim_some(1)] == [("pdf", 2)]
 
 
-def test_a_claim_does_not_wait_for_a_locked_archive_or_task(queue: Queue, second_connection) -> None:  # type: ignore[no-untyped-def]
-    archive = an_archive(queue)
+def test_a_claim_does_not_wait_for_a_locked_archive_or_task(session: Session, second_connection) -> None:  # type: ignore[no-untyped-def]
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     other = second_connection()
     with other.transaction():
         other.execute("select from archive for update")
         other.execute("select from task where id = %s for update", [archive.task("a@2")])
-        assert [c.name for c in claim.claim(queue, PROCESS, HOST, 10)] == ["b"]
+        assert [c.name for c in claim.claim(session, PROCESS, HOST, 10)] == ["b"]
 
 
-def test_a_report_moves_the_task_once(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_report_moves_the_task_once(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     outcome = Outcome(attempt, End.EXITED, 0)
-    assert finish.finish(queue, PROCESS, [outcome]) == {attempt: Receipt.RECORDED}
-    assert finish.finish(queue, PROCESS, [outcome]) == {attempt: Receipt.ALREADY_RECORDED}
+    assert finish.finish(session, PROCESS, [outcome]) == {attempt: Receipt.RECORDED}
+    assert finish.finish(session, PROCESS, [outcome]) == {attempt: Receipt.ALREADY_RECORDED}
     late = Outcome(attempt, End.STOPPED, 143)
-    assert finish.finish(queue, PROCESS, [late]) == {attempt: Receipt.NOT_YOURS}
+    assert finish.finish(session, PROCESS, [late]) == {attempt: Receipt.NOT_YOURS}
     assert archive.state("a@2") == "completed"
 
 
-def test_a_report_by_another_process_changes_nothing(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_report_by_another_process_changes_nothing(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
-    assert finish.finish(queue, "somebody else", [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.NOT_YOURS}
+    assert finish.finish(session, "somebody else", [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.NOT_YOURS}
     assert archive.state("a@2") == "running"
 
 
-def test_a_report_of_an_attempt_that_never_was_changes_nothing(queue: Queue) -> None:
+def test_a_report_of_an_attempt_that_never_was_changes_nothing(session: Session) -> None:
     nobody = AttemptId(10**9)
-    assert finish.finish(queue, PROCESS, [Outcome(nobody, End.EXITED, 0)]) == {nobody: Receipt.NOT_YOURS}
+    assert finish.finish(session, PROCESS, [Outcome(nobody, End.EXITED, 0)]) == {nobody: Receipt.NOT_YOURS}
 
 
-def test_renewal_answers_with_what_is_still_ours_and_what_was_asked(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_renewal_answers_with_what_is_still_ours_and_what_was_asked(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "", "c": ""})
     a, b, c = (archive.attempt(f"{n}@2") for n in "abc")
     archive.cancel("b@2")
     archive.end("c@2")
-    assert claim.renew(queue, PROCESS, [a, b, c]) == {a: None, b: "cancel"}
-    assert claim.stops(queue, PROCESS) == {b: "cancel"}
-    assert claim.renew(queue, "somebody else", [a]) == {}
+    assert claim.renew(session, PROCESS, [a, b, c]) == {a: None, b: "cancel"}
+    assert claim.stops(session, PROCESS) == {b: "cancel"}
+    assert claim.renew(session, "somebody else", [a]) == {}
 
 
-def test_lapsed_lease_gives_the_task_to_another_manager_and_fences_the_first(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_lapsed_lease_gives_the_task_to_another_manager_and_fences_the_first(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     first = archive.attempt("a@2")
-    lapse(queue, first)
-    assert finish.lapse(queue) == [first]
+    lapse(session, first)
+    assert finish.lapse(session) == [first]
     archive.running.clear()
-    (second,) = claim.claim(queue, "manager-2", "host-2", 1)
+    (second,) = claim.claim(session, "manager-2", "host-2", 1)
     assert second.task == archive.task("a@2")
     assert second.attempt_number == 2
-    assert finish.finish(queue, PROCESS, [Outcome(first, End.EXITED, 0)]) == {first: Receipt.NOT_YOURS}
+    assert finish.finish(session, PROCESS, [Outcome(first, End.EXITED, 0)]) == {first: Receipt.NOT_YOURS}
     assert archive.state("a@2") == "running"
-    assert claim.renew(queue, PROCESS, [first]) == {}
+    assert claim.renew(session, PROCESS, [first]) == {}
 
 
-def test_a_renewed_lease_does_not_lapse_however_long_the_task_takes(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_renewed_lease_does_not_lapse_however_long_the_task_takes(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     for _ in range(3):
-        lapse(queue, attempt)
-        assert claim.renew(queue, PROCESS, [attempt]) == {attempt: None}
-        assert finish.lapse(queue) == []
+        lapse(session, attempt)
+        assert claim.renew(session, PROCESS, [attempt]) == {attempt: None}
+        assert finish.lapse(session) == []
     assert archive.state("a@2") == "running"
 
 
-def test_no_lease_lapses_for_one_full_lease_after_the_database_was_away(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_no_lease_lapses_for_one_full_lease_after_the_database_was_away(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     archive.sql("update attempt set lease_until = lease_until - interval '1 hour'")
     archive.sql(
         "update heartbeat set steady_since = clock_timestamp() - interval '1 day', beat_at = clock_timestamp() - interval '5 min'"
     )
-    assert finish.lapse(queue) == []
+    assert finish.lapse(session) == []
     # The gap has been noticed; a moment later the time of grace is still on.
-    assert finish.lapse(queue) == []
+    assert finish.lapse(session) == []
     archive.sql("update heartbeat set steady_since = steady_since - interval '60 s'")
-    assert finish.lapse(queue) == []
+    assert finish.lapse(session) == []
     archive.sql("update heartbeat set steady_since = steady_since - interval '31 s'")
-    assert finish.lapse(queue) == [attempt]
+    assert finish.lapse(session) == [attempt]
 
 
-def test_leases_are_given_by_the_databases_clock(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_leases_are_given_by_the_databases_clock(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     (row,) = archive.sql(
@@ -242,66 +243,66 @@ def test_leases_are_given_by_the_databases_clock(queue: Queue) -> None:
     assert row["good"]
 
 
-def test_a_task_that_kills_its_task_managers_is_given_up_after_three_reruns(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_task_that_kills_its_task_managers_is_given_up_after_three_reruns(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     for _ in range(3):
         archive.running.clear()
         archive.claim("a@2")
-        assert len(finish.bury(queue, "its successor", HOST)) == 1
+        assert len(finish.bury(session, "its successor", HOST)) == 1
         assert archive.state("a@2") == "ready"
     archive.running.clear()
     archive.claim("a@2")
-    finish.bury(queue, "its successor", HOST)
+    finish.bury(session, "its successor", HOST)
     assert archive.states() == {"a@2": "failed", "b@2": "skipped"}
 
 
-def test_on_lost_fail_fails_at_the_first_loss(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_on_lost_fail_fails_at_the_first_loss(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "on_lost: fail"})
     archive.claim("a@2")
-    finish.bury(queue, "its successor", HOST)
+    finish.bury(session, "its successor", HOST)
     assert archive.state("a@2") == "failed"
 
 
-def test_a_new_task_manager_buries_only_its_own_hosts_dead(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_new_task_manager_buries_only_its_own_hosts_dead(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
-    (mine,) = claim.claim(queue, "old", HOST, 1)
-    (other,) = claim.claim(queue, "elsewhere", "host-2", 1)
-    assert finish.bury(queue, "new", HOST) == [mine.attempt]
+    (mine,) = claim.claim(session, "old", HOST, 1)
+    (other,) = claim.claim(session, "elsewhere", "host-2", 1)
+    assert finish.bury(session, "new", HOST) == [mine.attempt]
     assert {r["state"] for r in archive.sql("select state from task where id = %s", other.task)} == {"running"}
 
 
-def test_what_did_not_start_is_handed_back(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_what_did_not_start_is_handed_back(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.end("a@2", None, End.STOPPED)
     assert archive.state("a@2") == "ready"
     assert archive.claim("a@2").attempt_number == 2
 
 
-def test_what_is_waited_for_in_the_place_of_what_never_began_is_no_input(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_what_is_waited_for_in_the_place_of_what_never_began_is_no_input(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(3):
         archive.commit({"a": "depends: [PREV]"})
     archive.claim("a@2")
     archive.cancel("a@3")
     archive.end("a@2", outputs={"pages": 12})
-    assert claim.inputs(queue, [archive.claim("a@4").task]) == {}
+    assert claim.inputs(session, [archive.claim("a@4").task]) == {}
 
 
-def test_the_newest_outputs_of_dependencies_are_the_inputs(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_the_newest_outputs_of_dependencies_are_the_inputs(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
     archive.end("a@2", 1, outputs={"pages": 12})
     claimed = archive.claim("b@2")
-    assert claim.inputs(queue, [claimed.task]) == {claimed.task: {"a": {"pages": 12}}}
+    assert claim.inputs(session, [claimed.task]) == {claimed.task: {"a": {"pages": 12}}}
 
 
-def test_what_is_no_part_of_a_run_by_hand_gives_its_outputs_too(queue: Queue) -> None:
+def test_what_is_no_part_of_a_run_by_hand_gives_its_outputs_too(session: Session) -> None:
     """Design 5.18: it is taken as met because it completed at that revision, in the newest run that has it."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]\non: manual"})
     archive.end("a@2", outputs={"pages": 12})
     archive.trigger(2, "a")
@@ -313,41 +314,41 @@ def test_what_is_no_part_of_a_run_by_hand_gives_its_outputs_too(queue: Queue) ->
     archive.trigger(2, "a", "b")
     archive.run("a@2.5")
     together = archive.claim("b@2.5").task
-    assert claim.inputs(queue, [apart, together]) == {apart: {"a": {"pages": 13}}}
+    assert claim.inputs(session, [apart, together]) == {apart: {"a": {"pages": 13}}}
 
 
 @pytest.mark.parametrize("slots", [1, 7])
-def test_no_more_is_claimed_than_there_are_slots(queue: Queue, slots: int) -> None:
-    archive = an_archive(queue)
+def test_no_more_is_claimed_than_there_are_slots(session: Session, slots: int) -> None:
+    archive = an_archive(session)
     archive.commit({f"t{n}": "" for n in range(10)})
-    assert len(claim.claim(queue, PROCESS, HOST, slots)) == slots
+    assert len(claim.claim(session, PROCESS, HOST, slots)) == slots
 
 
-def test_a_floor_hides_what_lies_below_it_until_one_looks_without(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_a_floor_hides_what_lies_below_it_until_one_looks_without(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     above = archive.sql("select max(ticket) as m from task")[0]["m"]
-    assert [c.name for c in claim.claim(queue, PROCESS, HOST, 9, floor=above)] == ["b"]
-    assert [c.name for c in claim.claim(queue, PROCESS, HOST, 9)] == ["a"]
+    assert [c.name for c in claim.claim(session, PROCESS, HOST, 9, floor=above)] == ["b"]
+    assert [c.name for c in claim.claim(session, PROCESS, HOST, 9)] == ["a"]
 
 
-def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.claim()
     body = '{"retries": {"no such word": 1}}'
     archive.sql("update definition set body = %s where id = (select definition_id from task where name = 'a')", body)
-    assert len(finish.bury(queue, "its successor", HOST)) == 1
+    assert len(finish.bury(session, "its successor", HOST)) == 1
     assert archive.states() == {"a@2": "running", "b@2": "ready"}
 
 
-def test_what_is_remembered_of_one_server_is_forgotten_with_its_restart(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_what_is_remembered_of_one_server_is_forgotten_with_its_restart(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.commit({"a": ""})
-    assert queue.kept.ids
-    known = dict(queue.kept.ids)
-    queue.kept.since = None
-    queue.kept.ids = dict.fromkeys(known, 10**9)
+    assert session.kept.ids
+    known = dict(session.kept.ids)
+    session.kept.since = None
+    session.kept.ids = dict.fromkeys(known, 10**9)
     archive.commit({"a": ""})
-    assert queue.kept.ids == known
+    assert session.kept.ids == known

@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from arkqueue.db import Connection
+from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
 from arkqueue.model import BranchId, RunId
-from arkqueue.queue import SQL, Queue, archives, control
+from arkqueue.queue import archives, control
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_races import InThread, wait_until_blocked
 
@@ -24,7 +25,7 @@ def cancel(archive: AnArchive) -> None:
 
 
 def cancel_run(archive: AnArchive) -> None:
-    control.cancel_run(archive.queue, RunId(archive.run_id(2)), "ann")
+    control.cancel_run(archive.session, RunId(archive.run_id(2)), "ann")
 
 
 def skip(archive: AnArchive) -> None:
@@ -36,11 +37,11 @@ def rewrite(archive: AnArchive) -> None:
 
 
 def delete_branch(archive: AnArchive) -> None:
-    archives.untrack(archive.queue, archive.id, BranchId(archive.branches[""].id))
+    archives.untrack(archive.session, archive.id, BranchId(archive.branches[""].id))
 
 
 def remove_archive(archive: AnArchive) -> None:
-    archives.remove(archive.queue, archive.id, "ann")
+    archives.remove(archive.session, archive.id, "ann")
 
 
 def while_a_claim_is_under_way(archive: AnArchive, connect: Connect, change: Callable[[AnArchive], None]) -> InThread:
@@ -56,17 +57,17 @@ def while_a_claim_is_under_way(archive: AnArchive, connect: Connect, change: Cal
 
 @pytest.mark.parametrize("change", [cancel, cancel_run])
 def test_a_person_stops_what_was_claimed_meanwhile(
-    queue: Queue, second_connection: Connect, change: Callable[[AnArchive], None]
+    session: Session, second_connection: Connect, change: Callable[[AnArchive], None]
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     while_a_claim_is_under_way(archive, second_connection, change).result()
     (task,) = archive.sql("select state, stop, by from task where name = 'a'")
     assert task == {"state": "running", "stop": "cancel", "by": "ann"}
 
 
-def test_what_was_claimed_meanwhile_is_not_skipped(queue: Queue, second_connection: Connect) -> None:
-    archive = an_archive(queue)
+def test_what_was_claimed_meanwhile_is_not_skipped(session: Session, second_connection: Connect) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     skipping = while_a_claim_is_under_way(archive, second_connection, skip)
     with pytest.raises(Conflict, match="cancel it first"):
@@ -76,18 +77,18 @@ def test_what_was_claimed_meanwhile_is_not_skipped(queue: Queue, second_connecti
 
 @pytest.mark.parametrize("change", [rewrite, delete_branch, remove_archive])
 def test_what_was_claimed_before_it_was_gone_goes_on(
-    queue: Queue, second_connection: Connect, change: Callable[[AnArchive], None]
+    session: Session, second_connection: Connect, change: Callable[[AnArchive], None]
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     while_a_claim_is_under_way(archive, second_connection, change).result()
     assert archive.states() == {"a@2": "running", "b@2": "canceled"}
     assert archive.sql("select stop from task where name = 'a'") == [{"stop": None}]
 
 
-def test_a_retry_does_not_take_back_what_was_claimed_meanwhile(queue: Queue, second_connection: Connect) -> None:
+def test_a_retry_does_not_take_back_what_was_claimed_meanwhile(session: Session, second_connection: Connect) -> None:
     """Its edge stays met, or it would wait again after a lost lease for what it had been let go by (design 5.8)."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"root": "", "a": "depends: [{task: root, when: settled}]"})
     archive.fail("root@2")
     while_a_claim_is_under_way(archive, second_connection, lambda archive: archive.retry("root@2")).result()

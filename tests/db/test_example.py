@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from arkqueue.db.session import Session
 from arkqueue.model import End
-from arkqueue.queue import Queue
 from tests.builders import AnArchive, an_archive
 
 EXAMPLE = """
@@ -20,23 +20,23 @@ EXAMPLE = """
 """
 
 
-def example(queue: Queue) -> AnArchive:
-    archive = an_archive(queue)
+def example(session: Session) -> AnArchive:
+    archive = an_archive(session)
     archive.commit(EXAMPLE)
     archive.commit(EXAMPLE)
     return archive
 
 
-def test_commits_complete_in_order_and_only_the_first_index_is_ready(queue: Queue) -> None:
-    archive = example(queue)
+def test_commits_complete_in_order_and_only_the_first_index_is_ready(session: Session) -> None:
+    archive = example(session)
     assert archive.state("COMMIT@2") == archive.state("COMMIT@3") == "completed"
     assert archive.states() == {
         "indexing@2": "ready", "build-PDF@2": "waiting", "indexing@3": "waiting", "build-PDF@3": "waiting"
     }  # fmt: skip
 
 
-def test_slow_pdf_is_canceled_between_the_next_index_and_the_next_pdf(queue: Queue) -> None:
-    archive = example(queue)
+def test_slow_pdf_is_canceled_between_the_next_index_and_the_next_pdf(session: Session) -> None:
+    archive = example(session)
     archive.run("indexing@2")
     archive.claim("build-PDF@2")
     archive.run("indexing@3")
@@ -53,8 +53,8 @@ def test_slow_pdf_is_canceled_between_the_next_index_and_the_next_pdf(queue: Que
     assert archive.state("REPORT@2") == archive.state("REPORT@3") == "completed"
 
 
-def test_pdf_that_does_not_run_is_canceled_at_once(queue: Queue) -> None:
-    archive = example(queue)
+def test_pdf_that_does_not_run_is_canceled_at_once(session: Session) -> None:
+    archive = example(session)
     archive.run("indexing@2")
     archive.end("build-PDF@2", 75)
     archive.run("indexing@3")

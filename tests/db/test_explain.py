@@ -6,9 +6,10 @@ import re
 
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import Queue, archives, claim, control, finish
+from arkqueue.queue import archives, claim, control, finish
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
@@ -18,21 +19,21 @@ FOLLOWING = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PRE
 
 def why(archive: AnArchive, key: str) -> Explanation:
     """The explanation of ``name@number``."""
-    return explain(archive.queue, archive.task(key))
+    return explain(archive.session, archive.task(key))
 
 
 def kinds(explanation: Explanation) -> list[Why]:
     return [reason.kind for reason in explanation.reasons]
 
 
-def a_task_manager(queue: Queue, slots: int = 4) -> None:
-    claim.register(queue, PROCESS, HOST, "machine", slots)
+def a_task_manager(session: Session, slots: int = 4) -> None:
+    claim.register(session, PROCESS, HOST, "machine", slots)
 
 
-def test_waits_for_a_running_task(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_waits_for_a_running_task(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(FOLLOWING)
-    a_task_manager(queue)
+    a_task_manager(session)
     archive.claim("index@2")
     told = why(archive, "pdf@2")
     assert kinds(told) == [Why.WAITS_FOR_RUNNING]
@@ -42,12 +43,12 @@ def test_waits_for_a_running_task(queue: Queue) -> None:
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/index", "running", "depends")]
 
 
-def test_waits_in_the_place_of_what_never_began(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_waits_in_the_place_of_what_never_began(session: Session) -> None:
+    archive = an_archive(session)
     tasks = {"upload": "depends: [PREV]"}
     for _ in range(3):
         archive.commit(tasks)
-    a_task_manager(queue)
+    a_task_manager(session)
     archive.claim("upload@2")
     archive.cancel("upload@3")
     told = why(archive, "upload@4")
@@ -59,20 +60,20 @@ def test_waits_in_the_place_of_what_never_began(queue: Queue) -> None:
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/upload", "running", "depends")]
 
 
-def test_only_what_waited_for_it_is_named_in_whose_place_a_task_waits(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_only_what_waited_for_it_is_named_in_whose_place_a_task_waits(session: Session) -> None:
+    archive = an_archive(session)
     tasks = {"a": "depends: [PREV]", "z": "", "b": "depends: [z]", "c": "depends: ['PREV:a', 'PREV:b']"}
     for _ in range(3):
         archive.commit(tasks)
-    a_task_manager(queue)
+    a_task_manager(session)
     archive.claim(slots=100)
     for key in ("a@3", "b@3"):
         archive.cancel(key)
     assert "papers@2/a (as did papers@3/a before it was canceled), which is running" in why(archive, "c@4").text
 
 
-def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(4):
         archive.commit(FOLLOWING)
     archive.fail("index@2")
@@ -88,8 +89,8 @@ def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(queue: Queue) -
     assert [w.task for w in told.waits_for] == ["papers@5/index"]
 
 
-def test_is_blocked_by_what_a_failure_skipped(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_blocked_by_what_a_failure_skipped(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.commit({"c": 'depends: ["PREV:b"]'})
     archive.fail("a@2")
@@ -99,8 +100,8 @@ def test_is_blocked_by_what_a_failure_skipped(queue: Queue) -> None:
     assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a"]
 
 
-def test_is_blocked_by_a_rejection_that_is_never_retried(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_blocked_by_a_rejection_that_is_never_retried(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.commit({"a": "depends: [PREV]"})
     archive.end("a@2", 65)
@@ -109,8 +110,8 @@ def test_is_blocked_by_a_rejection_that_is_never_retried(queue: Queue) -> None:
     assert told.commands == ["arkqueue skip papers@2/a"]
 
 
-def test_remedy_names_the_run_where_a_revision_has_several(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_remedy_names_the_run_where_a_revision_has_several(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "other": ""})
     archive.commit({"a": "depends: [PREV]"})
     archive.run("other@2")
@@ -119,9 +120,9 @@ def test_remedy_names_the_run_where_a_revision_has_several(queue: Queue) -> None
     assert why(archive, "a@3").commands == ["arkqueue retry papers@2.1/a", "arkqueue skip papers@2.1/a"]
 
 
-def test_waits_for_its_victim_to_be_gone(queue: Queue) -> None:
-    archive = an_archive(queue)
-    a_task_manager(queue)
+def test_waits_for_its_victim_to_be_gone(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session)
     archive.commit(FOLLOWING)
     archive.commit(FOLLOWING | {"end": "depends: [pdf]", "further": "depends: [end]"})
     archive.run("index@2")
@@ -146,10 +147,10 @@ def test_waits_for_its_victim_to_be_gone(queue: Queue) -> None:
     assert victim.commands == ["arkqueue logs papers@2/pdf -f"]
 
 
-def test_victim_of_a_silent_task_manager_may_be_assumed_gone(queue: Queue) -> None:
+def test_victim_of_a_silent_task_manager_may_be_assumed_gone(session: Session) -> None:
     """As long as the task manager is heard of, the command would be refused and is not given."""
-    archive = an_archive(queue)
-    a_task_manager(queue)
+    archive = an_archive(session)
+    a_task_manager(session)
     archive.commit(FOLLOWING)
     archive.commit(FOLLOWING)
     archive.run("index@2")
@@ -166,24 +167,24 @@ def test_victim_of_a_silent_task_manager_may_be_assumed_gone(queue: Queue) -> No
     assert archive.state("pdf@3") == "ready"
 
 
-def test_is_ready_but_no_task_manager_runs(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_ready_but_no_task_manager_runs(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     told = why(archive, "a@2")
     assert kinds(told) == [Why.NO_TASK_MANAGER]
     assert told.commands == ["arkqueue worker"]
-    a_task_manager(queue)
+    a_task_manager(session)
     archive.sql("update task_manager set seen_at = seen_at - interval '1 hour'")
     told = why(archive, "a@2")
     assert kinds(told) == [Why.NO_TASK_MANAGER]
     assert "(that of machine was heard last at 2" in told.text
-    claim.leave(queue, PROCESS)
+    claim.leave(session, PROCESS)
     assert "(that of machine stopped at 2" in why(archive, "a@2").text
 
 
-def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
-    archive = an_archive(queue)
-    a_task_manager(queue, slots=1)
+def test_is_ready_and_others_are_ahead_of_it(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session, slots=1)
     archive.commit(dict.fromkeys("abcd", ""))
     archive.claim(slots=1)
     told = why(archive, "d@2")
@@ -192,70 +193,72 @@ def test_is_ready_and_others_are_ahead_of_it(queue: Queue) -> None:
     assert told.commands == []
 
 
-def test_is_ready_and_about_to_be_claimed(queue: Queue) -> None:
-    archive = an_archive(queue)
-    a_task_manager(queue)
+def test_is_ready_and_about_to_be_claimed(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session)
     archive.commit({"a": ""})
     assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
 
 
-def test_is_ready_and_the_dead_are_not_counted_who_would_claim_it(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_ready_and_the_dead_are_not_counted_who_would_claim_it(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
-    a_task_manager(queue)
-    claim.register(queue, "its successor", HOST, "machine", 2)
-    claim.register(queue, "elsewhere", "host-2", "other", 1)
+    a_task_manager(session)
+    claim.register(session, "its successor", HOST, "machine", 2)
+    claim.register(session, "elsewhere", "host-2", "other", 1)
     assert "(3 task managers with 7 slots, 7 free)" in why(archive, "a@2").text
-    finish.bury(queue, "its successor", HOST)
+    finish.bury(session, "its successor", HOST)
     assert "(2 task managers with 3 slots, 3 free)" in why(archive, "a@2").text
     archive.sql("update task_manager set seen_at = seen_at - interval '1 h', stopped_at = stopped_at - interval '1 h'")
     assert "(that of other was heard last at 2" in why(archive, "a@2").text, "those that were buried had died before"
 
 
-def test_is_ready_and_whoever_is_heard_again_is_counted(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_ready_and_whoever_is_heard_again_is_counted(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
-    a_task_manager(queue)
-    claim.leave(queue, PROCESS)
+    a_task_manager(session)
+    claim.leave(session, PROCESS)
     assert kinds(why(archive, "a@2")) == [Why.NO_TASK_MANAGER]
-    a_task_manager(queue)
+    a_task_manager(session)
     assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
 
 
-def test_is_ready_again_because_a_host_could_not_start_it(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_ready_again_because_a_host_could_not_start_it(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     message = "not started, and handed back: work folder: No space left on device. 0 MiB are free there: make room"
     archive.end("a@2", None, End.STOPPED, message=message)
     assert archive.state("a@2") == "ready"
     for key in ("a@2", "b@2"):
         assert why(archive, key).text.endswith(f". Its attempt 1 on {HOST}: {message}.")
-    a_task_manager(queue)
+    a_task_manager(session)
     assert why(archive, "a@2").text.endswith(f"4 free). Its attempt 1 on machine: {message}.")
 
 
-def test_is_ready_but_no_host_can_start_it(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_ready_but_no_host_can_start_it(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"boxed": "image: busybox", "bare": ""})
-    claim.register(queue, PROCESS, HOST, "machine", 4, engine_fault="Docker engine: its disk is full. Free space on it")
+    claim.register(
+        session, PROCESS, HOST, "machine", 4, engine_fault="Docker engine: its disk is full. Free space on it"
+    )
     told = why(archive, "boxed@2")
     assert kinds(told) == [Why.NO_FIT_HOST]
     assert told.text.endswith("machine: Docker engine: its disk is full. Free space on it.")
     assert kinds(why(archive, "bare@2")) == [Why.ABOUT_TO_START]
     archive.commit({**{f"boxed{n}": "image: busybox" for n in range(4)}, "last": ""})
     assert kinds(why(archive, "last@3")) == [Why.ABOUT_TO_START]
-    claim.register(queue, "other", "host-2", "other", 2)
+    claim.register(session, "other", "host-2", "other", 2)
     assert kinds(why(archive, "last@3")) == [Why.NO_SLOT]
     assert "(1 task manager with 2 slots, 2 free)" in why(archive, "boxed@2").text
     assert "(2 task managers with 6 slots, 6 free)" in why(archive, "bare@2").text
-    claim.leave(queue, "other")
-    claim.register(queue, PROCESS, HOST, "machine", 4, fault="work folder: it is full. Make room")
+    claim.leave(session, "other")
+    claim.register(session, PROCESS, HOST, "machine", 4, fault="work folder: it is full. Make room")
     for key in ("boxed@2", "bare@2"):
         assert why(archive, key).text.endswith("machine: work folder: it is full. Make room.")
 
 
-def test_is_deferred_because_it_asked_to_be(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_deferred_because_it_asked_to_be(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.end("a@2", 75)
     told = why(archive, "a@2")
@@ -266,8 +269,8 @@ def test_is_deferred_because_it_asked_to_be(queue: Queue) -> None:
     assert kinds(why(archive, "b@2")) == [Why.DEFERRED]
 
 
-def test_is_deferred_before_an_automatic_retry(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_deferred_before_an_automatic_retry(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "retries: 2"})
     archive.fail("a@2")
     told = why(archive, "a@2")
@@ -275,8 +278,8 @@ def test_is_deferred_before_an_automatic_retry(queue: Queue) -> None:
     assert "after a failure (exit code 1)" in told.text
 
 
-def test_what_a_queue_manager_would_see_to_is_said_to_wait_for_one(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_what_a_queue_manager_would_see_to_is_said_to_wait_for_one(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "", "c": "depends: [a]"})
     archive.end("a@2", 75)
     archive.claim("b@2")
@@ -284,15 +287,15 @@ def test_what_a_queue_manager_would_see_to_is_said_to_wait_for_one(queue: Queue)
     archive.sql("update heartbeat set beat_at = now() - interval '1 minute'")
     waiting = {"2/a": Why.DEFERRED, "2/c": Why.DEFERRED, "2/b": Why.SILENT, "9/x": Why.NOT_IN_LEDGER}
     for name, kind in waiting.items():
-        told = explain_name(queue, f"papers@{name}")
+        told = explain_name(session, f"papers@{name}")
         assert kinds(told) == [kind, Why.NO_QUEUE_MANAGER], name
         assert told.commands[-1] == "arkqueue manager"
     archive.sql("update heartbeat set beat_at = now()")
     assert kinds(why(archive, "a@2")) == [Why.DEFERRED]
 
 
-def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_alone(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_alone(session: Session) -> None:
+    archive = an_archive(session)
     files = {"a": "", "b": "depends: [{task: PREV:a, when: settled}]"}
     archive.commit(files)
     archive.fail("a@2")
@@ -304,9 +307,9 @@ def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_al
     assert told.commands[1] == "arkqueue retry papers@2/a --force"
 
 
-def test_runs_since_when_and_where(queue: Queue) -> None:
-    archive = an_archive(queue)
-    a_task_manager(queue)
+def test_runs_since_when_and_where(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session)
     archive.commit({"a": ""})
     archive.claim("a@2")
     told = why(archive, "a@2")
@@ -315,8 +318,8 @@ def test_runs_since_when_and_where(queue: Queue) -> None:
     assert told.commands == ["arkqueue logs papers@2/a -f"]
 
 
-def test_runs_under_a_silent_task_manager(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_runs_under_a_silent_task_manager(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.claim("a@2")
     archive.sql("update attempt set lease_until = now() - interval '1 minute'")
@@ -325,8 +328,8 @@ def test_runs_under_a_silent_task_manager(queue: Queue) -> None:
     assert told.commands == ["arkqueue cancel papers@2/a --assume-gone"]
 
 
-def test_gate_is_closed_by_an_exclusive_task(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_gate_is_closed_by_an_exclusive_task(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "exclusive: true"})
     archive.commit({"b": ""})
     archive.claim("a@2")
@@ -336,9 +339,9 @@ def test_gate_is_closed_by_an_exclusive_task(queue: Queue) -> None:
     assert told.commands == ["arkqueue explain papers@2/a"]
 
 
-def test_gate_is_closed_by_an_exclusive_task_that_waits_itself(queue: Queue) -> None:
-    archive = an_archive(queue)
-    a_task_manager(queue)
+def test_gate_is_closed_by_an_exclusive_task_that_waits_itself(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session)
     archive.commit({"first": "", "a": "depends: [first]\nexclusive: true"})
     archive.commit({"b": ""})
     archive.claim("first@2")
@@ -347,16 +350,16 @@ def test_gate_is_closed_by_an_exclusive_task_that_waits_itself(queue: Queue) -> 
     assert "papers@2/a (exclusive), which is waiting" in told.text
 
 
-def test_report_waits_for_the_rest_of_its_run(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_report_waits_for_the_rest_of_its_run(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     told = why(archive, "REPORT@2")
     assert kinds(told) == [Why.WAITS_FOR_REPORTS]
     assert told.reasons[0].tasks == ["papers@2/a"]
 
 
-def test_was_superseded_by_whom(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_was_superseded_by_whom(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"pdf": "cancels: [PREV]"})
     archive.commit({"pdf": "cancels: [PREV]"})
     told = why(archive, "pdf@2")
@@ -364,8 +367,8 @@ def test_was_superseded_by_whom(queue: Queue) -> None:
     assert told.reasons[0].tasks == ["papers@3/pdf"]
 
 
-def test_is_superseded_again_and_again(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_is_superseded_again_and_again(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"pdf": ""})
     archive.run("pdf@2")
     for _ in range(5):
@@ -377,8 +380,8 @@ def test_is_superseded_again_and_again(queue: Queue) -> None:
     assert kinds(why(archive, "pdf@5")) == [Why.SUPERSEDED, Why.STARVING]
 
 
-def test_was_canceled_by_a_person(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_was_canceled_by_a_person(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.cancel("a@2")
     told = why(archive, "a@2")
@@ -387,8 +390,8 @@ def test_was_canceled_by_a_person(queue: Queue) -> None:
     assert told.commands == ["arkqueue retry papers@2/a"]
 
 
-def test_was_skipped_because_of_its_root(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_was_skipped_because_of_its_root(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [b]"})
     archive.fail("a@2")
     told = why(archive, "c@2")
@@ -397,8 +400,8 @@ def test_was_skipped_because_of_its_root(queue: Queue) -> None:
     assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a --as-completed"]
 
 
-def test_was_skipped_because_its_root_was_superseded(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_was_skipped_because_its_root_was_superseded(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(2):
         archive.commit({"pdf": "cancels: [PREV]", "send": "depends: [pdf]"})
     told = why(archive, "send@2")
@@ -406,8 +409,8 @@ def test_was_skipped_because_its_root_was_superseded(queue: Queue) -> None:
     assert told.commands == ["arkqueue explain papers@2/pdf"]
 
 
-def test_was_skipped_by_a_person(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_was_skipped_by_a_person(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.skip("a@2")
     told = why(archive, "a@2")
@@ -415,8 +418,8 @@ def test_was_skipped_by_a_person(queue: Queue) -> None:
     assert told.commands == ["arkqueue retry papers@2/a"]
 
 
-def test_completed_failed_and_rejected_tasks_tell_how_they_ended(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_completed_failed_and_rejected_tasks_tell_how_they_ended(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"good": "", "bad": "", "wrong": "", "slow": ""})
     archive.run("good@2")
     archive.fail("bad@2")
@@ -434,9 +437,9 @@ def test_completed_failed_and_rejected_tasks_tell_how_they_ended(queue: Queue) -
     assert told.commands == ["arkqueue logs papers@2/bad", "arkqueue retry papers@2/bad"]
 
 
-def test_commands_that_are_given_help(queue: Queue) -> None:
+def test_commands_that_are_given_help(session: Session) -> None:
     """What `explain` says is done, and the blocked task goes on."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit(FOLLOWING)
     archive.commit(FOLLOWING)
     archive.fail("index@2")
@@ -449,8 +452,8 @@ def test_commands_that_are_given_help(queue: Queue) -> None:
     assert archive.state("index@3") == "ready"
 
 
-def test_many_obstacles_are_cut_off(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_many_obstacles_are_cut_off(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({f"t{n}": "" for n in range(30)})
     archive.commit({"all": 'depends: ["PREV:*"]'})
     told = why(archive, "all@3")
@@ -461,77 +464,77 @@ def test_many_obstacles_are_cut_off(queue: Queue) -> None:
 # By name
 
 
-def test_revision_that_is_not_in_the_ledger_yet(queue: Queue) -> None:
-    archive = an_archive(queue)
-    archives.notify(queue, [ArchiveId(archive.id)], "5")
-    told = explain_name(queue, "papers@5/index")
+def test_revision_that_is_not_in_the_ledger_yet(session: Session) -> None:
+    archive = an_archive(session)
+    archives.notify(session, [ArchiveId(archive.id)], "5")
+    told = explain_name(session, "papers@5/index")
     assert (told.state, kinds(told)) == (None, [Why.NOT_IN_LEDGER])
     assert "Revision 5 is not in the ledger of papers; the newest is 1" in told.text
     assert "named 5; it is looked for" in told.text
     assert told.commands == ["arkqueue sync papers"]
 
 
-def test_archive_that_is_stopped(queue: Queue) -> None:
-    archive = an_archive(queue)
-    archives.stop(queue, ArchiveId(archive.id), "it has another UUID")
-    told = explain_name(queue, "papers@5/index")
+def test_archive_that_is_stopped(session: Session) -> None:
+    archive = an_archive(session)
+    archives.stop(session, ArchiveId(archive.id), "it has another UUID")
+    told = explain_name(session, "papers@5/index")
     assert kinds(told) == [Why.ARCHIVE_STOPPED, Why.NOT_IN_LEDGER]
     assert told.commands == ["arkqueue archive rewind papers REV"]
 
 
-def test_archive_that_cannot_be_read(queue: Queue) -> None:
-    archive = an_archive(queue)
-    archives.read_failed(queue, ArchiveId(archive.id), "the server does not answer.", 30.0)
-    told = explain_name(queue, "papers@5")
+def test_archive_that_cannot_be_read(session: Session) -> None:
+    archive = an_archive(session)
+    archives.read_failed(session, ArchiveId(archive.id), "the server does not answer.", 30.0)
+    told = explain_name(session, "papers@5")
     assert kinds(told) == [Why.ARCHIVE_TROUBLE, Why.NOT_IN_LEDGER]
     assert "the server does not answer. It is tried again at" in told.text
 
 
-def test_run_with_faults(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_with_faults(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(faulty())
     for name in ("papers@2", "papers@2/index"):
-        told = explain_name(queue, name)
+        told = explain_name(session, name)
         assert kinds(told) == [Why.FAULTS]
         assert "_workflows/test.yaml:1:1: a fault" in told.text
         assert told.commands == ["arkqueue show papers@2"]
 
 
-def test_many_faults_are_counted(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_many_faults_are_counted(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(Workflow(faults=(Fault("_workflows/a.yaml", 0, 0, "is no YAML"), Fault("b", 1, 1, "x"))))
-    assert "_workflows/a.yaml: is no YAML (and 1 more)" in explain_name(queue, "papers@2").text
+    assert "_workflows/a.yaml: is no YAML (and 1 more)" in explain_name(session, "papers@2").text
 
 
-def test_run_tells_what_its_tasks_wait_for(queue: Queue) -> None:
-    archive = an_archive(queue)
-    a_task_manager(queue)
+def test_run_tells_what_its_tasks_wait_for(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.claim("a@2")
-    told = explain_name(queue, "papers@2")
+    told = explain_name(session, "papers@2")
     assert kinds(told) == [Why.RUNNING, Why.WAITS_FOR_RUNNING]
     assert "papers@2/b: It waits for papers@2/a" in told.text
     archive.run("a@2", "b@2")
-    told = explain_name(queue, "papers@2")
+    told = explain_name(session, "papers@2")
     assert kinds(told) == [Why.COMPLETED]
     assert told.text == "All of its 2 tasks are settled."
     archive.commit({"a": "", "b": "", "c": ""})
     archive.run("a@3")
     archive.fail("b@3")
     archive.end("c@3", 65)
-    told = explain_name(queue, "papers@3")
+    told = explain_name(session, "papers@3")
     assert kinds(told) == [Why.COMPLETED, Why.FAILED, Why.REJECTED]
     assert "papers@3/b: It failed" in told.text
     assert "arkqueue retry papers@3/b" in told.commands
     archive.skip("b@3")
-    assert kinds(explain_name(queue, "papers@3")) == [Why.COMPLETED, Why.REJECTED]
+    assert kinds(explain_name(session, "papers@3")) == [Why.COMPLETED, Why.REJECTED]
     archive.commit({"a": ""})
     archive.run("a@4")
-    assert explain_name(queue, "papers@4").text == "Its task is settled."
+    assert explain_name(session, "papers@4").text == "Its task is settled."
 
 
-def test_task_of_a_dropped_revision_gets_no_command_that_is_refused(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_of_a_dropped_revision_gets_no_command_that_is_refused(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"slow": "", "a": "depends: [slow]", "b": "", "c": "depends: [b]", "d": "on: [manual]"})
     archive.fail("b@2")
     archive.append("", [an_entry(3, a_workflow({"b": "depends: [PREV]"}))], dropped=["2"])
@@ -541,18 +544,18 @@ def test_task_of_a_dropped_revision_gets_no_command_that_is_refused(queue: Queue
     assert told.commands == []
     assert why(archive, "b@2").commands == ["arkqueue logs papers@2/b", "arkqueue skip papers@2/b"]
     assert why(archive, "c@2").commands == []
-    assert explain_name(queue, "papers@2/d").commands == []
+    assert explain_name(session, "papers@2/d").commands == []
     assert why(archive, "b@3").commands == ["arkqueue skip papers@2/b"]
     with pytest.raises(Conflict, match="gone"):
         archive.retry("a@2")
 
 
-def test_task_of_a_deleted_branch_gets_no_command_that_is_refused(queue: Queue) -> None:
-    archive = an_archive(queue, branches=("main", "topic"))
+def test_task_of_a_deleted_branch_gets_no_command_that_is_refused(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "topic"))
     archive.commit({"a": ""}, branch="topic")
     topic = archive.branches["topic"]
-    archives.untrack(queue, ArchiveId(archive.id), topic.id, head=topic.head)
-    told = explain(queue, archive.task("a@2", branch="topic"))
+    archives.untrack(session, ArchiveId(archive.id), topic.id, head=topic.head)
+    told = explain(session, archive.task("a@2", branch="topic"))
     assert "Nothing will run it: its branch was deleted at" in told.text
     assert told.commands == []
 
@@ -565,49 +568,49 @@ def test_task_of_a_deleted_branch_gets_no_command_that_is_refused(queue: Queue) 
         ("branches: ['release/*']", "The branch main does not match its branches: release/*"),
     ],
 )
-def test_task_that_a_filter_left_out(queue: Queue, fields: str, text: str) -> None:
-    archive = an_archive(queue, branches=("main",))
+def test_task_that_a_filter_left_out(session: Session, fields: str, text: str) -> None:
+    archive = an_archive(session, branches=("main",))
     archive.commit({"a": fields, "b": ""}, branch="main", changed=["src/x"])
-    told = explain_name(queue, "papers@2/a")
+    told = explain_name(session, "papers@2/a")
     assert kinds(told) == [Why.LEFT_OUT]
     assert text in told.text
     assert told.commands == (["arkqueue trigger papers --revision 2 a"] if "branches" not in fields else [])
 
 
-def test_task_that_a_further_run_does_not_have(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_that_a_further_run_does_not_have(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "on: [commit, manual]", "c": "on: schedule\nschedule: 0 3 * * *"})
     archive.trigger(2, "b")
-    told = explain_name(queue, "papers@2.2/a")
+    told = explain_name(session, "papers@2.2/a")
     assert told.text == "papers@2.2 has no task a. That run was made by hand, for others alone: b."
     assert told.commands == ["arkqueue trigger papers --revision 2 a"]
-    assert "It does not run by hand: on: schedule." in explain_name(queue, "papers@2.2/c").text
-    assert "It does not run on commits: on: schedule." in explain_name(queue, "papers@2/c").text
+    assert "It does not run by hand: on: schedule." in explain_name(session, "papers@2.2/c").text
+    assert "It does not run on commits: on: schedule." in explain_name(session, "papers@2/c").text
     with pytest.raises(NotFound, match=r"there is no run 99 of this revision\. The newest is 2\."):
-        explain_name(queue, "papers@2.99/a")
+        explain_name(session, "papers@2.99/a")
 
 
-def test_task_of_a_run_that_was_planned_as_failed_for_its_generation(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_of_a_run_that_was_planned_as_failed_for_its_generation(session: Session) -> None:
+    archive = an_archive(session)
     entries = [an_entry(2 + n, a_workflow({"a": ""}), author="robot") for n in range(11)]
     archive.append("", entries, author="robot")
-    told = explain_name(queue, "papers@12/a")
+    told = explain_name(session, "papers@12/a")
     assert kinds(told) == [Why.FAULTS]
     assert "11th in a chain" in told.text
 
 
-def test_revision_that_a_notice_named_is_looked_for(queue: Queue) -> None:
-    archives.notify(queue, [ArchiveId(an_archive(queue).id)], "17")
-    text = explain_name(queue, "papers@17/a").text
+def test_revision_that_a_notice_named_is_looked_for(session: Session) -> None:
+    archives.notify(session, [ArchiveId(an_archive(session).id)], "17")
+    text = explain_name(session, "papers@17/a").text
     assert re.search(r" A notice of \d{4}-\d\d-\d\d \S+ UTC named 17; it is looked for\.", text), text
 
 
-def test_task_that_was_given_up_because_its_task_managers_died(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_that_was_given_up_because_its_task_managers_died(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "on_lost: fail"})
     for _ in range(4):
         archive.claim("a@2")
-        finish.bury(queue, "the next one", HOST)
+        finish.bury(session, "the next one", HOST)
     assert archive.states() == {"a@2": "failed", "b@2": "failed"}
     told = why(archive, "a@2")
     assert "(lost: its task manager died; given up after 3 reruns) at attempt 4. Find out what ends" in told.text
@@ -615,32 +618,32 @@ def test_task_that_was_given_up_because_its_task_managers_died(queue: Queue) -> 
     assert "(lost: its task manager died; not run again (on_lost: fail)) at attempt 1." in why(archive, "b@2").text
 
 
-def test_task_whose_exit_code_is_not_known(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_whose_exit_code_is_not_known(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.end("a@2", None, message="its guard process was killed")
     assert "(its guard process was killed) at attempt 1." in why(archive, "a@2").text
 
 
-def test_task_of_the_baseline(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_of_the_baseline(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(a_workflow("- {name: a, command: b}"))
     archive.sql("update revision set workflow_id = (select max(workflow_id) from revision)")
-    assert "where the ledger starts" in explain_name(queue, "papers@1/a").text
+    assert "where the ledger starts" in explain_name(session, "papers@1/a").text
 
 
-def test_task_that_nobody_defined_is_not_found(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_that_nobody_defined_is_not_found(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"index": ""})
     with pytest.raises(NotFound, match="Did you mean index"):
-        explain_name(queue, "papers@2/indx")
+        explain_name(session, "papers@2/indx")
     with pytest.raises(NotFound, match="The nearest: 1"):
-        explain_name(queue, "papers@0/index")
+        explain_name(session, "papers@0/index")
 
 
-def test_deleted_run_still_explains_itself(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_deleted_run_still_explains_itself(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.fail("a@2")
-    control.delete_run(queue, RunId(archive.run_id(2)), "ann")
+    control.delete_run(session, RunId(archive.run_id(2)), "ann")
     assert kinds(why(archive, "a@2")) == [Why.FAILED]

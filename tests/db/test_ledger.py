@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from arkqueue.db import Connection, Database
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, BranchId, Origin, Revision
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue, archives, ledger
+from arkqueue.queue import archives, ledger
 from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_races import InThread, wait_until_blocked
 
@@ -20,40 +21,40 @@ Connect = Callable[[], Connection]
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
 
 
 # -- notices -------------------------------------------------------------------------------------------------------------
 
 
-def asked(queue: Queue) -> dict[str, int | None]:
-    return {row.name: row.asked for row in archives.to_read(queue)}
+def asked(session: Session) -> dict[str, int | None]:
+    return {row.name: row.asked for row in archives.to_read(session)}
 
 
 def read(archive: AnArchive, number: int | None) -> None:
-    archives.read_done(archive.queue, archive.id, number, 60.0)
+    archives.read_done(archive.session, archive.id, number, 60.0)
 
 
 def test_a_notice_that_comes_while_the_repository_is_read_is_kept(archive: AnArchive) -> None:
-    archives.notify(archive.queue, [archive.id])
-    first = asked(archive.queue)["papers"]
-    archives.notify(archive.queue, [archive.id])
+    archives.notify(archive.session, [archive.id])
+    first = asked(archive.session)["papers"]
+    archives.notify(archive.session, [archive.id])
     read(archive, first)
-    second = asked(archive.queue)["papers"]
+    second = asked(archive.session)["papers"]
     assert second not in (None, first)
     read(archive, second)
-    assert asked(archive.queue) == {}
+    assert asked(archive.session) == {}
 
 
 def test_a_notice_is_not_taken_for_an_earlier_one_that_is_still_being_read(archive: AnArchive) -> None:
     """Two queue managers read for the same notice; the slower one knows nothing of the next."""
-    archives.notify(archive.queue, [archive.id])
-    first = asked(archive.queue)["papers"]
+    archives.notify(archive.session, [archive.id])
+    first = asked(archive.session)["papers"]
     read(archive, first)
-    archives.notify(archive.queue, [archive.id])
+    archives.notify(archive.session, [archive.id])
     read(archive, first)
-    assert list(asked(archive.queue)) == ["papers"]
+    assert list(asked(archive.session)) == ["papers"]
 
 
 @pytest.mark.parametrize(
@@ -67,36 +68,36 @@ def test_a_notice_is_not_taken_for_an_earlier_one_that_is_still_being_read(archi
     ],
 )
 def test_notices_that_are_told_together_are_as_those_told_one_by_one(
-    queue: Queue, told: list[str | None], expected: str | None
+    session: Session, told: list[str | None], expected: str | None
 ) -> None:
-    together, one_by_one, other = an_archive(queue, "a"), an_archive(queue, "b"), an_archive(queue, "c")
-    archives.notify_all(queue, [(ArchiveId(other.id), "3"), *((ArchiveId(together.id), each) for each in told)])
+    together, one_by_one, other = an_archive(session, "a"), an_archive(session, "b"), an_archive(session, "c")
+    archives.notify_all(session, [(ArchiveId(other.id), "3"), *((ArchiveId(together.id), each) for each in told)])
     for each in told:
-        archives.notify(queue, [ArchiveId(one_by_one.id)], each)
-    found = {row.name: row.revision for row in archives.to_read(queue) if row.asked is not None}
+        archives.notify(session, [ArchiveId(one_by_one.id)], each)
+    found = {row.name: row.revision for row in archives.to_read(session) if row.asked is not None}
     assert found == {"a": expected, "b": expected, "c": "3"}
 
 
-def test_a_notice_goes_before_the_sweep_of_others(queue: Queue) -> None:
+def test_a_notice_goes_before_the_sweep_of_others(session: Session) -> None:
     for name in ("a", "b", "c"):
-        an_archive(queue, name)
-    last = an_archive(queue, "last")
+        an_archive(session, name)
+    last = an_archive(session, "last")
     read(last, None)
-    archives.notify(queue, [last.id])
-    assert list(asked(queue)) == ["last", "a", "b", "c"]
+    archives.notify(session, [last.id])
+    assert list(asked(session)) == ["last", "a", "b", "c"]
 
 
 def test_a_removed_archive_is_asked_for_nothing(archive: AnArchive) -> None:
-    archives.notify(archive.queue, [archive.id], "99")
-    archives.remove(archive.queue, archive.id, "ann")
-    archives.notify(archive.queue, [archive.id], "99")
-    assert asked(archive.queue) == {}
+    archives.notify(archive.session, [archive.id], "99")
+    archives.remove(archive.session, archive.id, "ann")
+    archives.notify(archive.session, [archive.id], "99")
+    assert asked(archive.session) == {}
     assert archive.sql("select archive_id from look") == []
 
 
 def test_a_failing_archive_waits_longer_each_time_and_no_notice_hurries_it(archive: AnArchive) -> None:
     def pause() -> float:
-        archives.read_failed(archive.queue, archive.id, "a\0b", 1.0, 60.0)
+        archives.read_failed(archive.session, archive.id, "a\0b", 1.0, 60.0)
         (row,) = archive.sql(
             "select trouble, extract(epoch from next_read_at - clock_timestamp())::float8 s from archive"
         )
@@ -106,42 +107,42 @@ def test_a_failing_archive_waits_longer_each_time_and_no_notice_hurries_it(archi
     assert pause() <= 1
     archive.sql("update archive set trouble_since = trouble_since - interval '30 s'")
     assert 15 < pause() < 60
-    archives.notify(archive.queue, [archive.id])
-    assert asked(archive.queue) == {}
+    archives.notify(archive.session, [archive.id])
+    assert asked(archive.session) == {}
     archive.sql("update archive set trouble_since = trouble_since - interval '1 day'")
     assert 45 < pause() <= 60
     archive.sql("update archive set next_read_at = now()")
-    assert list(asked(archive.queue)) == ["papers"]
+    assert list(asked(archive.session)) == ["papers"]
 
 
-def test_the_first_sweep_locks_archives_in_the_order_of_all(queue: Queue, second_connection: Connect) -> None:
+def test_the_first_sweep_locks_archives_in_the_order_of_all(session: Session, second_connection: Connect) -> None:
     """It waits for the first one without holding a later one."""
-    first, second = an_archive(queue, "a"), an_archive(queue, "b")
-    queue.do("read_done", archive=first.id, asked=None, sweep=60)
+    first, second = an_archive(session, "a"), an_archive(session, "b")
+    session.do("read_done", archive=first.id, asked=None, sweep=60)
     holder, watcher = second_connection(), second_connection()
     with holder.transaction():
         holder.execute("select id from archive where id = %s for update", [first.id])
-        sweeping = InThread(lambda: archives.sweep_all(queue))
+        sweeping = InThread(lambda: archives.sweep_all(session))
         wait_until_blocked(watcher)
         holder.execute("select id from archive where id = %s for update nowait", [second.id])
     sweeping.result()
-    assert len(asked(queue)) == 2
+    assert len(asked(session)) == 2
 
 
 # -- what is gone --------------------------------------------------------------------------------------------------------
 
 
 def remove(archive: AnArchive) -> None:
-    archives.remove(archive.queue, archive.id, "ann")
+    archives.remove(archive.session, archive.id, "ann")
 
 
 def rewind(archive: AnArchive) -> None:
     start = archives.Start("", True, Entry(a_revision(1), NOTHING))
-    archives.rewind(archive.queue, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
+    archives.rewind(archive.session, archive.id, BranchId(archive.branches[""].id), start, "", "ann")
 
 
 def untrack(archive: AnArchive) -> None:
-    archives.untrack(archive.queue, archive.id, BranchId(archive.branches[""].id))
+    archives.untrack(archive.session, archive.id, BranchId(archive.branches[""].id))
 
 
 @pytest.mark.parametrize("gone", [remove, rewind, untrack])
@@ -150,7 +151,7 @@ def test_a_look_under_way_appends_nothing_to_what_is_gone(
 ) -> None:
     branch = archive.branches[""]
     gone(archive)
-    assert ledger.append(archive.queue, branch, [an_entry(2, a_workflow({"a": ""}))]) is None
+    assert ledger.append(archive.session, branch, [an_entry(2, a_workflow({"a": ""}))]) is None
     assert archive.sql("select name from task where name <> 'COMMIT'") == []
 
 
@@ -168,9 +169,9 @@ def test_a_branch_that_came_back_meanwhile_is_not_untracked(archive: AnArchive) 
     """Seen as deleted with an old head; by now another queue manager has found it again, with a new one."""
     old = archive.branches[""]
     archive.commit({"a": ""})
-    archives.untrack(archive.queue, archive.id, BranchId(old.id), head=old.head)
+    archives.untrack(archive.session, archive.id, BranchId(old.id), head=old.head)
     assert archive.state("a@2") == "ready"
-    archives.untrack(archive.queue, archive.id, BranchId(old.id), head=archive.branches[""].head)
+    archives.untrack(archive.session, archive.id, BranchId(old.id), head=archive.branches[""].head)
     assert archive.state("a@2") == "canceled"
 
 
@@ -204,10 +205,10 @@ def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, revision
         else f"{pg_uri} options='-c TimeZone={zone}'"
     )
     with Database.open(uri) as database:
-        queue = Queue(database)
-        archive = an_archive(queue)
+        session = Session(database)
+        archive = an_archive(session)
         archive.append("", [Entry(revision, a_workflow({"a": ""}))])
-        (branch,) = archives.branches(queue, archive.id)
+        (branch,) = archives.branches(session, archive.id)
         assert branch.date == revision.date
         assert branch.author == revision.author.replace("\0", "\ufffd")
         archive.run("a@2")

@@ -10,8 +10,9 @@ import pytest
 from psycopg import sql
 
 from arkqueue.db import Connection
+from arkqueue.db.session import SQL, Session
 from arkqueue.model import AttemptId, BranchId, End, Outcome
-from arkqueue.queue import SQL, Queue, archives, claim, finish
+from arkqueue.queue import archives, claim, finish
 from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 
@@ -19,8 +20,8 @@ Connect = Callable[[], Connection]
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
 
 
 # -- plans ---------------------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_nothing_is_canceled_by_a_revision_whose_own_task_does_not_come_to_run(a
     archive.fail("index@3")
     archive.commit({"pdf": "paths: [drafts/**]\ncancels: [PREV]"}, changed=["readme"])
     assert archive.states() == {"index@2": "completed", "pdf@2": "running", "index@3": "failed", "pdf@3": "skipped"}
-    assert claim.stops(archive.queue, PROCESS) == {}
+    assert claim.stops(archive.session, PROCESS) == {}
 
 
 # -- queue ---------------------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def test_a_retry_in_the_future_blocks_nothing_but_what_needs_it(archive: AnArchi
     archive.commit({"a": "", "c": ""})
     assert archive.states() == {"a@2": "deferred", "b@2": "waiting", "a@3": "ready", "c@3": "ready"}
     archive.run("a@3", "c@3")
-    assert finish.wake_deferred(archive.queue) is not None
+    assert finish.wake_deferred(archive.session) is not None
     assert archive.state("a@2") == "deferred"
 
 
@@ -194,21 +195,21 @@ def test_what_waits_holds_no_slot_and_older_revisions_go_first(archive: AnArchiv
     for _ in range(5):
         archive.commit(tasks)
     for number in range(2, 7):
-        (claimed,) = claim.claim(archive.queue, PROCESS, HOST, 1)
+        (claimed,) = claim.claim(archive.session, PROCESS, HOST, 1)
         assert claimed.number == number
         archive.record(claimed.attempt, End.EXITED, 0)
 
 
 def test_more_leases_than_one_batch_lapse_with_the_next_turns(archive: AnArchive) -> None:
     archive.commit({f"t{n}": "" for n in range(1100)})
-    claimed = claim.claim(archive.queue, PROCESS, HOST, 2000)
+    claimed = claim.claim(archive.session, PROCESS, HOST, 2000)
     assert len(claimed) == 1100
     archive.sql("update attempt set lease_until = lease_until - interval '1 hour'")
     archive.sql(
         "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
     )
     lapsed: list[AttemptId] = []
-    while ended := finish.lapse(archive.queue):
+    while ended := finish.lapse(archive.session):
         lapsed += ended
     assert sorted(lapsed) == sorted(c.attempt for c in claimed)
     assert set(archive.states().values()) == {"ready"}
@@ -217,9 +218,9 @@ def test_more_leases_than_one_batch_lapse_with_the_next_turns(archive: AnArchive
 def test_tasks_of_a_removed_archive_that_run_come_to_their_end(archive: AnArchive) -> None:
     archive.commit({"a": "", "b": "depends: [a]", "c": ""})
     attempt = archive.attempt("a@2")
-    archives.remove(archive.queue, archive.id, "ann")
+    archives.remove(archive.session, archive.id, "ann")
     assert archive.states() == {"a@2": "running", "b@2": "canceled", "c@2": "running"}
-    assert finish.finish(archive.queue, PROCESS, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
+    assert finish.finish(archive.session, PROCESS, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
     assert archive.state("a@2") == "completed"
 
 
@@ -228,11 +229,11 @@ def drop_revision(archive: AnArchive) -> None:
 
 
 def delete_branch(archive: AnArchive) -> None:
-    archives.untrack(archive.queue, archive.id, BranchId(archive.branches[""].id))
+    archives.untrack(archive.session, archive.id, BranchId(archive.branches[""].id))
 
 
 def remove_archive(archive: AnArchive) -> None:
-    archives.remove(archive.queue, archive.id, "ann")
+    archives.remove(archive.session, archive.id, "ann")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_what_is_gone_is_not_tried_again_by_itself(
     attempt = archive.attempt("a@2")
     go(archive)
     if end is End.LOST:
-        assert finish.bury(archive.queue, "its successor", HOST) == [attempt]
+        assert finish.bury(archive.session, "its successor", HOST) == [attempt]
     else:
         assert archive.record(attempt, end, code) is Receipt.RECORDED
     assert archive.states() == {"a@2": "canceled", "b@2": "canceled"}
@@ -272,8 +273,8 @@ def test_what_is_gone_is_tried_again_where_a_person_wants_it(archive: AnArchive)
     archive.run("a@2")
 
 
-def test_an_old_snapshot_that_is_held_is_ended_by_the_server(queue: Queue) -> None:
+def test_an_old_snapshot_that_is_held_is_ended_by_the_server(session: Session) -> None:
     """It would make every claim read what had been ready since."""
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         (row,) = connection.execute("show idle_in_transaction_session_timeout").fetchall()
     assert row["idle_in_transaction_session_timeout"] == "30s"

@@ -14,12 +14,13 @@ import pytest
 
 from arkqueue import logs
 from arkqueue.db import Database
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable, NotFound
 from arkqueue.logs import Chunk, Logs
 from arkqueue.logs.overflow import Piece
 from arkqueue.logs.write import CHUNK, OVERHEAD, TURN
 from arkqueue.model import AttemptId, End, Outcome, Stream
-from arkqueue.queue import Queue, finish
+from arkqueue.queue import finish
 from tests.builders import PROCESS, an_archive
 from tests.conftest import OwnPostgres
 
@@ -33,31 +34,31 @@ def _room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def attempt(queue: Queue) -> AttemptId:
-    archive = an_archive(queue)
+def attempt(session: Session) -> AttemptId:
+    archive = an_archive(session)
     archive.commit({"index": ""})
     return archive.attempt("index@2")
 
 
-def everything(queue: Queue, attempt: AttemptId, offset: int = 0) -> list[Chunk]:
+def everything(session: Session, attempt: AttemptId, offset: int = 0) -> list[Chunk]:
     found: list[Chunk] = []
-    while page := logs.read(queue, attempt, offset).chunks:
+    while page := logs.read(session, attempt, offset).chunks:
         found += page
         offset = page[-1].end
     return found
 
 
-def end(queue: Queue, attempt: AttemptId, process: str = PROCESS) -> None:
-    finish.finish(queue, process, [Outcome(attempt, End.EXITED, 0)])
+def end(session: Session, attempt: AttemptId, process: str = PROCESS) -> None:
+    finish.finish(session, process, [Outcome(attempt, End.EXITED, 0)])
 
 
-def test_bytes_of_both_streams_are_read_as_they_came(queue: Queue, attempt: AttemptId) -> None:
-    writer = Logs(queue, PROCESS).open(attempt)
+def test_bytes_of_both_streams_are_read_as_they_came(session: Session, attempt: AttemptId) -> None:
+    writer = Logs(session, PROCESS).open(attempt)
     for stream, data in [(OUT, b"\x00\xff1"), (OUT, b"2"), (ERR, b"3\xc3"), (OUT, b"\xa44")]:
         writer.write(stream, data)
     writer.note("stopped")
     writer._logs.flush([writer])
-    chunks = everything(queue, attempt)
+    chunks = everything(session, attempt)
     assert [(c.position, c.stream, c.data, c.cut) for c in chunks] == [
         (0, OUT, b"\x00\xff12", 0), (4, ERR, b"3\xc3", 0), (6, OUT, b"\xa44", 0), (8, Stream.NOTE, b"stopped\n", 0)
     ]  # fmt: skip
@@ -65,43 +66,43 @@ def test_bytes_of_both_streams_are_read_as_they_came(queue: Queue, attempt: Atte
 
 
 @pytest.mark.parametrize("piece", [100, 60_000, 65_536, 200_000])
-def test_chunks_are_filled_whatever_the_pieces_are(queue: Queue, attempt: AttemptId, piece: int) -> None:
-    writer = Logs(queue, PROCESS).open(attempt)
+def test_chunks_are_filled_whatever_the_pieces_are(session: Session, attempt: AttemptId, piece: int) -> None:
+    writer = Logs(session, PROCESS).open(attempt)
     text = b"".join(b"%07d\n" % n for n in range(100_000))
     for start in range(0, len(text), piece):
         writer.write(OUT, text[start : start + piece])
     writer._logs.flush([writer])
-    sizes = [len(c.data) for c in everything(queue, attempt)]
+    sizes = [len(c.data) for c in everything(session, attempt)]
     assert sizes[:-1] == [CHUNK] * (len(text) // CHUNK)
-    assert b"".join(c.data for c in everything(queue, attempt)) == text
+    assert b"".join(c.data for c in everything(session, attempt)) == text
 
 
-def test_log_can_be_read_from_any_position(queue: Queue, attempt: AttemptId) -> None:
-    writer = Logs(queue, PROCESS).open(attempt)
+def test_log_can_be_read_from_any_position(session: Session, attempt: AttemptId) -> None:
+    writer = Logs(session, PROCESS).open(attempt)
     writer.write(OUT, b"abc")
     writer.write(ERR, b"def")
     writer._logs.flush([writer])
     for offset in range(8):
-        assert b"".join(c.data for c in everything(queue, attempt, offset)) == b"abcdef"[offset:]
-    assert logs.read(queue, attempt, 2).size == 6
+        assert b"".join(c.data for c in everything(session, attempt, offset)) == b"abcdef"[offset:]
+    assert logs.read(session, attempt, 2).size == 6
 
 
-def test_pages_are_short_and_complete(queue: Queue, attempt: AttemptId) -> None:
-    writer = Logs(queue, PROCESS).open(attempt)
+def test_pages_are_short_and_complete(session: Session, attempt: AttemptId) -> None:
+    writer = Logs(session, PROCESS).open(attempt)
     for number in range(1200):
         writer.write((OUT, ERR)[number % 2], b"%04d" % number)
     writer._logs.flush([writer])
-    assert 0 < sum(len(c.data) for c in logs.read(queue, attempt, 0, limit=100).chunks) <= 104
-    assert [int(c.data) for c in everything(queue, attempt)] == list(range(1200))
+    assert 0 < sum(len(c.data) for c in logs.read(session, attempt, 0, limit=100).chunks) <= 104
+    assert [int(c.data) for c in everything(session, attempt)] == list(range(1200))
 
 
 @pytest.mark.parametrize("storing", ["all at the end", "while it grows"])
 @pytest.mark.parametrize("piece", [1000, CHUNK, 3 * CHUNK])
 def test_long_log_keeps_head_and_tail_and_shows_the_cut(
-    queue: Queue, attempt: AttemptId, storing: str, piece: int
+    session: Session, attempt: AttemptId, storing: str, piece: int
 ) -> None:
     head, tail = 1 << 20, 2 << 20
-    flusher = Logs(queue, PROCESS, head, tail)
+    flusher = Logs(session, PROCESS, head, tail)
     writer = flusher.open(attempt)
     text = b"".join(b"%07d\n" % n for n in range(1_000_000))
     for start in range(0, len(text), piece):
@@ -111,19 +112,19 @@ def test_long_log_keeps_head_and_tail_and_shows_the_cut(
             flusher._cut([writer], final=False)
     flusher.flush([writer])
 
-    chunks = everything(queue, attempt)
+    chunks = everything(session, attempt)
     assert all(text[c.position : c.end] == c.data for c in chunks)
     assert [c.position - c.cut for c in chunks] == [0, *(c.end for c in chunks[:-1])]
-    assert chunks[-1].end == logs.read(queue, attempt).size == len(text)
+    assert chunks[-1].end == logs.read(session, attempt).size == len(text)
     gaps = [c for c in chunks if c.cut]
     assert len(gaps) == 1, "the tail has no hole"
     assert gaps[0].position - gaps[0].cut == head, "the head is kept to the byte"
     assert tail <= len(text) - gaps[0].position <= tail + 3 * CHUNK
 
 
-def test_memory_of_a_log_that_is_not_stored_is_bounded(queue: Queue, attempt: AttemptId) -> None:
+def test_memory_of_a_log_that_is_not_stored_is_bounded(session: Session, attempt: AttemptId) -> None:
     head, tail = 100_000, 200_000
-    writer = Logs(queue, PROCESS, head, tail).open(attempt)
+    writer = Logs(session, PROCESS, head, tail).open(attempt)
     for number in range(200_000):
         writer.write((OUT, ERR)[number % 2], b"x")
         assert len(writer._tail) * OVERHEAD <= 2 * tail + 2 * CHUNK
@@ -134,9 +135,9 @@ def test_memory_of_a_log_that_is_not_stored_is_bounded(queue: Queue, attempt: At
 
 @pytest.mark.parametrize("tail", [4 << 20, 1 << 30])
 def test_what_waits_behind_the_next_turn_is_not_in_memory(
-    queue: Queue, attempt: AttemptId, tmp_path: Path, tail: int
+    session: Session, attempt: AttemptId, tmp_path: Path, tail: int
 ) -> None:
-    flusher = Logs(queue, PROCESS, 1 << 20, tail, tmp_path)
+    flusher = Logs(session, PROCESS, 1 << 20, tail, tmp_path)
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(12 << 20)
     for start in range(0, len(text), 10_000):
@@ -144,13 +145,13 @@ def test_what_waits_behind_the_next_turn_is_not_in_memory(
     waiting = [chunk for pending in (writer._head, writer._tail) for chunk in pending]
     assert sum(len(chunk.data) for chunk in waiting if not isinstance(chunk.data, Piece)) <= 3 * TURN
     flusher.flush([writer])
-    chunks = everything(queue, attempt)
+    chunks = everything(session, attempt)
     assert all(text[c.position : c.end] == c.data for c in chunks)
     assert sum(len(c.data) for c in chunks) >= min(len(text), (1 << 20) + tail)
 
 
-def test_disk_gets_its_room_back(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
-    flusher = Logs(queue, PROCESS, folder=tmp_path)
+def test_disk_gets_its_room_back(session: Session, attempt: AttemptId, tmp_path: Path) -> None:
+    flusher = Logs(session, PROCESS, folder=tmp_path)
     writer = flusher.open(attempt)
 
     for leaves in (flusher.flush, lambda _: flusher.forget(writer)):
@@ -163,8 +164,10 @@ def test_disk_gets_its_room_back(queue: Queue, attempt: AttemptId, tmp_path: Pat
     assert not writer.has_more()
 
 
-def test_what_is_stored_while_it_is_put_away_is_there_once(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
-    flusher = Logs(queue, PROCESS, 1 << 20, 1 << 30, tmp_path)
+def test_what_is_stored_while_it_is_put_away_is_there_once(
+    session: Session, attempt: AttemptId, tmp_path: Path
+) -> None:
+    flusher = Logs(session, PROCESS, 1 << 20, 1 << 30, tmp_path)
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(24 << 20)
     seen = set[type]()
@@ -180,23 +183,25 @@ def test_what_is_stored_while_it_is_put_away_is_there_once(queue: Queue, attempt
             seen |= {type(chunk.data) for pending in (writer._head, writer._tail) for chunk in pending}
         flusher._turn([writer])
     writing.join()
-    assert b"".join(c.data for c in everything(queue, attempt)) == text
+    assert b"".join(c.data for c in everything(session, attempt)) == text
     assert Piece in seen
 
 
-def test_where_there_is_no_room_for_a_file_it_waits_in_memory(queue: Queue, attempt: AttemptId, tmp_path: Path) -> None:
-    flusher = Logs(queue, PROCESS, folder=tmp_path / "nowhere")
+def test_where_there_is_no_room_for_a_file_it_waits_in_memory(
+    session: Session, attempt: AttemptId, tmp_path: Path
+) -> None:
+    flusher = Logs(session, PROCESS, folder=tmp_path / "nowhere")
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(8 << 20)
     writer.write(OUT, text)
     flusher.flush([writer])
-    assert b"".join(c.data for c in everything(queue, attempt)) == text
+    assert b"".join(c.data for c in everything(session, attempt)) == text
 
 
 def test_what_the_disk_loses_is_a_gap_and_holds_up_nobody(
-    queue: Queue, attempt: AttemptId, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    session: Session, attempt: AttemptId, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flusher = Logs(queue, PROCESS, folder=tmp_path)
+    flusher = Logs(session, PROCESS, folder=tmp_path)
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(4 << 20)
     writer.write(OUT, text)
@@ -204,45 +209,45 @@ def test_what_the_disk_loses_is_a_gap_and_holds_up_nobody(
     os.truncate(piece._file.descriptor, piece.position)
     writer.write(OUT, b"the end")
     flusher.flush([writer])
-    chunks = everything(queue, attempt)
+    chunks = everything(session, attempt)
     assert all((text + b"the end")[c.position : c.end] == c.data for c in chunks)
     assert chunks[-1].cut > 0
     assert chunks[-1].data.endswith(b"the end")
     assert f"of the log of attempt {attempt} are lost" in caplog.text
 
 
-def test_log_of_an_attempt_that_has_ended_takes_nothing_more(queue: Queue, attempt: AttemptId) -> None:
-    flusher = Logs(queue, PROCESS)
+def test_log_of_an_attempt_that_has_ended_takes_nothing_more(session: Session, attempt: AttemptId) -> None:
+    flusher = Logs(session, PROCESS)
     writer = flusher.open(attempt)
     writer.write(OUT, b"mine")
     flusher.flush([writer])
-    end(queue, attempt)
+    end(session, attempt)
     writer.write(OUT, b"too late")
     flusher.flush([writer])
-    assert [c.data for c in everything(queue, attempt)] == [b"mine"]
+    assert [c.data for c in everything(session, attempt)] == [b"mine"]
     writer.write(OUT, b"and later still")
     assert not writer.has_more(), "it keeps nothing of what nobody may store"
 
 
-def test_log_of_another_process_is_not_written(queue: Queue, attempt: AttemptId) -> None:
-    zombie = Logs(queue, "another process")
+def test_log_of_another_process_is_not_written(session: Session, attempt: AttemptId) -> None:
+    zombie = Logs(session, "another process")
     writer = zombie.open(attempt)
     writer.write(OUT, b"zombie")
     zombie.flush([writer])
-    assert everything(queue, attempt) == []
+    assert everything(session, attempt) == []
 
 
-def test_lost_attempt_does_not_keep_others_from_storing(queue: Queue, attempt: AttemptId) -> None:
-    flusher = Logs(queue, PROCESS)
+def test_lost_attempt_does_not_keep_others_from_storing(session: Session, attempt: AttemptId) -> None:
+    flusher = Logs(session, PROCESS)
     ours, lost = flusher.open(attempt), flusher.open(AttemptId(10**9))
     lost.write(OUT, b"lost")
     ours.write(OUT, b"ours")
     flusher.flush([lost, ours])
-    assert [c.data for c in everything(queue, attempt)] == [b"ours"]
+    assert [c.data for c in everything(session, attempt)] == [b"ours"]
 
 
-def test_chunks_that_are_stored_twice_are_there_once(queue: Queue, attempt: AttemptId) -> None:
-    flusher = Logs(queue, PROCESS)
+def test_chunks_that_are_stored_twice_are_there_once(session: Session, attempt: AttemptId) -> None:
+    flusher = Logs(session, PROCESS)
     writer = flusher.open(attempt)
     writer.write(OUT, b"once")
     batch = [(writer, writer.take())]
@@ -250,7 +255,7 @@ def test_chunks_that_are_stored_twice_are_there_once(queue: Queue, attempt: Atte
     flusher._store(batch)
     writer.write(OUT, b" more")
     flusher.flush([writer])
-    assert b"".join(c.data for c in everything(queue, attempt)) == b"once more"
+    assert b"".join(c.data for c in everything(session, attempt)) == b"once more"
 
 
 def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgres]) -> None:
@@ -260,11 +265,11 @@ def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgr
     with Database.open(server.uri) as database:
         with database.connect() as connection:
             migrate(connection)
-        queue = Queue(database)
-        archive = an_archive(queue)
+        session = Session(database)
+        archive = an_archive(session)
         archive.commit({"index": ""})
         attempt = archive.attempt("index@2")
-        flusher = Logs(queue, PROCESS)
+        flusher = Logs(session, PROCESS)
         writer = flusher.open(attempt)
         writer.write(OUT, b"before ")
         flusher.flush([writer])
@@ -275,64 +280,64 @@ def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgr
         writer.write(OUT, b"after")
         server.start()
         flusher.flush([writer])
-        assert b"".join(c.data for c in everything(queue, attempt)) == b"before meanwhile after"
+        assert b"".join(c.data for c in everything(session, attempt)) == b"before meanwhile after"
 
 
 @pytest.fixture
-def flusher(queue: Queue) -> Iterator[Logs]:
-    flusher = Logs(queue, PROCESS)
+def flusher(session: Session) -> Iterator[Logs]:
+    flusher = Logs(session, PROCESS)
     flusher.start()
     yield flusher
     flusher.close()
 
 
 def test_follower_sees_what_is_written_and_ends_with_the_attempt(
-    queue: Queue, attempt: AttemptId, flusher: Logs
+    session: Session, attempt: AttemptId, flusher: Logs
 ) -> None:
     writer = flusher.open(attempt)
-    chunks = logs.follow(queue, attempt)
+    chunks = logs.follow(session, attempt)
     for line in (b"one\n", b"two\n"):
         writer.write(OUT, line)
         assert next(chunks).data == line  # before anything else is written
     writer.write(OUT, b"three\n")
     flusher.flush([writer])
-    end(queue, attempt)
+    end(session, attempt)
     assert [c.data for c in chunks] == [b"three\n"]
 
 
 def test_burst_that_is_kept_as_a_whole_is_stored_without_a_pause(
-    queue: Queue, attempt: AttemptId, flusher: Logs, monkeypatch: pytest.MonkeyPatch
+    session: Session, attempt: AttemptId, flusher: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "INTERVAL", 3600)
     writer = flusher.open(attempt)
     writer.write(OUT, bytes(5 * TURN))
     end = 0
-    for chunk in logs.follow(queue, attempt):  # for ever, if there are pauses
+    for chunk in logs.follow(session, attempt):  # for ever, if there are pauses
         end = chunk.end
         if end >= 4 * TURN:
             break
 
 
-def test_follower_can_leave(queue: Queue, attempt: AttemptId) -> None:
+def test_follower_can_leave(session: Session, attempt: AttemptId) -> None:
     leaving = threading.Event()
     seen: list[Chunk] = []
-    follower = threading.Thread(target=lambda: seen.extend(logs.follow(queue, attempt, leaving=leaving)))
+    follower = threading.Thread(target=lambda: seen.extend(logs.follow(session, attempt, leaving=leaving)))
     follower.start()
     leaving.set()
     follower.join()
     assert seen == []
 
 
-def test_log_of_an_unknown_attempt_is_not_found(queue: Queue) -> None:
+def test_log_of_an_unknown_attempt_is_not_found(session: Session) -> None:
     with pytest.raises(NotFound, match="attempt 12345"):
-        logs.read(queue, AttemptId(12345))
+        logs.read(session, AttemptId(12345))
 
 
-def test_positions_count_every_byte(queue: Queue, attempt: AttemptId) -> None:
-    writer = Logs(queue, PROCESS, 10, 10).open(attempt)
+def test_positions_count_every_byte(session: Session, attempt: AttemptId) -> None:
+    writer = Logs(session, PROCESS, 10, 10).open(attempt)
     for number in range(5000):
         writer.write((OUT, ERR)[number % 2], b"ab")
     writer._logs.flush([writer])
-    chunks = everything(queue, attempt)
+    chunks = everything(session, attempt)
     assert all(a.end + b.cut == b.position for a, b in pairwise(chunks))
     assert chunks[-1].end == 10_000

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue, archives, control, finish, ledger, triggering
+from arkqueue.queue import archives, control, finish, ledger, triggering
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.repository.reader.entries import EntryReader
@@ -47,12 +48,12 @@ NEVER = "366d"
 class QueueAsSubject:
     """The queue with one archive, every verb one call."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, session: Session) -> None:
         # Another queue for each example: one remembers what it has stored, and the tables are cleared.
-        self.queue = Queue(queue.database)
-        with queue.database.transaction() as connection:
+        self.session = Session(session.database)
+        with session.database.transaction() as connection:
             connection.execute(f"truncate {TABLES} restart identity cascade".encode())
-        self.archive: AnArchive = an_archive(self.queue, branches=strategies.BRANCHES)
+        self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.by = "ann"
         self.said: set[str] = set()
         """The branches whose baseline the machine has spoken of; the archive has all from the first."""
@@ -82,7 +83,7 @@ class QueueAsSubject:
                 self.archive.branches[branch].id,
                 number,
             )
-            triggering.trigger(self.queue, row["id"], names=names, force=force)
+            triggering.trigger(self.session, row["id"], names=names, force=force)
 
     def claim(self) -> Key | None:
         self.archive.running = {}
@@ -100,7 +101,7 @@ class QueueAsSubject:
             self.archive.sql(
                 "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
             )
-            assert finish.lapse(self.queue) == [attempt]
+            assert finish.lapse(self.session) == [attempt]
             # The task manager lives after all, and reports: the attempt is not its own any more.
             assert self.archive.record(attempt, End.EXITED, 0) is finish.Receipt.NOT_YOURS
         else:
@@ -109,34 +110,34 @@ class QueueAsSubject:
     def due(self, key: Key) -> None:
         self.archive.sql("update task set due_at = 'infinity' where state = 'deferred'")
         self.archive.sql("update task set due_at = clock_timestamp() where id = %s", self._task(key))
-        finish.wake_deferred(self.queue)
+        finish.wake_deferred(self.session)
 
     def cancel(self, key: Key) -> None:
         with _refusals():
-            control.cancel(self.queue, self._task(key), self.by)
+            control.cancel(self.session, self._task(key), self.by)
 
     def cancel_run(self, key: RunKey) -> None:
         with _refusals():
-            control.cancel_run(self.queue, self._run(key), self.by)
+            control.cancel_run(self.session, self._run(key), self.by)
 
     def restart(self, key: Key) -> None:
         with _refusals():
-            control.restart(self.queue, self._task(key), self.by)
+            control.restart(self.session, self._task(key), self.by)
 
     def retry(self, key: Key, force: bool) -> None:
         with _refusals():
-            control.retry(self.queue, self._task(key), self.by, force=force)
+            control.retry(self.session, self._task(key), self.by, force=force)
 
     def skip(self, key: Key, as_completed: bool, force: bool) -> None:
         with _refusals():
-            control.skip(self.queue, self._task(key), self.by, as_completed=as_completed, force=force)
+            control.skip(self.session, self._task(key), self.by, as_completed=as_completed, force=force)
 
     def skip_until(self, name: str, branch: str, until: int) -> None:
-        control.skip_until(self.queue, self.archive.id, self.archive.branches[branch].id, name, until, self.by)
+        control.skip_until(self.session, self.archive.id, self.archive.branches[branch].id, name, until, self.by)
 
     def delete(self, key: RunKey) -> None:
         with _refusals():
-            control.delete_run(self.queue, self._run(key), self.by)
+            control.delete_run(self.session, self._run(key), self.by)
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
@@ -160,7 +161,7 @@ class QueueAsSubject:
         }
 
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]:
-        page = runs.runs(self.queue, archives=[ArchiveId(self.archive.id)], limit=1000)
+        page = runs.runs(self.session, archives=[ArchiveId(self.archive.id)], limit=1000)
         return {
             RunKey(run.branch, run.rev, run.run): RunSeen(str(run.state), run.counts.skipped, run.counts.superseded)
             for run in page.runs
@@ -218,11 +219,11 @@ class BesideQueue(Beside):
     """The model's ledger grows at the moment at which a reader appends, by what the rules say of the head that this reader saw."""
 
     examples: ClassVar[Counter[str]] = Counter()
-    queue: ClassVar[Queue]
+    session: ClassVar[Session]
     configuration: ClassVar[Configuration]
 
     def make_subject(self) -> Subject:
-        self.real = QueueAsSubject(self.queue)
+        self.real = QueueAsSubject(self.session)
         self.looks: list[Look] = []
         """The innermost last; the others wait for it."""
         self.failed: BaseException | None = None
@@ -231,12 +232,12 @@ class BesideQueue(Beside):
         """The newest notice that is not answered."""
         self.swept = True
         self.verbs = Verbs(self)
-        (row,) = archives.to_read(self.real.queue)
+        (row,) = archives.to_read(self.real.session)
         self.readers = {
-            manager: Reader(Queue(self.queue.database), self.configuration, row, freed=lambda: False)
+            manager: Reader(Session(self.session.database), self.configuration, row, freed=lambda: False)
             for manager in MANAGERS
         }
-        registered = archives.one(self.real.queue, ArchiveId(row.id))
+        registered = archives.one(self.real.session, ArchiveId(row.id))
         for reader in self.readers.values():
             reader._entries = ScriptedEntries(self.repository)
             reader._entries.archive.heads = self.verbs.kept(self.heads)  # type: ignore[method-assign]
@@ -246,12 +247,12 @@ class BesideQueue(Beside):
     # ------------------------------------------------------------------------------------------------------------------ notices and looks
 
     def notify(self, id: str) -> None:
-        archives.notify(self.real.queue, [ArchiveId(self.real.archive.id)], id)
+        archives.notify(self.real.session, [ArchiveId(self.real.archive.id)], id)
         self.last_notice += 1
         self.notice = self.last_notice
 
     def sweep(self) -> None:
-        archives.sweep_all(self.real.queue)
+        archives.sweep_all(self.real.session)
         self.swept = True
 
     def take_turn(self, data: st.DataObject | None = None) -> None:
@@ -259,7 +260,7 @@ class BesideQueue(Beside):
         if not free:
             return
         look = Look(data.draw(st.sampled_from(free)) if data else free[0], data)
-        rows = archives.to_read(self.real.queue)
+        rows = archives.to_read(self.real.session)
         self.check(bool(rows) == (self.swept or self.notice is not None), f"notice {self.notice}, to read: {rows}")
         if not rows:
             return
@@ -270,7 +271,7 @@ class BesideQueue(Beside):
             self.readers[look.manager]._look(rows[0])
         if self.failed:
             raise self.failed
-        trouble = archives.one(self.real.queue, ArchiveId(rows[0].id))
+        trouble = archives.one(self.real.session, ArchiveId(rows[0].id))
         self.check(trouble.trouble is None and trouble.stopped is None, f"the look failed: {trouble}")
         self.looks.pop()
         self.swept = False
@@ -339,15 +340,15 @@ class Verbs:
 
         return watched
 
-    def branches(self, queue: Queue, archive: ArchiveId) -> list[Any]:
+    def branches(self, session: Session, archive: ArchiveId) -> list[Any]:
         self._machine.looks[-1].lengths = {b: len(ledger.entries) for b, ledger in self._machine.ledgers.items()}
-        return archives.branches(queue, archive)
+        return archives.branches(session, archive)
 
-    def append(self, queue: Queue, branch: ledger.Branch, entries: Sequence[Entry], **more: Any) -> int | None:
+    def append(self, session: Session, branch: ledger.Branch, entries: Sequence[Entry], **more: Any) -> int | None:
         machine = self._machine
         machine.pause()
         if machine.is_stale(branch.name):
-            assert ledger.append(queue, branch, entries, **more) is None, f"{branch} was appended to, stale as it was"
+            assert ledger.append(session, branch, entries, **more) is None, f"{branch} was appended to, stale as it was"
             machine.compare()
             return None
         look, answers = machine.looks[-1], []
@@ -357,28 +358,28 @@ class Verbs:
             branch.name,
             revisions,
             dropped,
-            theirs=lambda: answers.append(ledger.append(queue, branch, entries, **more)),
+            theirs=lambda: answers.append(ledger.append(session, branch, entries, **more)),
         )
         machine.check(answers[0] is not None, f"{branch} was not appended to, although nobody else had")
         machine.compare_ledgers()
         look.lengths[branch.name] = len(machine.ledgers[branch.name].entries)
         # A notice for the same, read by somebody who has not seen this one answered: nothing is planned twice.
-        machine.check(ledger.append(queue, branch, entries, **more) is None, f"{branch} was appended to twice")
+        machine.check(ledger.append(session, branch, entries, **more) is None, f"{branch} was appended to twice")
         return answers[0]
 
-    def track(self, queue: Queue, archive: ArchiveId, name: str, **more: Any) -> ledger.Branch:
+    def track(self, session: Session, archive: ArchiveId, name: str, **more: Any) -> ledger.Branch:
         answers: list[ledger.Branch] = []
         self._machine.pause()
-        self._machine.both("track", name, theirs=lambda: answers.append(archives.track(queue, archive, name, **more)))
+        self._machine.both("track", name, theirs=lambda: answers.append(archives.track(session, archive, name, **more)))
         self._machine.saw("a branch comes back")
         return answers[0]
 
-    def untrack(self, queue: Queue, archive: ArchiveId, branch: int, **more: Any) -> None:
+    def untrack(self, session: Session, archive: ArchiveId, branch: int, **more: Any) -> None:
         self._machine.pause()
         (name,) = (n for n, known in self._machine.real.archive.branches.items() if known.id == branch)
 
         def theirs() -> None:
-            archives.untrack(queue, archive, BranchId(branch), **more)
+            archives.untrack(session, archive, BranchId(branch), **more)
 
         if self._machine.is_stale(name):
             theirs()
@@ -428,8 +429,8 @@ INGREDIENTS = {
 
 
 @pytest.mark.timeout(12 * EXAMPLES)
-def test_queue_and_model_agree_after_every_step(queue: Queue, tmp_path: Path) -> None:
-    BesideQueue.queue, BesideQueue.configuration = queue, Configuration(home=tmp_path, sweep=NEVER)
+def test_queue_and_model_agree_after_every_step(session: Session, tmp_path: Path) -> None:
+    BesideQueue.session, BesideQueue.configuration = session, Configuration(home=tmp_path, sweep=NEVER)
     BesideQueue.examples.clear()
     run_state_machine_as_test(
         BesideQueue, settings=settings(max_examples=EXAMPLES, stateful_step_count=24, deadline=None)
@@ -440,9 +441,9 @@ def test_queue_and_model_agree_after_every_step(queue: Queue, tmp_path: Path) ->
     assert not {what for what in INGREDIENTS if not drawn[what]}
 
 
-def test_what_is_canceled_as_it_enters_has_fired_all_the_same(queue: Queue) -> None:
+def test_what_is_canceled_as_it_enters_has_fired_all_the_same(session: Session) -> None:
     """Seen by the random test once in thousands of examples: two revisions enter together, and the later one cancels a canceler of the earlier one."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"b": ""})
     archive.claim("b@2")
     tasks = {"b": "cancels: [PREV]"}, {"d": "cancels: [{task: 'PREV:b', only: unstarted}]"}
@@ -451,13 +452,13 @@ def test_what_is_canceled_as_it_enters_has_fired_all_the_same(queue: Queue) -> N
     assert (archive.states(), row["stop"]) == ({"b@2": "running", "b@3": "canceled", "d@4": "ready"}, "cancel")
 
 
-def test_a_retried_source_does_not_hold_up_what_is_only_deferred(queue: Queue) -> None:
+def test_a_retried_source_does_not_hold_up_what_is_only_deferred(session: Session) -> None:
     """Too rare for the random test: a deferred task has begun, so that its edge stays met (decision 0001, point 5)."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
     archive.fail("a@2")
     archive.end("b@2", 75)
     archive.retry("a@2")
     archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
-    finish.wake_deferred(queue)
+    finish.wake_deferred(session)
     assert archive.states() == {"a@2": "ready", "b@2": "ready"}

@@ -17,8 +17,9 @@ from psycopg.rows import DictRow, tuple_row
 
 from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
+from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import Queue, archives, claim, control, finish, triggering
+from arkqueue.queue import archives, claim, control, finish, triggering
 from arkqueue.views.explain import explain
 from arkqueue.views.runs import run, runs
 from benchmarks import history
@@ -38,7 +39,7 @@ BUSY, IDLE, FIRST, NEW = "a busy day", "an idle day", "the first day", "a new da
 class Plans:
     """What the server said of the statements of one connection."""
 
-    queue: Queue
+    session: Session
     day: str
     """When the statistics were taken."""
     told: dict[str, list[str]] = field(default_factory=dict)
@@ -101,12 +102,12 @@ def plans(request: pytest.FixtureRequest, _postgres: Embedded, _template: str) -
             connection.execute("analyze")
             history.make(connection, TASKS, ARCHIVES, is_analyzed=day == IDLE)
         with Database.open(uri, application_name="arkqueue test", size=1) as database:
-            plans = Plans(Queue(database), day)
+            plans = Plans(Session(database), day)
             if day == NEW:
                 for number in range(OPEN + 2):  # the first two are left without anything to do, for tests
-                    Line.register(plans.queue, f"archive-{number}")
-            for archive in archives.watched(plans.queue)[-OPEN:]:
-                Line.of(plans.queue, archive.id).append(plans.queue, history.PAST, 100)
+                    Line.register(plans.session, f"archive-{number}")
+            for archive in archives.watched(plans.session)[-OPEN:]:
+                Line.of(plans.session, archive.id).append(plans.session, history.PAST, 100)
             if day == BUSY:
                 connection.execute("analyze")
             watched: psycopg.Connection[DictRow]
@@ -118,20 +119,20 @@ def plans(request: pytest.FixtureRequest, _postgres: Embedded, _template: str) -
 @pytest.fixture
 def line(plans: Plans) -> Line:
     """An archive with a long past."""
-    return Line.of(plans.queue, archives.watched(plans.queue)[0].id)
+    return Line.of(plans.session, archives.watched(plans.session)[0].id)
 
 
 def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, line: Line) -> None:
-    queue = plans.queue
-    plans.of(lambda: line.append(queue, history.PAST, 3), is_hot=True)
+    session = plans.session
+    plans.of(lambda: line.append(session, history.PAST, 3), is_hot=True)
     plans.uses("task_key", "from unnest(%(names)s::text[]) n(name)")
-    claims = plans.of(lambda: claim.claim(queue, ME, "host-1", 8), is_hot=True)
+    claims = plans.of(lambda: claim.claim(session, ME, "host-1", 8), is_hot=True)
     plans.uses("task_ready", "for no key update skip locked")
     plans.uses("task_key", "for no key update skip locked")  # BASE
-    plans.of(lambda: claim.inputs(queue, [one.task for one in claims]), is_hot=True)
-    plans.of(lambda: claim.started(queue, {one.attempt: 0.1 for one in claims}), is_hot=True)
-    plans.of(lambda: claim.renew(queue, ME, [one.attempt for one in claims]), is_hot=True)
-    plans.of(lambda: claim.stops(queue, ME))
+    plans.of(lambda: claim.inputs(session, [one.task for one in claims]), is_hot=True)
+    plans.of(lambda: claim.started(session, {one.attempt: 0.1 for one in claims}), is_hot=True)
+    plans.of(lambda: claim.renew(session, ME, [one.attempt for one in claims]), is_hot=True)
+    plans.of(lambda: claim.stops(session, ME))
     plans.uses("attempt_live(_by_process)?", "t.stop is not null")
     stops = False
     for turn in range(TURNS):
@@ -142,7 +143,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
             for one in claims
             if one.attempt not in left
         ]
-        plans.of(lambda ends=ends: finish.finish(queue, ME, ends), is_hot=True)  # type: ignore[misc]
+        plans.of(lambda ends=ends: finish.finish(session, ME, ends), is_hot=True)  # type: ignore[misc]
         plans.uses("edge_source", "update edge e set met = true")
         plans.uses("task_pkey", "update task t set\n    state = e.state")
         plans.uses("task_pkey", "as held_back")
@@ -157,23 +158,23 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
             plans.uses("task_open", "select v.id from task v")
             stops = True
         plans.uses("attempt_(pkey|live|live_by_process)", "update attempt a set ended_at")
-        claims = plans.of(lambda: claim.claim(queue, ME, "host-1", 8), is_hot=True)
+        claims = plans.of(lambda: claim.claim(session, ME, "host-1", 8), is_hot=True)
     assert stops, "nothing was left to be canceled"
 
 
 def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> None:
     """The server plans a statement for its values until a plan for any values looks no dearer; planning ours would take longer than running them."""
-    queue = plans.queue
-    Line.of(queue, archives.watched(queue)[1].id).append(queue, history.PAST, 8)
+    session = plans.session
+    Line.of(session, archives.watched(session)[1].id).append(session, history.PAST, 8)
 
     def one_task() -> None:
-        (one,) = claim.claim(queue, ME, "host-1", 1)
-        claim.inputs(queue, [one.task])
-        claim.started(queue, {one.attempt: 0.1})
-        finish.finish(queue, ME, [Outcome(one.attempt, End.EXITED, 0)])
+        (one,) = claim.claim(session, ME, "host-1", 1)
+        claim.inputs(session, [one.task])
+        claim.started(session, {one.attempt: 0.1})
+        finish.finish(session, ME, [Outcome(one.attempt, End.EXITED, 0)])
 
     def plannings() -> dict[str, int]:
-        with queue.database.statement() as connection:
+        with session.database.statement() as connection:
             query = b"select statement, custom_plans from pg_prepared_statements"
             return {row["statement"]: row["custom_plans"] for row in connection.execute(query, prepare=False)}
 
@@ -185,20 +186,20 @@ def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> No
 
 
 def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(plans: Plans) -> None:
-    queue = plans.queue
-    plans.of(lambda: finish.lapse(queue))
-    plans.of(lambda: finish.wake_deferred(queue))
+    session = plans.session
+    plans.of(lambda: finish.lapse(session))
+    plans.of(lambda: finish.wake_deferred(session))
     plans.uses("task_due", "min(due_at)")
-    plans.of(lambda: finish.bury(queue, ME, "host-2"))
-    plans.of(lambda: archives.to_read(queue))
+    plans.of(lambda: finish.bury(session, ME, "host-2"))
+    plans.of(lambda: archives.to_read(session))
 
 
 # On the first day, and when all is new, it does not matter.
 @pytest.mark.parametrize("plans", [BUSY, IDLE], indirect=True, scope="module")
 def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Line) -> None:
-    queue = plans.queue
-    plans.of(lambda: line.append(queue, history.PAST))
-    with queue.database.statement() as connection:
+    session = plans.session
+    plans.of(lambda: line.append(session, history.PAST))
+    with session.database.statement() as connection:
         rows = connection.execute(
             "select t.id, t.name, t.run_id from task t where branch_id = %s and number = %s",
             [line.branch.id, line.number],
@@ -206,18 +207,18 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     tasks = {row["name"]: row["id"] for row in rows}
     id = rows[0]["run_id"]
     for name in ("index", "pdf", "publish"):
-        plans.of(lambda name=name: explain(queue, tasks[name]))  # type: ignore[misc]
-    plans.of(lambda: run(queue, id), is_hot=True)
-    plans.of(lambda: runs(queue, archives=[line.branch.archive], tasks=True), is_hot=True)
-    plans.of(lambda: control.cancel(queue, tasks["pdf"], "ann"))
-    plans.of(lambda: control.retry(queue, tasks["pdf"], "ann"))
-    plans.of(lambda: control.skip(queue, tasks["index"], "ann"))
-    plans.of(lambda: triggering.trigger(queue, line.branch.head))
+        plans.of(lambda name=name: explain(session, tasks[name]))  # type: ignore[misc]
+    plans.of(lambda: run(session, id), is_hot=True)
+    plans.of(lambda: runs(session, archives=[line.branch.archive], tasks=True), is_hot=True)
+    plans.of(lambda: control.cancel(session, tasks["pdf"], "ann"))
+    plans.of(lambda: control.retry(session, tasks["pdf"], "ann"))
+    plans.of(lambda: control.skip(session, tasks["index"], "ann"))
+    plans.of(lambda: triggering.trigger(session, line.branch.head))
 
 
 def test_a_plan_through_a_table_would_be_seen(plans: Plans) -> None:
     with pytest.raises(AssertionError, match="Seq Scan on task"):
-        plans.of(lambda: plans.queue.database.retrying(_count))
+        plans.of(lambda: plans.session.database.retrying(_count))
 
 
 def _count(connection: psycopg.Connection[DictRow]) -> AttemptId:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from arkqueue.db import Connection
+from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
 from arkqueue.model import End, Outcome, RunId
 from arkqueue.plan import Entry
-from arkqueue.queue import SQL, Queue, claim, control, finish, ledger
+from arkqueue.queue import claim, control, finish, ledger
 from arkqueue.queue.finish import Receipt
 from arkqueue.queue.graph import Graph
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, an_entry
@@ -76,10 +77,10 @@ def one_after_the_other(archive: AnArchive, connect: Connect, *works: Callable[[
 
 
 def test_a_claim_that_commits_while_its_task_is_canceled_does_not_escape(
-    queue: Queue, second_connection: Connect
+    session: Session, second_connection: Connect
 ) -> None:
     """The victim is locked before it is judged: what was ready when the cancellation began and runs when it acts is asked to stop."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit(EXAMPLE)
     archive.commit(EXAMPLE)
     archive.run("indexing@2")
@@ -103,27 +104,27 @@ def test_a_claim_that_commits_while_its_task_is_canceled_does_not_escape(
     assert archive.state("build-PDF@3") == "waiting"
 
 
-def test_a_claim_skips_what_is_being_canceled(queue: Queue, second_connection: Connect) -> None:
-    archive = an_archive(queue)
+def test_a_claim_skips_what_is_being_canceled(session: Session, second_connection: Connect) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     canceler = second_connection()
     with canceler.transaction():
         graph = Graph(canceler, [archive.id])
         graph.rows("lock_tasks", tasks=[archive.task("a@2")])
-        assert claim.claim(queue, PROCESS, HOST, 9) == []
+        assert claim.claim(session, PROCESS, HOST, 9) == []
         graph.follow(graph.ids("cancel", tasks=[archive.task("a@2")], by="ann"))
-    assert claim.claim(queue, PROCESS, HOST, 9) == []
+    assert claim.claim(session, PROCESS, HOST, 9) == []
     assert archive.state("a@2") == "canceled"
 
 
 @pytest.mark.parametrize("first", ["finish", "cancel"])
-def test_of_a_finish_and_a_cancel_the_first_wins(queue: Queue, second_connection: Connect, first: str) -> None:
-    archive = an_archive(queue)
+def test_of_a_finish_and_a_cancel_the_first_wins(session: Session, second_connection: Connect, first: str) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     doing = {
-        "finish": lambda: finish.finish(queue, PROCESS, [Outcome(attempt, End.EXITED, 0)]),
-        "cancel": lambda: control.cancel(queue, archive.task("a@2"), "ann"),
+        "finish": lambda: finish.finish(session, PROCESS, [Outcome(attempt, End.EXITED, 0)]),
+        "cancel": lambda: control.cancel(session, archive.task("a@2"), "ann"),
     }
     order = [doing.pop(first), *doing.values()]
     one, two = one_after_the_other(archive, second_connection, *order)
@@ -138,9 +139,9 @@ def test_of_a_finish_and_a_cancel_the_first_wins(queue: Queue, second_connection
 
 
 def test_a_lease_that_is_renewed_while_it_is_found_lapsed_does_not_lapse(
-    queue: Queue, second_connection: Connect
+    session: Session, second_connection: Connect
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     archive.sql("update attempt set lease_until = clock_timestamp() - interval '1 s'")
@@ -150,18 +151,18 @@ def test_a_lease_that_is_renewed_while_it_is_found_lapsed_does_not_lapse(
     renewer, watcher = second_connection(), second_connection()
     with renewer.transaction():
         renewer.execute(SQL["renew"], {"attempts": [attempt], "process": PROCESS, "lease": 90})
-        lapsing = InThread(lambda: finish.lapse(queue))
+        lapsing = InThread(lambda: finish.lapse(session))
         wait_until_blocked(watcher)
     assert lapsing.result() == []
     assert archive.state("a@2") == "running"
 
 
-def test_two_appends_of_the_same_revision_plan_it_once(queue: Queue, second_connection: Connect) -> None:
+def test_two_appends_of_the_same_revision_plan_it_once(session: Session, second_connection: Connect) -> None:
     """Notices that come together: the compare-and-set on the branch's head lets one through."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     branch = archive.branches[""]
     entries = [Entry(a_revision(n), a_workflow(EXAMPLE)) for n in (2, 3)]
-    append = [lambda: ledger.append(queue, branch, entries)] * 2
+    append = [lambda: ledger.append(session, branch, entries)] * 2
     first, second = one_after_the_other(archive, second_connection, *append)
     assert first.result() is not None
     assert second.result() is None
@@ -171,16 +172,16 @@ def test_two_appends_of_the_same_revision_plan_it_once(queue: Queue, second_conn
 
 @pytest.mark.parametrize("first", ["finish", "append"])
 def test_an_edge_from_what_settles_while_it_is_stored_is_met(
-    queue: Queue, second_connection: Connect, first: str
+    session: Session, second_connection: Connect, first: str
 ) -> None:
     """Judged before and released after, or the other way round: the next revision never waits for what has ended."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     branch = archive.branches[""]
     doing = {
         "finish": lambda: archive.record(attempt, End.EXITED, 0),
-        "append": lambda: ledger.append(queue, branch, [an_entry(3, a_workflow({"a": "depends: [PREV]"}))]),
+        "append": lambda: ledger.append(session, branch, [an_entry(3, a_workflow({"a": "depends: [PREV]"}))]),
     }
     order = [doing.pop(first), *doing.values()]
     for work in one_after_the_other(archive, second_connection, *order):
@@ -188,9 +189,9 @@ def test_an_edge_from_what_settles_while_it_is_stored_is_met(
     assert archive.states() == {"a@2": "completed", "a@3": "ready"}
 
 
-def test_two_reports_of_one_end_at_once_count_once(queue: Queue, second_connection: Connect) -> None:
+def test_two_reports_of_one_end_at_once_count_once(session: Session, second_connection: Connect) -> None:
     """A report is sent again when its answer was lost, and the first may still be under way."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "retries: 3"})
     attempt = archive.attempt("a@2")
     report = [lambda: archive.record(attempt, End.EXITED, 1)] * 2
@@ -199,22 +200,22 @@ def test_two_reports_of_one_end_at_once_count_once(queue: Queue, second_connecti
     assert archive.sql("select state, failures from task where name = 'a'") == [{"state": "deferred", "failures": 1}]
 
 
-def test_two_queue_managers_end_a_lapsed_attempt_once(queue: Queue, second_connection: Connect) -> None:
-    archive = an_archive(queue)
+def test_two_queue_managers_end_a_lapsed_attempt_once(session: Session, second_connection: Connect) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     archive.sql("update attempt set lease_until = clock_timestamp() - interval '1 s'")
     archive.sql(
         "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
     )
-    lapsing = one_after_the_other(archive, second_connection, *[lambda: finish.lapse(queue)] * 2)
+    lapsing = one_after_the_other(archive, second_connection, *[lambda: finish.lapse(session)] * 2)
     assert [work.result() for work in lapsing] == [[attempt], []]
     assert archive.sql("select state, losses from task where name = 'a'") == [{"state": "ready", "losses": 1}]
 
 
-def test_two_queue_managers_take_a_deferred_task_back_once(queue: Queue, second_connection: Connect) -> None:
+def test_two_queue_managers_take_a_deferred_task_back_once(session: Session, second_connection: Connect) -> None:
     """The second finds it due, and it runs already when it acts."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.end("a@2", 75)
     archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
@@ -222,7 +223,7 @@ def test_two_queue_managers_take_a_deferred_task_back_once(queue: Queue, second_
     holder, watcher = second_connection(), second_connection()
     with holder.transaction():
         holder.execute("select from archive where id = %s for update", [archive.id])
-        late = InThread(lambda: finish.wake_deferred(queue))
+        late = InThread(lambda: finish.wake_deferred(session))
         wait_until_blocked(watcher)
         graph = Graph(holder, [archive.id])
         graph.follow(entering=graph.ids("make_due", tasks=[archive.task("a@2")]))
@@ -234,8 +235,8 @@ def test_two_queue_managers_take_a_deferred_task_back_once(queue: Queue, second_
     assert archive.state("a@2") == "running"
 
 
-def test_two_runs_by_hand_at_once_have_numbers_of_their_own(queue: Queue, second_connection: Connect) -> None:
-    archive = an_archive(queue)
+def test_two_runs_by_hand_at_once_have_numbers_of_their_own(session: Session, second_connection: Connect) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "depends: [PREV]"})
     one, two = one_after_the_other(archive, second_connection, *[lambda: archive.trigger(2)] * 2)
     assert (one.result(), two.result()) == (archive.run_id(2, 2), archive.run_id(2, 3))
@@ -247,13 +248,13 @@ def test_two_runs_by_hand_at_once_have_numbers_of_their_own(queue: Queue, second
 
 
 @pytest.mark.parametrize("first", ["delete", "retry"])
-def test_a_run_is_deleted_or_retried(queue: Queue, second_connection: Connect, first: str) -> None:
-    archive = an_archive(queue)
+def test_a_run_is_deleted_or_retried(session: Session, second_connection: Connect, first: str) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.fail("a@2")
     run = RunId(archive.run_id(2))
     doing = {
-        "delete": lambda: control.delete_run(queue, run, "ann"),
+        "delete": lambda: control.delete_run(session, run, "ann"),
         "retry": lambda: archive.retry("a@2"),
     }
     order = [doing.pop(first), *doing.values()]
@@ -266,10 +267,10 @@ def test_a_run_is_deleted_or_retried(queue: Queue, second_connection: Connect, f
 
 @pytest.mark.parametrize("first", ["supersede", "retry"])
 def test_of_a_retry_and_what_supersedes_it_the_newer_revision_wins(
-    queue: Queue, second_connection: Connect, first: str
+    session: Session, second_connection: Connect, first: str
 ) -> None:
     """Which comes first decides only whether the retry is refused or canceled."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     tasks = {"index": "", "pdf": "depends: [index]\ncancels: [PREV]"}
     archive.commit(tasks)
     archive.run("index@2")
@@ -292,11 +293,11 @@ def test_of_a_retry_and_what_supersedes_it_the_newer_revision_wins(
     assert (states["pdf@2"], states["pdf@3"]) == ("canceled" if first == "retry" else "failed", "ready")
 
 
-def test_of_two_archives_that_take_a_name_at_once_one_gets_it(queue: Queue, second_connection: Connect) -> None:
+def test_of_two_archives_that_take_a_name_at_once_one_gets_it(session: Session, second_connection: Connect) -> None:
     first, watcher = second_connection(), second_connection()
     with first.transaction():
         first.execute("insert into archive (name, kind, url, repository) values ('papers', 'git', '/x', '/x')")
-        registering = InThread(lambda: an_archive(queue))
+        registering = InThread(lambda: an_archive(session))
         wait_until_blocked(watcher)
     with pytest.raises(Conflict, match="exists already"):
         registering.result()
@@ -304,20 +305,20 @@ def test_of_two_archives_that_take_a_name_at_once_one_gets_it(queue: Queue, seco
 
 @pytest.mark.parametrize("what", ["renewal", "log", "start"])
 def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
-    queue: Queue, second_connection: Connect, what: str
+    session: Session, second_connection: Connect, what: str
 ) -> None:
     """It waits for the attempt's row, and looks anew when it has it."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     before = archive.sql("select started_at, lease_until, log_bytes from attempt")
-    flusher = Logs(queue, PROCESS)
+    flusher = Logs(session, PROCESS)
     writer = flusher.open(attempt)
     writer.note("too late")
     say: dict[str, Callable[[], Any]] = {
-        "renewal": lambda: claim.renew(queue, PROCESS, [attempt]),
+        "renewal": lambda: claim.renew(session, PROCESS, [attempt]),
         "log": lambda: flusher.flush([writer]),
-        "start": lambda: claim.started(queue, {attempt: 0.0}),
+        "start": lambda: claim.started(session, {attempt: 0.0}),
     }
     ender, watcher = second_connection(), second_connection()
     with ender.transaction():
@@ -329,23 +330,23 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     assert archive.sql("select position from log_chunk") == []
 
 
-def test_finishing_and_renewing_many_attempts_at_once_never_deadlocks(queue: Queue) -> None:
+def test_finishing_and_renewing_many_attempts_at_once_never_deadlocks(session: Session) -> None:
     """Both lock attempts in the same order."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({f"t{n:02}": "" for n in range(40)})
-    attempts = [c.attempt for c in claim.claim(queue, PROCESS, HOST, 99)]
+    attempts = [c.attempt for c in claim.claim(session, PROCESS, HOST, 99)]
     begun, stop = threading.Barrier(3), threading.Event()
 
     def renew() -> None:
-        claim.renew(queue, PROCESS, list(reversed(attempts)))
+        claim.renew(session, PROCESS, list(reversed(attempts)))
         begun.wait(PATIENCE)
         while not stop.is_set():
-            claim.renew(queue, PROCESS, list(reversed(attempts)))
+            claim.renew(session, PROCESS, list(reversed(attempts)))
 
     renewing = [InThread(renew) for _ in range(2)]
     begun.wait(PATIENCE)
     for n in range(0, 40, 5):
-        finish.finish(queue, PROCESS, [Outcome(a, End.EXITED, 0) for a in reversed(attempts[n : n + 5])])
+        finish.finish(session, PROCESS, [Outcome(a, End.EXITED, 0) for a in reversed(attempts[n : n + 5])])
     stop.set()
     for each in renewing:
         each.result()
@@ -354,8 +355,8 @@ def test_finishing_and_renewing_many_attempts_at_once_never_deadlocks(queue: Que
     assert set(archive.states().values()) == {"completed"}
 
 
-def test_no_two_live_attempts_of_a_task_can_be_stored(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_no_two_live_attempts_of_a_task_can_be_stored(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.claim("a@2")
     with pytest.raises(Exception, match="attempt_live"):
@@ -365,15 +366,15 @@ def test_no_two_live_attempts_of_a_task_can_be_stored(queue: Queue) -> None:
         )
 
 
-def test_finishes_of_several_archives_in_any_order_do_not_deadlock(queue: Queue) -> None:
-    archives: list[AnArchive] = [an_archive(queue, f"a{n}") for n in range(6)]
+def test_finishes_of_several_archives_in_any_order_do_not_deadlock(session: Session) -> None:
+    archives: list[AnArchive] = [an_archive(session, f"a{n}") for n in range(6)]
     for archive in archives:
         archive.commit({f"t{n}": "" for n in range(6)})
-    attempts = [c.attempt for c in claim.claim(queue, PROCESS, HOST, 99)]
+    attempts = [c.attempt for c in claim.claim(session, PROCESS, HOST, 99)]
     assert len(attempts) == 36
     shuffled = [attempts[i::6] for i in range(6)]
     work = [
-        InThread(lambda part=part: finish.finish(queue, PROCESS, [Outcome(a, End.EXITED, 0) for a in part]))
+        InThread(lambda part=part: finish.finish(session, PROCESS, [Outcome(a, End.EXITED, 0) for a in part]))
         for part in shuffled
     ]  # type: ignore[misc]
     for w in work:

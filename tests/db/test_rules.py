@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import End, RunId
 from arkqueue.plan import Entry
 from arkqueue.plan.awaited import MOST_HANDED_ON
-from arkqueue.queue import Queue, archives, claim, control, finish, ledger
+from arkqueue.queue import archives, claim, control, finish, ledger
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
 
 
 # -- the ledger and its runs (5.1–5.5) ---------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def test_one_revision_has_one_commit_run(archive: AnArchive) -> None:
 def test_a_stale_head_appends_nothing(archive: AnArchive) -> None:
     old = archive.branches[""]
     archive.commit({"a": ""})
-    assert ledger.append(archive.queue, old, [Entry(a_revision(2), a_workflow({"b": ""}))]) is None
+    assert ledger.append(archive.session, old, [Entry(a_revision(2), a_workflow({"b": ""}))]) is None
     assert archive.states() == {"a@2": "ready"}
 
 
@@ -149,11 +150,11 @@ def test_a_failure_is_retried_after_its_delay(archive: AnArchive) -> None:
     archive.commit({"a": "retries: {max: 1, delay: 30s}"})
     archive.fail("a@2")
     assert archive.state("a@2") == "deferred"
-    seconds = finish.wake_deferred(archive.queue)
+    seconds = finish.wake_deferred(archive.session)
     assert seconds is not None
     assert 20 < seconds <= 30
     archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
-    finish.wake_deferred(archive.queue)
+    finish.wake_deferred(archive.session)
     archive.fail("a@2")
     assert archive.state("a@2") == "failed"
 
@@ -163,7 +164,7 @@ def test_a_deferred_task_that_a_person_retries_is_ready_at_once_and_its_retries_
     archive.fail("a@2")
     archive.retry("a@2")
     assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
-    assert finish.wake_deferred(archive.queue) is None
+    assert finish.wake_deferred(archive.session) is None
     archive.fail("a@2")
     assert archive.state("a@2") == "deferred"
     archive.retry("a@2")
@@ -177,7 +178,7 @@ def test_75_defers_without_using_up_retries(archive: AnArchive) -> None:
         archive.end("a@2", 75)
         assert archive.state("a@2") == "deferred"
         archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
-        assert finish.wake_deferred(archive.queue) is None
+        assert finish.wake_deferred(archive.session) is None
     archive.run("a@2")
 
 
@@ -423,7 +424,7 @@ def test_no_task_takes_over_more_than_it_can_wait_for(archive: AnArchive) -> Non
     archive.commit(tasks)
     archive.claim(slots=10 * many)
     archive.commit(tasks)
-    control.cancel_run(archive.queue, RunId(archive.run_id(3)), "ann")
+    control.cancel_run(archive.session, RunId(archive.run_id(3)), "ann")
     archive.commit(tasks)
     (row,) = archive.sql(
         "select max(n) as n from (select count(*) as n from edge where not met and crossing and not declared group by target) e"
@@ -444,7 +445,7 @@ def test_skip_until_waives_many(archive: AnArchive) -> None:
         archive.commit(tasks)
     archive.fail("a@2", "a@3", "a@4", "a@5")
     branch = archive.branches[""].id
-    assert control.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 2
+    assert control.skip_until(archive.session, archive.id, branch, "a", 3, "ann") == 2
     assert {k: v for k, v in archive.states().items() if k[0] == "b"} == {
         "b@2": "running", "b@3": "ready", "b@4": "ready", "b@5": "waiting"
     }  # fmt: skip
@@ -452,16 +453,16 @@ def test_skip_until_waives_many(archive: AnArchive) -> None:
 
 def test_a_deleted_run_does_not_block(archive: AnArchive) -> None:
     two(archive).fail("a@2")
-    control.delete_run(archive.queue, archive.run_id(2), "ann")
+    control.delete_run(archive.session, archive.run_id(2), "ann")
     assert archive.state("a@3") == "ready"
     with pytest.raises(Conflict, match="deleted already"):
-        control.delete_run(archive.queue, archive.run_id(2), "ann")
+        control.delete_run(archive.session, archive.run_id(2), "ann")
 
 
 def test_a_run_that_has_not_ended_cannot_be_deleted(archive: AnArchive) -> None:
     two(archive)
     with pytest.raises(Conflict, match=r"has not ended\. arkqueue cancel papers@2$"):
-        control.delete_run(archive.queue, archive.run_id(2), "ann")
+        control.delete_run(archive.session, archive.run_id(2), "ann")
 
 
 def test_a_run_whose_commit_waits_cannot_be_deleted_nor_canceled(archive: AnArchive) -> None:
@@ -469,11 +470,11 @@ def test_a_run_whose_commit_waits_cannot_be_deleted_nor_canceled(archive: AnArch
     archive.commit({"a": "exclusive: true"})
     archive.commit({"b": ""})
     run = RunId(archive.run_id(3))
-    control.cancel_run(archive.queue, run, "ann")
+    control.cancel_run(archive.session, run, "ann")
     with pytest.raises(Conflict, match=r"its COMMIT waits\. arkqueue explain papers@3/COMMIT$"):
-        control.delete_run(archive.queue, run, "ann")
+        control.delete_run(archive.session, run, "ann")
     archive.run("a@2")
-    control.delete_run(archive.queue, run, "ann")
+    control.delete_run(archive.session, run, "ann")
 
 
 # -- cancellation (5.10, 5.11) -------------------------------------------------------------------------------------------
@@ -502,7 +503,7 @@ def test_a_victim_whose_lease_lapses_is_canceled_and_not_rerun(archive: AnArchiv
     archive.commit(PDF)
     archive.claim("pdf@2")
     archive.commit(PDF)
-    finish.bury(archive.queue, "another", "host-1")
+    finish.bury(archive.session, "another", "host-1")
     assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
 
 
@@ -517,7 +518,7 @@ def test_assume_gone_ends_a_victim_at_once(archive: AnArchive) -> None:
 def test_nobody_may_assume_gone_what_a_task_manager_that_is_heard_of_runs(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.claim("a@2")
-    claim.register(archive.queue, PROCESS, HOST, "a-host", 4)
+    claim.register(archive.session, PROCESS, HOST, "a-host", 4)
     with pytest.raises(Conflict, match="a-host was heard of"):
         archive.cancel("a@2", assume_gone=True)
     assert archive.state("a@2") == "running"
@@ -565,7 +566,7 @@ def test_cancellation_fires_again_at_each_entry(archive: AnArchive) -> None:
     archive.retry("pdf@2", force=True)
     assert archive.states() == {"pdf@2": "ready", "pdf@3": "deferred"}
     archive.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
-    finish.wake_deferred(archive.queue)
+    finish.wake_deferred(archive.session)
     assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
 
 
@@ -609,7 +610,7 @@ def test_what_a_later_revision_superseded_does_not_come_back_as_if_its_need_had_
     assert archive.states() == {"a@2": "failed", "pdf@2": "skipped", "a@3": "completed", "pdf@3": "completed"}
     assert archive.sql("select from task where waived") == [], "nothing is half done"
     branch = archive.branches[""].id
-    assert control.skip_until(archive.queue, archive.id, branch, "a", 3, "ann") == 1
+    assert control.skip_until(archive.session, archive.id, branch, "a", 3, "ann") == 1
     assert archive.state("pdf@2") == "skipped", "waived for others, not for its own run"
     archive.skip("a@2", as_completed=True, force=True)
     assert archive.state("pdf@2") == "ready"
@@ -629,7 +630,7 @@ def test_in_strict_order_nothing_comes_back_behind_what_has_started(archive: AnA
 
 def test_what_was_canceled_does_not_come_back_behind_a_commit_that_passed_it(archive: AnArchive) -> None:
     archive.commit({"a": ""})
-    control.cancel(archive.queue, archive.task("a@2"), "ann")
+    control.cancel(archive.session, archive.task("a@2"), "ann")
     archive.commit({"COMMIT": "depends: [{task: 'PREV:a', when: settled}]", "b": ""})
     archive.claim("b@3")
     with pytest.raises(Conflict, match=r"later revisions have started after it: papers@3/b"):
@@ -686,8 +687,8 @@ def test_a_rerun_takes_its_place_right_after_the_original(archive: AnArchive) ->
 # -- filters (5.6) -------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_exists_where_its_branch_and_a_changed_path_match(queue: Queue) -> None:
-    archive = an_archive(queue, branches=("main", "draft/x"))
+def test_a_task_exists_where_its_branch_and_a_changed_path_match(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "draft/x"))
     tasks = {
         "here": "branches: [main]",
         "there": "branches: ['draft/*']",
@@ -839,7 +840,7 @@ def test_implicit_tasks_cannot_be_touched(archive: AnArchive) -> None:
 
 def test_cancel_of_a_run_leaves_commit_and_report_alone(archive: AnArchive) -> None:
     archive.commit(DIAMOND)
-    control.cancel_run(archive.queue, archive.run_id(2), "ann")
+    control.cancel_run(archive.session, archive.run_id(2), "ann")
     assert set(archive.states().values()) == {"canceled"}
     assert archive.state("COMMIT@2") == archive.state("REPORT@2") == "completed"
 
@@ -869,8 +870,8 @@ def test_what_was_forced_is_kept_as_such(archive: AnArchive) -> None:
 # -- Git (5.15, 5.16) ----------------------------------------------------------------------------------------------------
 
 
-def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue) -> None:
-    archive = an_archive(queue, branches=("main",))
+def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(session: Session) -> None:
+    archive = an_archive(session, branches=("main",))
     tasks = a_workflow({"a": "", "b": "depends: [a]"})
     archive.append("main", [Entry(a_revision(n, branch="main"), tasks) for n in (2, 3)])
     archive.running.clear()
@@ -883,8 +884,8 @@ def test_a_rewrite_cancels_what_has_not_started_of_dropped_commits(queue: Queue)
     }  # fmt: skip
 
 
-def test_what_a_rewrite_cancels_closes_no_gate(queue: Queue) -> None:
-    archive = an_archive(queue, branches=("main",))
+def test_what_a_rewrite_cancels_closes_no_gate(session: Session) -> None:
+    archive = an_archive(session, branches=("main",))
     archive.append("main", [Entry(a_revision(2, branch="main"), a_workflow({"a": "exclusive: true"}))])
     entries = [Entry(a_revision(3, branch="main"), a_workflow({"b": ""}))]
     archive.append("main", entries, dropped=["main2"])
@@ -892,10 +893,10 @@ def test_what_a_rewrite_cancels_closes_no_gate(queue: Queue) -> None:
     assert archive.sql("select target from edge where kind = 'exclusive'") == []
 
 
-def test_a_deleted_branch_cancels_what_has_not_started(queue: Queue) -> None:
-    archive = an_archive(queue, branches=("main", "draft"))
+def test_a_deleted_branch_cancels_what_has_not_started(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "draft"))
     archive.commit({"a": "", "b": "depends: [a]"}, branch="draft")
-    archives.untrack(queue, archive.id, archive.branches["draft"].id)
+    archives.untrack(session, archive.id, archive.branches["draft"].id)
     assert set(archive.states(branch="draft").values()) <= {"canceled", "skipped"}
 
 

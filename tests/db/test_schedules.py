@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from arkqueue.db import Connection
+from arkqueue.db.session import Session
 from arkqueue.model import BranchId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue, archives, ledger, schedules
+from arkqueue.queue import archives, ledger, schedules
 from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
 from tests.db.test_races import InThread, one_after_the_other, wait_until_blocked
 
@@ -23,8 +24,8 @@ NIGHTLY = {"nightly": "schedule: '0 3 * * *'"}
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
 
 
 def make_due(archive: AnArchive, days: int = 0) -> None:
@@ -89,15 +90,15 @@ def test_one_that_will_never_fire_again_ends(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     archive.sql("update schedule set cron = %s", NEVER)
     make_due(archive)
-    assert schedules.fire(archive.queue) is None
+    assert schedules.fire(archive.session) is None
     assert runs(archive) == [(2, 2)]
     assert scheduled(archive) == []
 
 
 def test_the_next_one_is_said(archive: AnArchive) -> None:
-    assert schedules.fire(archive.queue) is None
+    assert schedules.fire(archive.session) is None
     archive.commit(NIGHTLY)
-    seconds = schedules.fire(archive.queue)
+    seconds = schedules.fire(archive.session)
     assert seconds is not None
     assert 0 < seconds <= 86_400
     assert runs(archive) == []
@@ -106,8 +107,8 @@ def test_the_next_one_is_said(archive: AnArchive) -> None:
 def test_fires_missed_while_everything_was_down_collapse_into_one(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     make_due(archive, days=10)
-    schedules.fire(archive.queue)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
+    schedules.fire(archive.session)
     assert runs(archive) == [(2, 2)]
     assert archive.states()["nightly@2.2"] == "ready"
 
@@ -115,12 +116,12 @@ def test_fires_missed_while_everything_was_down_collapse_into_one(archive: AnArc
 # -- once ----------------------------------------------------------------------------------------------------------------
 
 
-def test_two_queue_managers_fire_a_time_once(queue: Queue, second_connection: Connect) -> None:
+def test_two_queue_managers_fire_a_time_once(session: Session, second_connection: Connect) -> None:
     """Both have found the schedule due before either acts."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit(NIGHTLY)
     make_due(archive)
-    for manager in one_after_the_other(archive, second_connection, *[lambda: schedules.fire(queue)] * 2):
+    for manager in one_after_the_other(archive, second_connection, *[lambda: schedules.fire(session)] * 2):
         manager.result()
     assert runs(archive) == [(2, 2)]
     assert archive.sql("select count(*) from schedule_fire") == [{"count": 1}]
@@ -129,9 +130,9 @@ def test_two_queue_managers_fire_a_time_once(queue: Queue, second_connection: Co
 def test_a_time_that_has_fired_does_not_fire_again_when_the_clock_goes_back(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     make_due(archive)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     make_due(archive)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert runs(archive) == [(2, 2)]
 
 
@@ -151,14 +152,14 @@ def test_a_schedule_that_stays_keeps_its_time(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     make_due(archive)
     archive.commit(NIGHTLY)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert runs(archive) == [(3, 2)]
 
 
 def test_a_head_that_moves_while_a_schedule_fires_is_the_one_that_counts(
-    queue: Queue, second_connection: Connect
+    session: Session, second_connection: Connect
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit(NIGHTLY)
     make_due(archive)
     branch = archive.branches[""]
@@ -168,15 +169,17 @@ def test_a_head_that_moves_while_a_schedule_fires_is_the_one_that_counts(
 
         graph = Graph(holder, [archive.id])
         entry = Entry(a_revision(3), a_workflow(NIGHTLY))
-        firing = InThread(lambda: schedules.fire(queue))
+        firing = InThread(lambda: schedules.fire(session))
         wait_until_blocked(watcher)
         assert ledger.append_in(graph, branch, [entry])
     firing.result()
     assert runs(archive) == [(3, 2)]
 
 
-def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(queue: Queue, second_connection: Connect) -> None:
-    archive = an_archive(queue)
+def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(
+    session: Session, second_connection: Connect
+) -> None:
+    archive = an_archive(session)
     archive.commit(NIGHTLY)
     make_due(archive)
     holder, watcher = second_connection(), second_connection()
@@ -184,7 +187,7 @@ def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(queue: Queue
         from arkqueue.queue.graph import Graph
 
         graph = Graph(holder, [archive.id])
-        firing = InThread(lambda: schedules.fire(queue))
+        firing = InThread(lambda: schedules.fire(session))
         wait_until_blocked(watcher)
         entry = Entry(a_revision(3), a_workflow({"a": ""}))
         assert ledger.append_in(graph, archive.branches[""], [entry])
@@ -196,12 +199,12 @@ def test_a_faulty_head_keeps_the_schedules_and_says_why_they_make_no_run(archive
     archive.commit(NIGHTLY)
     archive.commit(faulty())
     make_due(archive)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert runs(archive) == []
     assert "faults" in trouble(archive)
     archive.commit(NIGHTLY)
     make_due(archive, days=1)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert runs(archive) == [(4, 2)]
     assert trouble(archive) == ""
 
@@ -209,12 +212,12 @@ def test_a_faulty_head_keeps_the_schedules_and_says_why_they_make_no_run(archive
 def test_a_run_that_is_refused_is_shown_and_tried_at_the_next_time(archive: AnArchive) -> None:
     archive.commit({"a": "", "nightly": "depends: [a]\nschedule: '0 3 * * *'"})
     make_due(archive)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert runs(archive) == []
     assert "a (needed by nightly)" in trouble(archive)
     archive.run("a@2")
     make_due(archive, days=1)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert runs(archive) == [(2, 2)]
 
 
@@ -224,27 +227,27 @@ def test_one_that_fails_holds_up_no_other(archive: AnArchive) -> None:
     archive.sql(
         "update schedule set zone = 'Nowhere/At-All', next_at = next_at - interval '1 day' where cron like '0 4%%'"
     )
-    assert schedules.fire(archive.queue) == schedules.PAUSE_AFTER_ERROR
+    assert schedules.fire(archive.session) == schedules.PAUSE_AFTER_ERROR
     assert runs(archive) == [(2, 2)]
 
 
-def test_the_schedules_of_a_baseline_count(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_the_schedules_of_a_baseline_count(session: Session) -> None:
+    archive = an_archive(session)
     start = archives.Start("draft", False, Entry(a_revision(1, branch="draft"), a_workflow(BRANCHES)))
     archives.register(
-        queue, name="other", kind="git", url="/x", repository="/x", uuid="", folder="",
+        session, name="other", kind="git", url="/x", repository="/x", uuid="", folder="",
         settings=archives.ArchiveSettings(), starts=[start],
     )  # fmt: skip
     make_due(archive)
-    schedules.fire(queue)
+    schedules.fire(session)
     assert runs(archive) == [(1, 1 + 1)]
 
 
 BRANCHES = {"nightly": "schedule: '0 3 * * *'\nbranches: ['*']"}
 
 
-def test_only_the_main_branch_has_schedules_unless_they_say_more(queue: Queue) -> None:
-    archive = an_archive(queue, branches=("main", "draft"))
+def test_only_the_main_branch_has_schedules_unless_they_say_more(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "draft"))
     archive.commit(NIGHTLY, branch="draft")
     assert scheduled(archive) == []
     archive.commit(BRANCHES, branch="draft")
@@ -253,21 +256,21 @@ def test_only_the_main_branch_has_schedules_unless_they_say_more(queue: Queue) -
 
 
 @pytest.mark.parametrize("branch", ["main", "draft"])
-def test_a_deleted_branch_loses_its_schedules_until_it_comes_back(queue: Queue, branch: str) -> None:
-    archive = an_archive(queue, branches=("main", "draft"))
+def test_a_deleted_branch_loses_its_schedules_until_it_comes_back(session: Session, branch: str) -> None:
+    archive = an_archive(session, branches=("main", "draft"))
     archive.commit({"nightly": "schedule: '0 3 * * *'" + ("\nbranches: [draft]" * (branch == "draft"))}, branch=branch)
     (before,) = scheduled(archive)
-    archives.untrack(queue, archive.id, BranchId(archive.branches[branch].id))
+    archives.untrack(session, archive.id, BranchId(archive.branches[branch].id))
     assert scheduled(archive) == []
-    archives.track(queue, archive.id, branch)
+    archives.track(session, archive.id, branch)
     assert scheduled(archive) == [before]
 
 
 def test_a_removed_archive_fires_nothing(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     make_due(archive)
-    archives.remove(archive.queue, archive.id, "ann")
-    assert schedules.fire(archive.queue) is None
+    archives.remove(archive.session, archive.id, "ann")
+    assert schedules.fire(archive.session) is None
     assert runs(archive) == []
 
 
@@ -275,8 +278,8 @@ def test_a_stopped_archive_fires_nothing_and_keeps_nobody_busy(archive: AnArchiv
     """Its repository may be another one by now."""
     archive.commit(NIGHTLY)
     make_due(archive)
-    archives.stop(archive.queue, archive.id, "it went back in time")
-    assert schedules.fire(archive.queue) is None
+    archives.stop(archive.session, archive.id, "it went back in time")
+    assert schedules.fire(archive.session) is None
     assert runs(archive) == []
 
 
@@ -287,5 +290,5 @@ def test_very_many_tasks_may_share_a_schedule(archive: AnArchive) -> None:
     fields: dict[str, Any] = dict.fromkeys(names, "schedule: '0 3 * * *'")
     archive.commit(fields)
     make_due(archive)
-    schedules.fire(archive.queue)
+    schedules.fire(archive.session)
     assert len(archive.states()) == 200

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, End, RunId, Trigger
-from arkqueue.queue import Queue, archives, claim, control
+from arkqueue.queue import archives, claim, control
 from arkqueue.states import State
 from arkqueue.views import find, installation
 from arkqueue.views import runs as run_views
@@ -35,7 +36,7 @@ def arrows(shown: GraphView | list[EdgeView]) -> set[str]:
 
 
 def state(archive: AnArchive, number: int, run: int = 1) -> RunState:
-    return run_views.run(archive.queue, RunId(archive.run_id(number, run))).state
+    return run_views.run(archive.session, RunId(archive.run_id(number, run))).state
 
 
 def names(page: run_views.RunPage) -> list[str]:
@@ -57,63 +58,64 @@ THE_EIGHT = {
 }
 
 
-def test_graph_of_the_example_has_exactly_the_eight_edges_of_the_document(queue: Queue) -> None:
-    archive = example(queue)
-    shown = graph(queue, [RunId(archive.run_id(2)), RunId(archive.run_id(3))])
+def test_graph_of_the_example_has_exactly_the_eight_edges_of_the_document(session: Session) -> None:
+    archive = example(session)
+    shown = graph(session, [RunId(archive.run_id(2)), RunId(archive.run_id(3))])
     assert arrows(shown) == THE_EIGHT
     assert len(shown.edges) == 8
     assert [short(n.full_name) for n in shown.nodes if n.outside] == ["1/COMMIT"]
     assert (
-        arrows(graph_between(queue, find.find_branch(queue, ArchiveId(archive.id), None, "papers"), 2, 3)) == THE_EIGHT
+        arrows(graph_between(session, find.find_branch(session, ArchiveId(archive.id), None, "papers"), 2, 3))
+        == THE_EIGHT
     )
 
 
-def test_graph_keeps_its_eight_edges_while_and_after_the_older_task_is_stopped(queue: Queue) -> None:
-    archive = example(queue)
+def test_graph_keeps_its_eight_edges_while_and_after_the_older_task_is_stopped(session: Session) -> None:
+    archive = example(session)
     archive.run("indexing@2")
     archive.claim("build-PDF@2")
     archive.run("indexing@3")
     both = [RunId(archive.run_id(2)), RunId(archive.run_id(3))]
-    shown = graph(queue, both)
+    shown = graph(session, both)
     assert arrows(shown) == THE_EIGHT
     assert [e.kind for e in shown.edges if e.active] == ["cancels"]
     archive.end("build-PDF@2", None, End.STOPPED)
     archive.run("build-PDF@3")
-    shown = graph(queue, both)
+    shown = graph(session, both)
     assert arrows(shown) == THE_EIGHT
     assert not any(e.active for e in shown.edges)
 
 
-def test_victim_of_an_earlier_revision_is_shown_while_it_is_stopped(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_victim_of_an_earlier_revision_is_shown_while_it_is_stopped(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"pdf": "cancels: [PREV]"})
     archive.claim("pdf@2")
     archive.commit({"other": ""})
     archive.commit({"pdf": "cancels: [PREV]"})
     archive.commit({"pdf": "cancels: [PREV]"})
-    shown = arrows(graph(queue, [RunId(archive.run_id(5))]))
+    shown = arrows(graph(session, [RunId(archive.run_id(5))]))
     assert {"4/pdf <!= 5/pdf", "2/pdf <.. 5/pdf"} <= shown
     archive.end("pdf@2", None, End.STOPPED)
-    assert "2/pdf <.. 5/pdf" not in arrows(graph(queue, [RunId(archive.run_id(5))]))
+    assert "2/pdf <.. 5/pdf" not in arrows(graph(session, [RunId(archive.run_id(5))]))
 
 
-def test_what_is_waited_for_in_the_place_of_what_never_began_is_shown_meanwhile(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_what_is_waited_for_in_the_place_of_what_never_began_is_shown_meanwhile(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(3):
         archive.commit({"upload": "depends: [PREV]"})
     archive.claim("upload@2")
     archive.cancel("upload@3")
     declared = {"3/COMMIT <-- 4/COMMIT", "4/COMMIT <-- 4/upload", "3/upload <-- 4/upload"}
-    assert arrows(graph(queue, [RunId(archive.run_id(4))])) == {*declared, "2/upload <-- 4/upload"}
+    assert arrows(graph(session, [RunId(archive.run_id(4))])) == {*declared, "2/upload <-- 4/upload"}
     archive.run("upload@2")
-    assert arrows(graph(queue, [RunId(archive.run_id(4))])) == declared
+    assert arrows(graph(session, [RunId(archive.run_id(4))])) == declared
 
 
-def test_everything_before_is_one_node_and_leaves_the_edge_to_commit(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_everything_before_is_one_node_and_leaves_the_edge_to_commit(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.commit({"z": 'depends: ["PREV:*"]', "y": "depends: [{task: z, when: settled}]"})
-    assert arrows(graph(queue, [RunId(archive.run_id(3))])) == {
+    assert arrows(graph(session, [RunId(archive.run_id(3))])) == {
         "2/COMMIT <-- 3/COMMIT",
         "3/COMMIT <-- 3/z",
         "3/PREV:* <-- 3/z",
@@ -124,11 +126,11 @@ def test_everything_before_is_one_node_and_leaves_the_edge_to_commit(queue: Queu
     }
 
 
-def test_exclusive_tasks_close_the_gate_visibly(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_exclusive_tasks_close_the_gate_visibly(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "exclusive: true", "b": "exclusive: true"})
     archive.commit({"c": ""})
-    shown = arrows(graph(queue, [RunId(archive.run_id(2)), RunId(archive.run_id(3))]))
+    shown = arrows(graph(session, [RunId(archive.run_id(2)), RunId(archive.run_id(3))]))
     assert shown == {
         "1/COMMIT <-- 2/COMMIT",
         "2/COMMIT <-- 2/a",
@@ -143,8 +145,8 @@ def test_exclusive_tasks_close_the_gate_visibly(queue: Queue) -> None:
 # Runs
 
 
-def test_state_of_a_run_follows_its_tasks(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_state_of_a_run_follows_its_tasks(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(CHAIN)
     assert state(archive, 1) is RunState.COMPLETED
     assert state(archive, 2) is RunState.PENDING
@@ -153,7 +155,7 @@ def test_state_of_a_run_follows_its_tasks(queue: Queue) -> None:
     archive.run("a@2")
     assert state(archive, 2) is RunState.PROCESSING
     archive.fail("b@2")
-    view = run_views.run(queue, RunId(archive.run_id(2)))
+    view = run_views.run(session, RunId(archive.run_id(2)))
     assert view.state is RunState.FAILED
     assert (view.counts.completed, view.counts.failed, view.counts.skipped) == (1, 1, 1)
     assert view.settled_at is not None
@@ -161,8 +163,8 @@ def test_state_of_a_run_follows_its_tasks(queue: Queue) -> None:
     assert state(archive, 2) is RunState.COMPLETED
 
 
-def test_failure_is_no_failed_run_before_all_is_settled(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_failure_is_no_failed_run_before_all_is_settled(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.fail("a@2")
     assert state(archive, 2) is RunState.PROCESSING
@@ -170,128 +172,128 @@ def test_failure_is_no_failed_run_before_all_is_settled(queue: Queue) -> None:
     assert state(archive, 2) is RunState.FAILED
 
 
-def test_rejected_tasks_fail_their_run(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_rejected_tasks_fail_their_run(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.end("a@2", 65)
     assert state(archive, 2) is RunState.FAILED
 
 
-def test_faults_fail_a_run_and_are_told(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_faults_fail_a_run_and_are_told(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(faulty())
-    view = run_views.run(queue, RunId(archive.run_id(2)))
+    view = run_views.run(session, RunId(archive.run_id(2)))
     assert view.state is RunState.FAILED
     assert view.faults == list(faulty().faults)
 
 
-def test_canceled_run_is_canceled_and_deleted_run_is_deleted(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_canceled_run_is_canceled_and_deleted_run_is_deleted(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(CHAIN)
-    control.cancel_run(queue, RunId(archive.run_id(2)), "ann")
-    view = run_views.run(queue, RunId(archive.run_id(2)))
+    control.cancel_run(session, RunId(archive.run_id(2)), "ann")
+    view = run_views.run(session, RunId(archive.run_id(2)))
     assert (view.state, view.canceled_by) == (RunState.CANCELED, "ann")
-    control.delete_run(queue, RunId(archive.run_id(2)), "bob")
-    view = run_views.run(queue, RunId(archive.run_id(2)))
+    control.delete_run(session, RunId(archive.run_id(2)), "bob")
+    view = run_views.run(session, RunId(archive.run_id(2)))
     assert (view.state, view.deleted_by) == (RunState.DELETED, "bob")
     assert [task.name for task in view.tasks] == ["COMMIT", "a", "b", "c"]
     assert [(deed.by, deed.verb) for deed in view.deeds] == [("ann", "cancel"), ("bob", "delete")]
 
 
-def test_run_counts_what_was_superseded(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_counts_what_was_superseded(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"pdf": "cancels: [PREV]"})
     archive.commit({"pdf": "cancels: [PREV]"})
-    view = run_views.run(queue, RunId(archive.run_id(2)))
+    view = run_views.run(session, RunId(archive.run_id(2)))
     assert (view.state, view.counts.canceled, view.counts.superseded) == (RunState.COMPLETED, 1, 1)
     assert view.tasks[1].why == "superseded by papers@3/pdf"
 
 
-def test_list_of_runs_has_pages_newest_first(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_list_of_runs_has_pages_newest_first(session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(6):
         archive.commit({"a": ""})
-    first = run_views.runs(queue, limit=3)
+    first = run_views.runs(session, limit=3)
     assert names(first) == ["papers@7", "papers@6", "papers@5"]
-    second = run_views.runs(queue, limit=3, before=first.next)
+    second = run_views.runs(session, limit=3, before=first.next)
     assert names(second) == ["papers@4", "papers@3", "papers@2"]
-    last = run_views.runs(queue, limit=3, before=second.next)
+    last = run_views.runs(session, limit=3, before=second.next)
     assert (names(last), last.next) == (["papers@1"], None)
 
 
-def test_list_of_runs_is_filtered(queue: Queue) -> None:
-    papers, books = an_archive(queue), an_archive(queue, "books", branches=("main", "topic"))
+def test_list_of_runs_is_filtered(session: Session) -> None:
+    papers, books = an_archive(session), an_archive(session, "books", branches=("main", "topic"))
     papers.commit({"a": ""})
     books.commit({"a": ""}, branch="main")
     books.commit({"a": ""}, branch="topic")
     papers.trigger(2)
     of_books = [ArchiveId(books.id)]
-    assert names(run_views.runs(queue, archives=of_books)) == ["books:topic@2", "books@2", "books:topic@1", "books@1"]
-    assert names(run_views.runs(queue, archives=[])) == []
-    topic = find.find_branch(queue, ArchiveId(books.id), "topic", "books")
-    assert names(run_views.runs(queue, archives=of_books, branch=topic)) == ["books:topic@2", "books:topic@1"]
-    assert names(run_views.runs(queue, trigger=Trigger.MANUAL)) == ["papers@2.2"]
-    assert names(run_views.runs(queue, archives=[ArchiveId(papers.id)], rev=2)) == ["papers@2.2", "papers@2.1"]
+    assert names(run_views.runs(session, archives=of_books)) == ["books:topic@2", "books@2", "books:topic@1", "books@1"]
+    assert names(run_views.runs(session, archives=[])) == []
+    topic = find.find_branch(session, ArchiveId(books.id), "topic", "books")
+    assert names(run_views.runs(session, archives=of_books, branch=topic)) == ["books:topic@2", "books:topic@1"]
+    assert names(run_views.runs(session, trigger=Trigger.MANUAL)) == ["papers@2.2"]
+    assert names(run_views.runs(session, archives=[ArchiveId(papers.id)], rev=2)) == ["papers@2.2", "papers@2.1"]
     (row,) = papers.sql("select created_at from run where id = %s", papers.run_id(2, 2))
-    assert names(run_views.runs(queue, since=row["created_at"])) == ["papers@2.2"]
+    assert names(run_views.runs(session, since=row["created_at"])) == ["papers@2.2"]
 
 
-def test_list_of_runs_by_state_looks_on_until_the_page_is_full(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_list_of_runs_by_state_looks_on_until_the_page_is_full(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.fail("a@2")
     for _ in range(4):
         archive.commit({})
     archive.commit({"a": ""})
-    assert names(run_views.runs(queue, states=[RunState.FAILED], limit=1)) == ["papers@2"]
-    assert names(run_views.runs(queue, states=[RunState.PENDING])) == ["papers@7"]
-    done = run_views.runs(queue, states=[RunState.COMPLETED], limit=2)
+    assert names(run_views.runs(session, states=[RunState.FAILED], limit=1)) == ["papers@2"]
+    assert names(run_views.runs(session, states=[RunState.PENDING])) == ["papers@7"]
+    done = run_views.runs(session, states=[RunState.COMPLETED], limit=2)
     assert names(done) == ["papers@6", "papers@5"]
-    assert names(run_views.runs(queue, states=[RunState.COMPLETED], limit=2, before=done.next)) == [
+    assert names(run_views.runs(session, states=[RunState.COMPLETED], limit=2, before=done.next)) == [
         "papers@4",
         "papers@3",
     ]
 
 
-def test_list_by_state_stops_looking_and_says_where_to_go_on(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_by_state_stops_looking_and_says_where_to_go_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_views, "MOST_LOOKED_AT", 100)
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.fail("a@2")
     for _ in range(120):
         archive.commit({})
-    page = run_views.runs(queue, states=[RunState.FAILED], limit=10)
+    page = run_views.runs(session, states=[RunState.FAILED], limit=10)
     assert page.runs == []
     assert page.next is not None
-    assert names(run_views.runs(queue, states=[RunState.FAILED], limit=10, before=page.next)) == ["papers@2"]
+    assert names(run_views.runs(session, states=[RunState.FAILED], limit=10, before=page.next)) == ["papers@2"]
 
 
-def test_page_with_tasks_has_them_in_the_order_of_the_files(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_page_with_tasks_has_them_in_the_order_of_the_files(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(CHAIN)
-    assert [view.tasks for view in run_views.runs(queue).runs] == [None, None], "nobody asked for them"
-    (view, _) = run_views.runs(queue, tasks=True).runs
+    assert [view.tasks for view in run_views.runs(session).runs] == [None, None], "nobody asked for them"
+    (view, _) = run_views.runs(session, tasks=True).runs
     assert view.tasks is not None
     assert [(t.name, t.state) for t in view.tasks] == [
         ("COMMIT", State.COMPLETED), ("a", State.READY), ("b", State.WAITING), ("c", State.WAITING)
     ]  # fmt: skip
 
 
-def plan_of(queue: Queue, block: str, **parameters: Any) -> str:
-    from arkqueue.queue import SQL
+def plan_of(session: Session, block: str, **parameters: Any) -> str:
+    from arkqueue.db.session import SQL
 
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute("set local enable_seqscan = off")
         rows = connection.execute(b"explain (format text) " + SQL[block], parameters).fetchall()
     return "\n".join(row["QUERY PLAN"] for row in rows)
 
 
-def test_lists_are_read_along_indices(queue: Queue) -> None:
-    an_archive(queue)
+def test_lists_are_read_along_indices(session: Session) -> None:
+    an_archive(session)
     page = {"branch": None, "number": None, "trigger": None, "since": None, "before": None, "limit": 50}
-    assert re.search(r"Index.* run_pkey", plan_of(queue, "page_of_runs", **page))
-    assert re.search(r"Index.* run_archive", plan_of(queue, "page_of_runs_of_archives", archives=[1], **page))
-    assert "Seq Scan on task" not in plan_of(queue, "page_of_open_runs", archives=None, **page)
+    assert re.search(r"Index.* run_pkey", plan_of(session, "page_of_runs", **page))
+    assert re.search(r"Index.* run_archive", plan_of(session, "page_of_runs_of_archives", archives=[1], **page))
+    assert "Seq Scan on task" not in plan_of(session, "page_of_open_runs", archives=None, **page)
     for block, parameters in {
         "show_runs": {"runs": [1]},
         "list_tasks": {"runs": [1]},
@@ -303,48 +305,48 @@ def test_lists_are_read_along_indices(queue: Queue) -> None:
         "runs_of_revision": {"branch": 1, "number": 1},
         "revisions_with": {"branches": [1], "number": None, "prefix": "abcd"},
     }.items():
-        plan = plan_of(queue, block, **parameters)
+        plan = plan_of(session, block, **parameters)
         assert not re.search(r"Seq Scan on (task|run|edge|attempt|revision)\b(?!_)", plan), f"{block}\n{plan}"
 
 
 # Tasks
 
 
-def test_task_tells_its_root_its_attempts_and_what_people_did(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_tells_its_root_its_attempts_and_what_people_did(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(CHAIN)
     archive.fail("a@2")
-    assert task_views.task(queue, archive.task("c@2")).why == "because of papers@2/a"
+    assert task_views.task(session, archive.task("c@2")).why == "because of papers@2/a"
     archive.retry("a@2")
     archive.end("a@2", 0, outputs={"pages": "12"})
-    view = task_views.task(queue, archive.task("a@2"))
+    view = task_views.task(session, archive.task("a@2"))
     assert [(a.number, a.end, a.exit_code, a.outputs) for a in view.history] == [
         (1, "exited", 1, None), (2, "exited", 0, {"pages": "12"})
     ]  # fmt: skip
     assert [(d.by, d.verb) for d in view.deeds] == [("ann", "retry")]
     assert view.definition is not None
     assert view.definition["command"] == "true"
-    assert task_views.attempt(queue, claim_id(view)).number == 2
+    assert task_views.attempt(session, claim_id(view)).number == 2
 
 
 def claim_id(view: task_views.TaskDetail) -> Any:
     return view.attempt
 
 
-def test_unknown_ids_are_not_found(queue: Queue) -> None:
+def test_unknown_ids_are_not_found(session: Session) -> None:
     for look in (task_views.task, task_views.attempt, run_views.run):
         with pytest.raises(NotFound):
-            look(queue, 999)  # type: ignore[operator]
+            look(session, 999)  # type: ignore[operator]
 
 
 # Archives
 
 
-def test_archive_shows_its_head_its_notice_and_its_schedules(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_archive_shows_its_head_its_notice_and_its_schedules(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(a_workflow("- {name: nightly, command: run, schedule: '0 3 * * *'}"))
-    archives.notify(queue, [ArchiveId(archive.id)], "12")
-    (view,) = show_archives(queue)
+    archives.notify(session, [ArchiveId(archive.id)], "12")
+    (view,) = show_archives(session)
     assert [(b.name, b.main, b.rev) for b in view.branches] == [("", True, 2)]
     assert view.notice is not None
     assert (view.notice.revision, view.notice.expected) == ("12", False)
@@ -353,48 +355,48 @@ def test_archive_shows_its_head_its_notice_and_its_schedules(queue: Queue) -> No
     assert view.settings.process
 
 
-def test_archive_in_trouble_names_the_remedy(queue: Queue) -> None:
-    archive = ArchiveId(an_archive(queue).id)
-    archives.read_failed(queue, archive, "the server does not answer", 5.0)
-    view = show_archive(queue, archive)
+def test_archive_in_trouble_names_the_remedy(session: Session) -> None:
+    archive = ArchiveId(an_archive(session).id)
+    archives.read_failed(session, archive, "the server does not answer", 5.0)
+    view = show_archive(session, archive)
     assert (view.trouble, view.remedy) == ("the server does not answer", "arkqueue sync papers")
-    archives.stop(queue, archive, "it went back in time")
-    view = show_archive(queue, archive)
+    archives.stop(session, archive, "it went back in time")
+    view = show_archive(session, archive)
     assert (view.stopped, view.remedy) == ("it went back in time", "arkqueue archive rewind papers REV")
 
 
-def test_removed_archive_is_not_listed_and_stays_readable(queue: Queue) -> None:
-    archive = an_archive(queue)
-    archives.remove(queue, ArchiveId(archive.id), "ann")
-    assert show_archives(queue) == []
-    assert show_archive(queue, find.find_archive(queue, "papers")).removed_at is not None
-    assert find.find_run(queue, "papers@1") == archive.run_id(1)
+def test_removed_archive_is_not_listed_and_stays_readable(session: Session) -> None:
+    archive = an_archive(session)
+    archives.remove(session, ArchiveId(archive.id), "ann")
+    assert show_archives(session) == []
+    assert show_archive(session, find.find_archive(session, "papers")).removed_at is not None
+    assert find.find_run(session, "papers@1") == archive.run_id(1)
 
 
-def test_task_says_shortly_what_it_waits_for_and_what_was_wrong_although_it_completed(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_says_shortly_what_it_waits_for_and_what_was_wrong_although_it_completed(session: Session) -> None:
+    archive = an_archive(session)
     tasks = {"a": "", "b": "depends: [a, PREV]", "c": "depends: [b]"}
     archive.commit(tasks)
     archive.commit(tasks)
     archive.end("a@2", message="OUTPUT is a fifo: write a regular file")
-    shown = [run_views.run(queue, RunId(archive.run_id(number))) for number in (2, 3)]
+    shown = [run_views.run(session, RunId(archive.run_id(number))) for number in (2, 3)]
     assert [[task.why for task in run.tasks[1:]] for run in shown] == [
         ["OUTPUT is a fifo: write a regular file", "", "for papers@2/b"],
         ["", "for papers@2/b and 1 more", "for papers@3/b"],
     ]
 
 
-def test_what_was_done_to_a_run_names_the_tasks(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_what_was_done_to_a_run_names_the_tasks(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.cancel("b@2")
-    control.cancel_run(queue, RunId(archive.run_id(2)), "ann")
-    deeds = run_views.run(queue, RunId(archive.run_id(2))).deeds
+    control.cancel_run(session, RunId(archive.run_id(2)), "ann")
+    deeds = run_views.run(session, RunId(archive.run_id(2))).deeds
     assert [(deed.verb, deed.task) for deed in deeds] == [("cancel", "b"), ("cancel", None)]
 
 
-def test_task_that_a_run_does_not_have_is_shown_where_it_is(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_that_a_run_does_not_have_is_shown_where_it_is(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "tick": ""})
     archive.trigger(2, "a")
     for name, said in [
@@ -404,53 +406,53 @@ def test_task_that_a_run_does_not_have_is_shown_where_it_is(queue: Queue) -> Non
         ("papers@2.99/tick", r"there is no run 99 of this revision"),
     ]:
         with pytest.raises(NotFound, match=said):
-            find.find_task(queue, name)
+            find.find_task(session, name)
 
 
-def test_removed_archive_has_a_name_of_its_own_once_another_has_its_name(queue: Queue) -> None:
-    first, second, third = (an_archive_after_another(queue, baseline) for baseline in (1, 2, 2))
-    named = [find.find_run(queue, name) for name in ("papers~1@1", "papers~2@2", "papers@2")]
+def test_removed_archive_has_a_name_of_its_own_once_another_has_its_name(session: Session) -> None:
+    first, second, third = (an_archive_after_another(session, baseline) for baseline in (1, 2, 2))
+    named = [find.find_run(session, name) for name in ("papers~1@1", "papers~2@2", "papers@2")]
     assert named == [first.run_id(1), second.run_id(2), third.run_id(2)]
-    assert [run.full_name for run in run_views.runs(queue).runs] == ["papers@2", "papers~2@2", "papers~1@1"]
-    assert [archive.name for archive in show_archives(queue)] == ["papers"]
+    assert [run.full_name for run in run_views.runs(session).runs] == ["papers@2", "papers~2@2", "papers~1@1"]
+    assert [archive.name for archive in show_archives(session)] == ["papers"]
     with pytest.raises(NotFound, match=r"The one that was removed has it: papers~1@1\."):
-        find.find_run(queue, "papers@1")
+        find.find_run(session, "papers@1")
 
 
-def an_archive_after_another(queue: Queue, baseline: int) -> AnArchive:
-    for watched in archives.watched(queue):
-        archives.remove(queue, watched.id, "ann")
-    return an_archive(queue, baseline=baseline)
+def an_archive_after_another(session: Session, baseline: int) -> AnArchive:
+    for watched in archives.watched(session):
+        archives.remove(session, watched.id, "ann")
+    return an_archive(session, baseline=baseline)
 
 
 # Names
 
 
-def test_names_find_the_newest_run_that_has_the_task(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_names_find_the_newest_run_that_has_the_task(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.trigger(2, "a")
-    assert find.find_task(queue, "papers@2/a") == archive.task("a@2.2")
-    assert find.find_task(queue, "papers@2.1/a") == archive.task("a@2.1")
-    assert find.find_task(queue, "papers@2/b") == archive.task("b@2.1")
-    assert find.find_run(queue, "papers@2") == archive.run_id(2, 2)
-    assert find.find_run(queue, "papers@2.1") == archive.run_id(2, 1)
+    assert find.find_task(session, "papers@2/a") == archive.task("a@2.2")
+    assert find.find_task(session, "papers@2.1/a") == archive.task("a@2.1")
+    assert find.find_task(session, "papers@2/b") == archive.task("b@2.1")
+    assert find.find_run(session, "papers@2") == archive.run_id(2, 2)
+    assert find.find_run(session, "papers@2.1") == archive.run_id(2, 1)
 
 
-def test_every_name_that_is_shown_leads_back(queue: Queue) -> None:
-    archive = an_archive(queue, "books", branches=("main", "a/b"))
+def test_every_name_that_is_shown_leads_back(session: Session) -> None:
+    archive = an_archive(session, "books", branches=("main", "a/b"))
     for branch in ("main", "a/b"):
         archive.commit(CHAIN, branch=branch)
         archive.trigger(2, "a", branch=branch)
-    for view in run_views.runs(queue, tasks=True).runs:
+    for view in run_views.runs(session, tasks=True).runs:
         assert view.tasks is not None
-        assert find.find_run(queue, view.full_name) == view.id
+        assert find.find_run(session, view.full_name) == view.id
         for task in view.tasks:
-            assert find.find_task(queue, task.full_name) == task.id
+            assert find.find_task(session, task.full_name) == task.id
 
 
-def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
-    archive = an_archive(queue, "books", branches=("main", "topic"))
+def test_prefix_of_a_sha_finds_its_branch(session: Session) -> None:
+    archive = an_archive(session, "books", branches=("main", "topic"))
     branches = {name: branch.id for name, branch in archive.branches.items()}
     for branch, number, name in (("main", 1, "abcd1111"), ("topic", 1, "abcd2222"), ("topic", 2, "beef0000")):
         if number == 2:
@@ -458,12 +460,12 @@ def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
         archive.sql(
             "update revision set name = %s where branch_id = %s and number = %s", name, branches[branch], number
         )
-    assert find.find_run(queue, "books@gabcd") == archive.run_id(1, branch="main")
-    assert find.find_run(queue, "books@gBEEF") == archive.run_id(2, branch="topic")
-    assert find.find_run(queue, "books:topic@gabcd") == archive.run_id(1, branch="topic")
+    assert find.find_run(session, "books@gabcd") == archive.run_id(1, branch="main")
+    assert find.find_run(session, "books@gBEEF") == archive.run_id(2, branch="topic")
+    assert find.find_run(session, "books:topic@gabcd") == archive.run_id(1, branch="topic")
     archive.sql("update revision set name = 'beef0001' where branch_id = %s and number = 1", branches["topic"])
     with pytest.raises(Invalid, match="several"):
-        find.find_run(queue, "books@gbeef")
+        find.find_run(session, "books@gbeef")
 
 
 @pytest.mark.parametrize(
@@ -479,21 +481,21 @@ def test_prefix_of_a_sha_finds_its_branch(queue: Queue) -> None:
         ("papers@2/index/item", "papers@2/index has no item 'item'. See what it has: arkqueue show papers@2"),
     ],
 )
-def test_unknown_names_are_answered_with_the_nearest(queue: Queue, name: str, message: str) -> None:
-    archive = an_archive(queue)
+def test_unknown_names_are_answered_with_the_nearest(session: Session, name: str, message: str) -> None:
+    archive = an_archive(session)
     archive.commit({"index": ""})
     with pytest.raises(NotFound, match=message):
-        (find.find_task if "/" in name else find.find_run)(queue, name)
+        (find.find_task if "/" in name else find.find_run)(session, name)
 
 
-def test_archive_without_a_main_branch_says_what_helps(queue: Queue) -> None:
-    archive = an_archive(queue, "books", branches=("main", "topic"))
+def test_archive_without_a_main_branch_says_what_helps(session: Session) -> None:
+    archive = an_archive(session, "books", branches=("main", "topic"))
     archive.sql("update branch set main = false")
     for name in ("books@1", "books@2"):
         with pytest.raises(NotFound, match=r"has no main branch\. Name one of its branches: main, topic"):
-            find.find_run(queue, name)
+            find.find_run(session, name)
     archives.register(
-        queue,
+        session,
         name="new",
         kind="git",
         url="/new",
@@ -507,29 +509,29 @@ def test_archive_without_a_main_branch_says_what_helps(queue: Queue) -> None:
         with pytest.raises(
             NotFound, match=r"no branch of it is tracked\. Track one: arkqueue archive set new --branch GLOB"
         ):
-            find.find_run(queue, name)
+            find.find_run(session, name)
 
 
-def test_run_is_no_task(queue: Queue) -> None:
-    an_archive(queue)
+def test_run_is_no_task(session: Session) -> None:
+    an_archive(session)
     with pytest.raises(Invalid, match="papers@1/TASK"):
-        find.find_task(queue, "papers@1")
+        find.find_task(session, "papers@1")
 
 
 # The installation
 
 
-def test_task_managers_are_shown_with_their_slots(queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_managers_are_shown_with_their_slots(session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
-    claim.register(queue, "manager-1", "host-1", "machine", 4)
-    claim.register(queue, "manager-2", "host-2", "other", 2)
-    claim.leave(queue, "manager-2")
+    claim.register(session, "manager-1", "host-1", "machine", 4)
+    claim.register(session, "manager-2", "host-2", "other", 2)
+    claim.leave(session, "manager-2")
     archive.claim("a@2")
-    first, second = installation.task_managers(queue)
+    first, second = installation.task_managers(session)
     assert (first.hostname, first.alive, first.running, first.free) == ("machine", True, 1, 3)
     assert (second.hostname, second.alive, second.free) == ("other", False, 0)
-    numbers = installation.measure(queue)
+    numbers = installation.measure(session)
     assert (numbers.tasks, numbers.attempts_live, numbers.task_managers, numbers.slots) == (
         {"running": 1, "waiting": 1},
         1,

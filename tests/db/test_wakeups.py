@@ -11,8 +11,8 @@ import pytest
 
 from arkqueue.db import wakeups as module
 from arkqueue.db.connections import Connection, Database
+from arkqueue.db.session import Session
 from arkqueue.db.wakeups import Wakeups
-from arkqueue.queue import Queue
 from tests.builders import an_archive
 from tests.waiting import eventually
 
@@ -55,7 +55,7 @@ def test_a_bell_rings_in_another_process(ours: Wakeups, theirs: Wakeups) -> None
 
 def test_what_has_to_wait_for_its_time_is_told(database: Database, ours: Wakeups) -> None:
     """Who takes it up waits no longer than until then, however seldom he looks by himself."""
-    archive = an_archive(Queue(database, ours))
+    archive = an_archive(Session(database, ours))
     deferred, schedule = ours.bell("deferred"), ours.bell("schedule")
     archive.commit({"a": ""})
     assert not deferred.wait(0)

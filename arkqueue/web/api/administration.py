@@ -57,7 +57,7 @@ def whoami(request: Request) -> Token:
 def list_tokens(request: Request) -> list[Token]:
     """All tokens; their secrets are not kept."""
     caller = admit(request, Scope.ADMIN)
-    return [token for token in tokens.tokens(caller.queue) if _is_within(token, caller.token)]
+    return [token for token in tokens.tokens(caller.session) if _is_within(token, caller.token)]
 
 
 @router.post("/tokens", status_code=201)
@@ -70,8 +70,8 @@ def create_token(request: Request, new: NewToken) -> MadeToken:
         fault = f"is for {', '.join(caller.token.archives)} only"
         raise Forbidden(f"token {caller.token.name}", fault, "Name archives among these.")
     for archive in new.archives or ():
-        find_archive(caller.queue, archive)
-    made, secret = tokens.create(caller.queue, name=new.name, scope=new.scope, archives=new.archives, by=caller.by)
+        find_archive(caller.session, archive)
+    made, secret = tokens.create(caller.session, name=new.name, scope=new.scope, archives=new.archives, by=caller.by)
     return MadeToken(
         id=made.id, name=made.name, scope=made.scope, archives=made.archives, created_at=made.created_at, token=secret
     )
@@ -81,9 +81,9 @@ def create_token(request: Request, new: NewToken) -> MadeToken:
 def revoke_token(request: Request, id: int) -> None:
     """Make a token worthless."""
     caller = admit(request, Scope.ADMIN)
-    if id >= 2**63 or not _is_within(tokens.one(caller.queue, id), caller.token):
+    if id >= 2**63 or not _is_within(tokens.one(caller.session, id), caller.token):
         raise NotFound(f"token {id}", "there is none")
-    tokens.revoke(caller.queue, id, caller.by)
+    tokens.revoke(caller.session, id, caller.by)
     request.app.state.callers.forget()
 
 
@@ -94,16 +94,16 @@ def _is_within(token: Token, admin: Token) -> bool:
 @router.get("/task-managers")
 def list_task_managers(request: Request) -> list[TaskManagerView]:
     """The processes that run tasks, and those that did within a day."""
-    return task_managers(admit(request, Scope.READ).queue)
+    return task_managers(admit(request, Scope.READ).session)
 
 
 @open_router.head("/healthz", include_in_schema=False)
 @open_router.get("/healthz")
 def health(request: Request) -> JSONResponse:
     """Whether this server can do its work; 503 and what is wrong where it cannot."""
-    queue = request.app.state.queue
+    session = request.app.state.session
     try:
-        numbers = measure(queue, PATIENCE)
+        numbers = measure(session, PATIENCE)
     except DatabaseUnavailable:
         return JSONResponse({"status": "failing", "faults": ["the database does not answer"]}, 503)
     faults = []
@@ -128,7 +128,7 @@ def metrics(request: Request) -> PlainTextResponse:
     """Numbers for Prometheus."""
     caller = admit(request, Scope.READ)
     caller.require_every_archive("/metrics")
-    n = measure(caller.queue)
+    n = measure(caller.session)
     gauges: list[tuple[str, str, str, dict[str, Any]]] = [
         ("tasks", "gauge", "Tasks that are not settled, by state.",
          {f'{{state="{s}"}}': n.tasks.get(s, 0) for s in State if s in UNSETTLED}),

@@ -120,7 +120,7 @@ class Waived(BaseModel):
 def list_archives(request: Request) -> list[ArchiveView]:
     """The watched archives."""
     caller = admit(request, Scope.READ)
-    return views.archives(caller.queue, caller.token.archives)
+    return views.archives(caller.session, caller.token.archives)
 
 
 @router.post("", status_code=201)
@@ -129,7 +129,7 @@ def add_archive(request: Request, response: Response, new: NewArchive) -> Archiv
     caller = admit(request, Scope.ADMIN)
     caller.require_every_archive("registering one, which may be of any repository,")
     added = registration.add(
-        caller.queue,
+        caller.session,
         caller.configuration,
         name=new.name,
         url=new.url,
@@ -139,14 +139,14 @@ def add_archive(request: Request, response: Response, new: NewArchive) -> Archiv
     )
     request.app.state.watched.forget()
     response.headers["Location"] = f"/api/v1/archives/{new.name}"
-    return views.archive(caller.queue, added)
+    return views.archive(caller.session, added)
 
 
 @router.get("/{name}")
 def show_archive(request: Request, name: str) -> ArchiveView:
     """An archive with its branches, schedules and what is the matter with it."""
     caller = admit(request, Scope.READ)
-    return views.archive(caller.queue, caller.archive(name))
+    return views.archive(caller.session, caller.archive(name))
 
 
 @router.patch("/{name}")
@@ -156,16 +156,16 @@ def change_archive(request: Request, name: str, settings: Settings) -> ArchiveVi
     if given := sorted(settings.model_fields_set & HOST):
         caller.require_every_archive(f"setting {given[0]}, with which its tasks may reach others,")
     archive = _watched(caller, name)
-    present = views.settings_of(archives.one(caller.queue, archive).settings)
-    registration.change_settings(caller.queue, caller.configuration, archive, settings.applied_to(present))
-    return views.archive(caller.queue, archive)
+    present = views.settings_of(archives.one(caller.session, archive).settings)
+    registration.change_settings(caller.session, caller.configuration, archive, settings.applied_to(present))
+    return views.archive(caller.session, archive)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response)
 def remove_archive(request: Request, name: str) -> None:
     """Stop watching an archive; what has not started is canceled, history stays."""
     caller = admit(request, Scope.ADMIN)
-    archives.remove(caller.queue, _watched(caller, name), caller.by)
+    archives.remove(caller.session, _watched(caller, name), caller.by)
     request.app.state.watched.forget()
 
 
@@ -174,10 +174,10 @@ def sync_archive(request: Request, name: str) -> ArchiveView:
     """Look at the repository now. A stopped archive goes on if its repository is the registered one again."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
-    if archives.one(caller.queue, archive).stopped is not None:
-        registration.take_up(caller.queue, caller.configuration, archive)
-    archives.sync(caller.queue, archive)
-    return views.archive(caller.queue, archive)
+    if archives.one(caller.session, archive).stopped is not None:
+        registration.take_up(caller.session, caller.configuration, archive)
+    archives.sync(caller.session, archive)
+    return views.archive(caller.session, archive)
 
 
 @router.post("/{name}/rewind")
@@ -186,10 +186,10 @@ def rewind_archive(request: Request, name: str, rewind: Rewind) -> RewoundView:
     caller = admit(request, Scope.ADMIN)
     archive = _watched(caller, name)
     note = registration.rewind(
-        caller.queue, caller.configuration, archive, str(rewind.revision), caller.by, branch=rewind.branch
+        caller.session, caller.configuration, archive, str(rewind.revision), caller.by, branch=rewind.branch
     )
     request.app.state.watched.forget()
-    return view_of(views.archive(caller.queue, archive), RewoundView, note=note)
+    return view_of(views.archive(caller.session, archive), RewoundView, note=note)
 
 
 @router.post("/{name}/skip")
@@ -197,13 +197,13 @@ def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
     """Waive every failure of a task up to a revision, so that what waits for them goes on."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    branch = find.find_branch(caller.queue, archive, waiver.branch, name)
-    find.check_task_name(caller.queue, branch, waiver.task, name)
-    return Waived(waived=control.skip_until(caller.queue, archive, branch, waiver.task, waiver.until, caller.by))
+    branch = find.find_branch(caller.session, archive, waiver.branch, name)
+    find.check_task_name(caller.session, branch, waiver.task, name)
+    return Waived(waived=control.skip_until(caller.session, archive, branch, waiver.task, waiver.until, caller.by))
 
 
 def _watched(caller: Caller, name: str) -> ArchiveId:
     archive = caller.archive(name)
-    if archives.one(caller.queue, archive).removed_at is not None:
+    if archives.one(caller.session, archive).removed_at is not None:
         raise NotFound(f"archive {name}", "was removed", "Its history stays readable; add it anew to go on.")
     return archive

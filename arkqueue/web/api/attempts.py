@@ -16,9 +16,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from arkqueue import logs
+from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId
-from arkqueue.queue import Queue
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import tasks
 from arkqueue.views.tasks import AttemptView
@@ -40,7 +40,7 @@ PAGE = 1 << 20
 def show_attempt(request: Request, id: int) -> AttemptView:
     """One execution of a task."""
     caller = admit(request, Scope.READ)
-    return tasks.attempt(caller.queue, caller.attempt(id))
+    return tasks.attempt(caller.session, caller.attempt(id))
 
 
 @router.get("/{id}/log", response_class=Response)
@@ -60,10 +60,10 @@ def log_of_attempt(
     if "text/event-stream" in request.headers.get("accept", ""):
         last = request.headers.get("last-event-id", "")
         start = int(last) if last.isdecimal() and len(last) < 19 else offset
-        events = _events(request, caller.queue, attempt, start)
+        events = _events(request, caller.session, attempt, start)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-    page = logs.read(caller.queue, attempt, offset, limit)
+    page = logs.read(caller.session, attempt, offset, limit)
     return _page(page, offset)
 
 
@@ -88,14 +88,14 @@ def _page(page: logs.Page, offset: int) -> Response:
     return Response(b"".join(chunks), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-async def _events(request: Request, queue: Queue, attempt: AttemptId, offset: int) -> AsyncIterator[bytes]:
+async def _events(request: Request, session: Session, attempt: AttemptId, offset: int) -> AsyncIterator[bytes]:
     """Server-sent events: `log` with a chunk (its data in base64), `end` when the attempt has ended and all was sent."""
     leaving: asyncio.Event | None = getattr(request.app.state, "leaving", None)
     silence = 0.0
     while leaving is None or not leaving.is_set():
         try:
             await authenticated(request)
-            page = await run_in_threadpool(logs.read, queue, attempt, offset)
+            page = await run_in_threadpool(logs.read, session, attempt, offset)
         except Refused:  # its token was revoked meanwhile
             return
         except DatabaseUnavailable:

@@ -20,9 +20,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from starlette.exceptions import HTTPException
 
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import Identity, is_relative, notice_key, notice_keys
 from arkqueue.web.access import Caller, admit, authenticated
@@ -79,8 +80,8 @@ class Watched:
     By which keys a repository is known is remembered as long as one that is asked for is known: it takes looks at the disk, where links may lead elsewhere.
     """
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._keys: dict[tuple[str, ...], frozenset[str]] = {}
         """By what is registered of a repository."""
         self._by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
@@ -103,7 +104,7 @@ class Watched:
 
     def _refresh(self) -> None:
         """Load them again where anything has changed; there may be thousands, and a commit waits."""
-        (stamp,) = self._queue.rows("repositories_stamp")
+        (stamp,) = self._session.rows("repositories_stamp")
         if stamp == self._stamp:
             self._until = time.monotonic() + KEPT
         else:
@@ -114,7 +115,7 @@ class Watched:
         with self._lock:
             keys: dict[tuple[str, ...], frozenset[str]] = {}
             by_key: dict[str, list[tuple[ArchiveId, str]]] = {}
-            for id, name, kind, *place in self._queue.rows("repositories_watched"):
+            for id, name, kind, *place in self._session.rows("repositories_watched"):
                 registered = (kind, *place)
                 keys[registered] = known.get(registered) or notice_keys(Identity(ArchiveKind(kind), *place))
                 for key in keys[registered]:
@@ -126,8 +127,8 @@ class Watched:
 class Intake:
     """Stores notices, one batch after the other. All its callers share an event loop."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._waiting: list[tuple[ArchiveId, str | None]] = []
         self._stored: asyncio.Future[None] | None = None
         """Of what waits."""
@@ -147,7 +148,7 @@ class Intake:
         while (stored := self._stored) is not None:
             notices, self._waiting, self._stored = self._waiting, [], None
             try:
-                await run_in_threadpool(archives.notify_all, self._queue, notices)
+                await run_in_threadpool(archives.notify_all, self._session, notices)
                 stored.set_result(None)
             except Exception as error:
                 stored.set_exception(error)
@@ -191,9 +192,9 @@ def notice_of_archive(request: Request, name: str, notice: Notice) -> Any:
     """Look at one archive."""
     caller = _admit(request)
     archive = caller.archive(name)
-    if archives.one(caller.queue, archive).removed_at is not None:
+    if archives.one(caller.session, archive).removed_at is not None:
         raise NotFound(f"archive {name}", "was removed")
-    archives.notify(caller.queue, [archive], notice.named)
+    archives.notify(caller.session, [archive], notice.named)
     return _accepted(notice, [name])
 
 

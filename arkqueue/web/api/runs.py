@@ -11,10 +11,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
+from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.queue import Queue, control, triggering
+from arkqueue.queue import control, triggering
 from arkqueue.queue.tokens import Scope
 from arkqueue.states import MOVES, Event, State
 from arkqueue.views import find, runs, tasks
@@ -117,9 +118,9 @@ def list_runs(
         raise Invalid("the request", "names a branch and no archive", "Give archive too.")
     archives = caller.archives() if archive is None else [caller.archive(archive)]
     return runs.runs(
-        caller.queue,
+        caller.session,
         archives=archives,
-        branch=find.find_branch(caller.queue, archives[0], branch, archive or "")
+        branch=find.find_branch(caller.session, archives[0], branch, archive or "")
         if branch is not None and archives
         else None,
         rev=rev,
@@ -137,24 +138,24 @@ def trigger_run(request: Request, response: Response, new: NewRun) -> RunDetail:
     """Make a run by hand, at a revision in the ledger."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
-    revision = _revision(caller.queue, archive, new)
-    run = triggering.trigger(caller.queue, revision, names=new.tasks, by=caller.by, force=new.force)
+    revision = _revision(caller.session, archive, new)
+    run = triggering.trigger(caller.session, revision, names=new.tasks, by=caller.by, force=new.force)
     response.headers["Location"] = f"/api/v1/runs/{run}"
-    return runs.run(caller.queue, RunId(run))
+    return runs.run(caller.session, RunId(run))
 
 
 @router.get("/runs/{id}")
 def show_run(request: Request, id: int) -> RunDetail:
     """A run with its tasks and edges."""
     caller = admit(request, Scope.READ)
-    return runs.run(caller.queue, caller.run(id))
+    return runs.run(caller.session, caller.run(id))
 
 
 @router.get("/runs/{id}/graph")
 def graph_of_run(request: Request, id: int) -> GraphView:
     """The graph of one run."""
     caller = admit(request, Scope.READ)
-    return graph(caller.queue, [caller.run(id)])
+    return graph(caller.session, [caller.run(id)])
 
 
 @router.get("/graph")
@@ -168,7 +169,7 @@ def graph_of_revisions(
     """The graph of all runs from one revision of a branch to another."""
     caller = admit(request, Scope.READ)
     return graph_between(
-        caller.queue, find.find_branch(caller.queue, caller.archive(archive), branch, archive), first, last
+        caller.session, find.find_branch(caller.session, caller.archive(archive), branch, archive), first, last
     )
 
 
@@ -177,8 +178,8 @@ def delete_run(request: Request, id: int) -> RunDetail:
     """Leave a tombstone in place of a run that has ended; its history stays readable."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    control.delete_run(caller.queue, run, caller.by)
-    return runs.run(caller.queue, run)
+    control.delete_run(caller.session, run, caller.by)
+    return runs.run(caller.session, run)
 
 
 @router.post("/runs/{id}/{verb}")
@@ -186,16 +187,16 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    before = runs.run(caller.queue, run)
+    before = runs.run(caller.session, run)
     done: list[str] = []
     refused: list[Refusal] = []
     if verb is Verb.CANCEL:
         options.check()
         done += [task.full_name for task in before.tasks if task.name != COMMIT and task.settled_at is None]
-        control.cancel_run(caller.queue, run, caller.by)
-        return RunAction(done=done, refused=refused, run=runs.run(caller.queue, run))
+        control.cancel_run(caller.session, run, caller.by)
+        return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
     for task in before.tasks:
-        now = tasks.task(caller.queue, TaskId(task.id))
+        now = tasks.task(caller.session, TaskId(task.id))
         if not _concerns(verb, now):
             continue
         try:
@@ -207,7 +208,7 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     if not done:
         fault = "; ".join(refusal.reason for refusal in refused) or f"has no task to {verb}"
         raise Conflict(before.full_name, fault, refused[0].remedy if refused else "")
-    return RunAction(done=done, refused=refused, run=runs.run(caller.queue, run))
+    return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
 
 
 def _concerns(verb: Verb, task: TaskView) -> bool:
@@ -233,21 +234,21 @@ def _concerns(verb: Verb, task: TaskView) -> bool:
 def show_task(request: Request, id: int) -> TaskDetail:
     """A task with its definition, attempts and what people did to it."""
     caller = admit(request, Scope.READ)
-    return tasks.task(caller.queue, caller.task(id))
+    return tasks.task(caller.session, caller.task(id))
 
 
 @router.get("/tasks/{id}/attempts")
 def list_attempts(request: Request, id: int) -> list[AttemptView]:
     """The attempts of a task, the first first."""
     caller = admit(request, Scope.READ)
-    return tasks.attempts(caller.queue, caller.task(id))
+    return tasks.attempts(caller.session, caller.task(id))
 
 
 @router.get("/tasks/{id}/explain")
 def explain_task(request: Request, id: int) -> Explanation:
     """Why a task is where it is, and the commands that help."""
     caller = admit(request, Scope.READ)
-    return explain(caller.queue, caller.task(id))
+    return explain(caller.session, caller.task(id))
 
 
 @router.post("/tasks/{id}/{verb}")
@@ -256,17 +257,17 @@ def act_on_task(request: Request, id: int, verb: Verb, options: Options = Option
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     _act(caller, verb, task, options)
-    return tasks.task(caller.queue, task)
+    return tasks.task(caller.session, task)
 
 
 def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     options.check(*_MEANT[verb])
-    queue, by = caller.queue, caller.by
+    session, by = caller.session, caller.by
     acts: dict[Verb, Callable[[], None]] = {
-        Verb.CANCEL: lambda: control.cancel(queue, task, by, assume_gone=options.assume_gone),
-        Verb.RESTART: lambda: control.restart(queue, task, by),
-        Verb.RETRY: lambda: control.retry(queue, task, by, force=options.force),
-        Verb.SKIP: lambda: control.skip(queue, task, by, as_completed=options.as_completed, force=options.force),
+        Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone),
+        Verb.RESTART: lambda: control.restart(session, task, by),
+        Verb.RETRY: lambda: control.retry(session, task, by, force=options.force),
+        Verb.SKIP: lambda: control.skip(session, task, by, as_completed=options.as_completed, force=options.force),
     }
     acts[verb]()
 
@@ -281,9 +282,9 @@ def find_name(request: Request, name: str) -> Found:
     parsed = parse_name(name)
     caller.archive(parsed.archive)
     if parsed.task is None:
-        run = runs.run(caller.queue, find.find_run(caller.queue, parsed))
+        run = runs.run(caller.session, find.find_run(caller.session, parsed))
         return Found(full_name=run.full_name, run=run.id, task=None)
-    task = tasks.task(caller.queue, find.find_task(caller.queue, parsed))
+    task = tasks.task(caller.session, find.find_task(caller.session, parsed))
     return Found(full_name=task.full_name, run=task.run_id, task=task.id)
 
 
@@ -292,14 +293,14 @@ def explain_by_name(request: Request, name: str) -> Explanation:
     """Why something is not running, by its name; it need not exist yet."""
     caller = admit(request, Scope.READ)
     caller.archive(parse_name(name).archive)
-    return explain_name(caller.queue, name)
+    return explain_name(caller.session, name)
 
 
-def _revision(queue: Queue, archive: ArchiveId, new: NewRun) -> int:
+def _revision(session: Session, archive: ArchiveId, new: NewRun) -> int:
     """The id of the ledger's entry that a run is wanted at."""
     if new.revision is None:
-        branch = find.find_branch(queue, archive, new.branch, new.archive)
-        head = queue.rows("head_revision", branch=branch)
+        branch = find.find_branch(session, archive, new.branch, new.archive)
+        head = session.rows("head_revision", branch=branch)
         if not head:
             raise Conflict(f"archive {new.archive}", "has no revision yet", f"arkqueue sync {new.archive}")
         return int(head[0].id)
@@ -309,4 +310,4 @@ def _revision(queue: Queue, archive: ArchiveId, new: NewRun) -> int:
         if not match:
             raise Invalid(f"revision {given!r}", "is neither a number nor a SHA", "Give one of them.")
         given = "g" + match[1]
-    return find.find_revision(queue, archive, Name(new.archive, given, new.branch)).id
+    return find.find_revision(session, archive, Name(new.archive, given, new.branch)).id

@@ -23,7 +23,8 @@ import pytest
 from arkqueue import cli
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
-from arkqueue.queue import Queue, tokens
+from arkqueue.db.session import Session
+from arkqueue.queue import tokens
 from arkqueue.web import ApiServer, create_app, run_api
 from tests.ports import a_port
 from tests.users import as_ordinary_user
@@ -52,9 +53,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def queue(database: Database) -> Iterator[Queue]:
+def session(database: Database) -> Iterator[Session]:
     wakeups = Wakeups(database)
-    yield Queue(database, wakeups)
+    yield Session(database, wakeups)
     wakeups.close()
 
 
@@ -68,8 +69,8 @@ def configuration(tmp_path: Path) -> Configuration:
 class Server:
     """The server, with a port that it keeps when it is restarted."""
 
-    def __init__(self, queue: Queue, configuration: Configuration, port: int) -> None:
-        self._queue, self._configuration, self._port = queue, configuration, port
+    def __init__(self, session: Session, configuration: Configuration, port: int) -> None:
+        self._session, self._configuration, self._port = session, configuration, port
         self._api = self._start()
         self.url = self._api.url
 
@@ -84,15 +85,15 @@ class Server:
         self._api.close()
 
     def _start(self) -> ApiServer:
-        return run_api(create_app(self._queue, self._configuration), "127.0.0.1", self._port)
+        return run_api(create_app(self._session, self._configuration), "127.0.0.1", self._port)
 
 
 @pytest.fixture
-def server(queue: Queue, configuration: Configuration) -> Iterator[Server]:
+def server(session: Session, configuration: Configuration) -> Iterator[Server]:
     """The server; where it is and its first token are in the home folder, as `arkqueue serve` leaves them."""
     with a_port() as port:
-        server = Server(queue, configuration, port)
-        tokens.first_token(queue, configuration.home)
+        server = Server(session, configuration, port)
+        tokens.first_token(session, configuration.home)
         (configuration.home / "url").write_text(server.url + "\n")
         yield server
         server.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 from arkqueue.queue_manager import QueueManager
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.views import archives as views
@@ -25,8 +25,8 @@ WORKFLOW = {"_workflows/a.yaml": "- {name: index, command: 'true', depends: [PRE
 
 
 @pytest.fixture
-def manager(queue: Queue, configuration: Configuration) -> Iterator[QueueManager]:
-    manager = QueueManager(queue, configuration)
+def manager(session: Session, configuration: Configuration) -> Iterator[QueueManager]:
+    manager = QueueManager(session, configuration)
     manager.start()
     yield manager
     manager.close()
@@ -124,7 +124,7 @@ def test_sync_waits_until_commits_are_in_the_ledger(arkqueue: Cli, manager: Queu
 
 
 def test_sync_waits_for_a_reading_that_began_after_it(
-    arkqueue: Cli, started: Start, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arkqueue: Cli, started: Start, session: Session, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """One that was under way has missed what was committed meanwhile."""
     repository = a_subversion_repository(tmp_path)
@@ -150,7 +150,7 @@ def test_sync_waits_for_a_reading_that_began_after_it(
     monkeypatch.setattr(views, "archive", count)
     arkqueue("archive", "add", "papers", repository.url)
     before = shown(arkqueue)["notice"]
-    with closing(QueueManager(queue, configuration)) as manager:
+    with closing(QueueManager(session, configuration)) as manager:
         manager.start()
         assert has_read.wait(60)
         repository.commit({"x": "2"})
@@ -202,12 +202,12 @@ def test_sync_of_a_repository_that_is_gone_says_so(arkqueue: Cli, manager: Queue
 
 
 def test_sync_says_that_nobody_is_there_to_read_and_goes_on_waiting(
-    arkqueue: Cli, started: Start, queue: Queue, configuration: Configuration, tmp_path: Path
+    arkqueue: Cli, started: Start, session: Session, configuration: Configuration, tmp_path: Path
 ) -> None:
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})
     arkqueue("archive", "add", "papers", repository.url)
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute(b"update heartbeat set beat_at = now() - interval '1 hour'")
     for done in (arkqueue("sync", "papers"), arkqueue("notify", "papers"), arkqueue("archive", "show", "papers")):
         assert "no queue manager is running" in done.out
@@ -216,7 +216,7 @@ def test_sync_says_that_nobody_is_there_to_read_and_goes_on_waiting(
     assert process.stderr is not None
     said = "papers: no queue manager is running; it is waited for. Start one: arkqueue manager"
     assert process.stderr.readline() == f"arkqueue: {said}\n"
-    with closing(QueueManager(queue, configuration)) as manager:
+    with closing(QueueManager(session, configuration)) as manager:
         manager.start()
         assert the_rest(process) == ("papers: is read; its head is 1\n", "")
 

@@ -12,36 +12,37 @@ from typing import Any
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.queue import Queue, tokens
+from arkqueue.db.session import Session
+from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.cli.conftest import Cli, Server, cli_of_ordinary_user
 from tests.waiting import eventually
 
 
-def of_hooks(queue: Queue) -> list[Token]:
-    return [token for token in tokens.tokens(queue) if token.scope is Scope.HOOK and token.revoked_at is None]
+def of_hooks(session: Session) -> list[Token]:
+    return [token for token in tokens.tokens(session) if token.scope is Scope.HOOK and token.revoked_at is None]
 
 
 def test_hooks_of_a_repository_have_one_token_until_they_are_taken_out(
-    arkqueue: Cli, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arkqueue: Cli, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, other = a_subversion_repository(tmp_path), a_git_repository(tmp_path)
     assert arkqueue("hook", "install", str(other.path)).code == 0
     monkeypatch.chdir(tmp_path)
     for path in (str(repository.path), f"../{tmp_path.name}/{repository.path.name}", repository.path.name):
         assert arkqueue("hook", "install", path).code == 0
-        first, last = of_hooks(queue)
+        first, last = of_hooks(session)
         assert first.name.endswith(f":{other.path}")
         assert last.name.endswith(f":{repository.path}")
         secret = (repository.path / "arkqueue" / "client.conf").read_text().split("Bearer ")[1].split('"')[0].split()[0]
-        assert tokens.check(queue, secret) == last
+        assert tokens.check(session, secret) == last
     assert arkqueue("hook", "uninstall", repository.path.name).code == 0
-    assert of_hooks(queue) == [first]
+    assert of_hooks(session) == [first]
 
 
 def test_installing_tells_whether_notices_get_through(
-    arkqueue: Cli, queue: Queue, server: Server, tmp_path: Path
+    arkqueue: Cli, session: Session, server: Server, tmp_path: Path
 ) -> None:
     repository = a_git_repository(tmp_path)
     install = ("hook", "install", str(repository.path))
@@ -53,26 +54,26 @@ def test_installing_tells_whether_notices_get_through(
     with_file = (*install, "--token-file", str(file))
     file.write_text("ark_garbage")
     assert "does not know this token" in arkqueue(*with_file).out
-    file.write_text(tokens.create(queue, name="reader", scope=Scope.READ, archives=None, by="a test")[1])
+    file.write_text(tokens.create(session, name="reader", scope=Scope.READ, archives=None, by="a test")[1])
     assert "note: notices will be refused: token reader: has the scope read" in arkqueue(*with_file).out
-    file.write_text(tokens.create(queue, name="hook", scope=Scope.HOOK, archives=None, by="a test")[1])
+    file.write_text(tokens.create(session, name="hook", scope=Scope.HOOK, archives=None, by="a test")[1])
     assert "note: " not in arkqueue(*with_file).out
     server.close()
     assert "note: notices do not get through: " in arkqueue(*with_file).out
 
 
-def test_hooks_name_a_repository_as_the_server_knows_it(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
+def test_hooks_name_a_repository_as_the_server_knows_it(arkqueue: Cli, session: Session, tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"a": "1"})
     with repository.served() as remote:
         arkqueue("archive", "add", "papers", remote.url)
     assert "arkqueue hook install --url URL" in arkqueue("hook", "install", str(repository.path)).out
     assert "note: " not in arkqueue("hook", "install", "--url", remote.url, str(repository.path)).out
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute("delete from look")  # which installing asked for
 
     def is_told() -> bool:
-        with queue.database.transaction() as connection:
+        with session.database.transaction() as connection:
             return connection.execute("select from look").rowcount == 1
 
     repository.commit({"a": "2"})
@@ -89,11 +90,11 @@ def test_file_that_holds_no_token_is_refused(arkqueue: Cli, tmp_path: Path, cont
     assert not (repository.path / "arkqueue").exists()
 
 
-def test_hooks_that_could_not_be_installed_leave_no_token(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
+def test_hooks_that_could_not_be_installed_leave_no_token(arkqueue: Cli, session: Session, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     (repository.path / "arkqueue").symlink_to(tmp_path)
     assert arkqueue("hook", "install", str(repository.path)).code == 1
-    assert of_hooks(queue) == []
+    assert of_hooks(session) == []
 
 
 def test_hooks_are_taken_out_without_the_server_which_is_said(arkqueue: Cli, server: Server, tmp_path: Path) -> None:
@@ -107,13 +108,13 @@ def test_hooks_are_taken_out_without_the_server_which_is_said(arkqueue: Cli, ser
     assert "arkqueue token list" in done.out
 
 
-def test_long_paths_have_tokens_of_their_own(arkqueue: Cli, queue: Queue, tmp_path: Path) -> None:
+def test_long_paths_have_tokens_of_their_own(arkqueue: Cli, session: Session, tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 90)
     for name in ("one", "two"):
         folder = deep / name / ("y" * 90)
         os.makedirs(folder)
         assert arkqueue("hook", "install", str(a_subversion_repository(folder).path)).code == 0
-    assert len({token.name for token in of_hooks(queue)}) == 2
+    assert len({token.name for token in of_hooks(session)}) == 2
 
 
 @pytest.mark.parametrize("make", [a_subversion_repository, a_git_repository])

@@ -7,9 +7,10 @@ import subprocess
 import pytest
 
 from arkqueue.cli import logs as cli_logs
+from arkqueue.db.session import Session
 from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
-from arkqueue.queue import Queue, finish
+from arkqueue.queue import finish
 from tests.builders import PROCESS, AnArchive, an_archive
 from tests.system.cli.conftest import Cli, Server, Start, the_rest
 
@@ -17,11 +18,11 @@ from tests.system.cli.conftest import Cli, Server, Start, the_rest
 class Writing:
     """``papers@2/a`` and its running attempt, whose log the test writes."""
 
-    def __init__(self, queue: Queue, fields: str = "", head: int = 1 << 20, tail: int = 15 << 20) -> None:
-        self.queue = queue
-        self.archive: AnArchive = an_archive(queue)
+    def __init__(self, session: Session, fields: str = "", head: int = 1 << 20, tail: int = 15 << 20) -> None:
+        self.session = session
+        self.archive: AnArchive = an_archive(session)
         self.archive.commit({"a": fields, "gate": "# gate"})
-        self.logs = Logs(queue, PROCESS, head, tail)
+        self.logs = Logs(session, PROCESS, head, tail)
         self.begin()
 
     def begin(self) -> None:
@@ -36,8 +37,8 @@ class Writing:
 
 
 @pytest.fixture
-def writing(queue: Queue) -> Writing:
-    return Writing(queue)
+def writing(session: Session) -> Writing:
+    return Writing(session)
 
 
 def said(process: subprocess.Popen[str]) -> str:
@@ -87,8 +88,8 @@ def test_characters_and_line_ends_may_lie_across_chunks(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "café\nnext\\x0d\nlast\n"
 
 
-def test_missing_middle_is_marked_where_it_is(arkqueue: Cli, queue: Queue) -> None:
-    writing = Writing(queue, head=10, tail=20)
+def test_missing_middle_is_marked_where_it_is(arkqueue: Cli, session: Session) -> None:
+    writing = Writing(session, head=10, tail=20)
     writing.write(b"0123456789")
     writing.write(b"x" * 70_000 + b"\n")
     writing.write(b"y" * 70_000 + b"\nthe end\n")
@@ -106,8 +107,8 @@ def test_log_of_a_running_task_is_printed_as_far_as_it_is(arkqueue: Cli, writing
     assert arkqueue("logs", "papers@2/a").out == "so far\n"
 
 
-def test_each_attempt_has_its_log_and_the_newest_is_printed(arkqueue: Cli, queue: Queue) -> None:
-    writing = Writing(queue)
+def test_each_attempt_has_its_log_and_the_newest_is_printed(arkqueue: Cli, session: Session) -> None:
+    writing = Writing(session)
     writing.write(b"first\n")
     writing.end(1)
     writing.archive.retry("a@2")
@@ -123,16 +124,16 @@ def test_each_attempt_has_its_log_and_the_newest_is_printed(arkqueue: Cli, queue
     assert (done.code, done.err) == (1, "arkqueue: papers@2/a: has no attempt 3. It has 2.\n")
 
 
-def test_attempt_that_was_lost_with_its_task_manager_is_said_to_be(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_attempt_that_was_lost_with_its_task_manager_is_said_to_be(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.end("a@2", None, End.LOST, message="its task manager died")
     done = arkqueue("logs", "papers@2/a", "--attempt", "1")
     assert (done.code, done.out, done.err) == (0, "", "attempt 1 was lost: its task manager died\n")
 
 
-def test_task_without_a_log_says_why_there_is_none(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_task_without_a_log_says_why_there_is_none(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "gate": "# gate"})
     done = arkqueue("logs", "papers@2/a")
     assert done.code == 1
@@ -156,14 +157,14 @@ def test_follower_sees_lines_as_they_come_and_ends_with_the_task(started: Start,
     assert err == "papers@2/a: failed (exit code 3)\n"
 
 
-def test_follower_goes_on_through_retries(started: Start, queue: Queue) -> None:
-    writing = Writing(queue, "retries: {max: 1, delay: 0s}")
+def test_follower_goes_on_through_retries(started: Start, session: Session) -> None:
+    writing = Writing(session, "retries: {max: 1, delay: 0s}")
     process = started("logs", "papers@2/a", "-f")
     writing.write(b"first\n")
     assert said(process) == "first\n"
     writing.end(1)
     while writing.archive.state("a@2") != "ready":
-        finish.wake_deferred(queue)
+        finish.wake_deferred(session)
     writing.begin()
     writing.write(b"second\n")
     assert said(process) == "second\n"
@@ -174,8 +175,8 @@ def test_follower_goes_on_through_retries(started: Start, queue: Queue) -> None:
     assert (process.returncode, out, told) == (0, "", ["attempt 2", "papers@2/a: completed"])
 
 
-def test_follower_waits_for_a_task_that_has_not_started(started: Start, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_follower_waits_for_a_task_that_has_not_started(started: Start, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     process = started("logs", "papers@2/a", "-f")
     assert process.stderr is not None

@@ -17,7 +17,8 @@ import pytest
 
 from arkqueue.cli import COMMANDS, LATER
 from arkqueue.config import Configuration
-from arkqueue.queue import Queue, tokens
+from arkqueue.db.session import Session
+from arkqueue.queue import tokens
 from tests.builders import an_archive
 from tests.ports import a_port
 from tests.system.cli.conftest import Cli, Server, Start, _environment, cli_of_ordinary_user, run_cli
@@ -102,8 +103,8 @@ def test_wrong_usage_is_exit_code_2(arkqueue: Cli, arguments: list[str]) -> None
 @pytest.mark.parametrize(
     "arguments", [["show", "\udcff@1"], ["logs", "papers@2/\udcff"], ["runs", "\udcff"], ["archive", "show", "\udcff"]]
 )
-def test_name_that_is_no_text_is_told(started: Start, queue: Queue, arguments: list[str]) -> None:
-    an_archive(queue)
+def test_name_that_is_no_text_is_told(started: Start, session: Session, arguments: list[str]) -> None:
+    an_archive(session)
     process = started(*arguments)
     said, faults = process.communicate()
     assert (process.returncode, said) == (2, "")
@@ -133,8 +134,8 @@ def test_option_of_the_program_is_told_its_place(words: list[str], said: str) ->
     assert f"Error: {said}" in done.err
 
 
-def test_help_and_simple_commands_load_only_what_they_need(started: Start, queue: Queue) -> None:
-    an_archive(queue)
+def test_help_and_simple_commands_load_only_what_they_need(started: Start, session: Session) -> None:
+    an_archive(session)
     code = "import sys; from arkqueue.cli import main\ntry:\n main()\nfinally:\n print(*sys.modules, file=sys.stderr)"
 
     def loaded(*arguments: str) -> set[str]:
@@ -267,8 +268,10 @@ def test_token_is_needed_and_must_be_known(
     assert "needs a token" in done.err
 
 
-def test_token_that_does_not_allow_it_is_refused(arkqueue: Cli, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    an_archive(queue).commit({"a": ""})
+def test_token_that_does_not_allow_it_is_refused(
+    arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_archive(session).commit({"a": ""})
     made = arkqueue("token", "create", "--scope", "read", "--archive", "papers")
     monkeypatch.setenv("ARKQUEUE_TOKEN", made.out.strip())
     assert arkqueue("show", "papers@2").code == 0
@@ -300,10 +303,10 @@ def test_token_that_can_be_none_is_told_without_showing_it(
 def test_output_that_whoever_calls_has_closed_is_not_missed(
     server: Server,  # noqa: ARG001  it runs
     configuration: Configuration,
-    queue: Queue,
+    session: Session,
     closed: int,
 ) -> None:
-    an_archive(queue).commit({"a": ""})
+    an_archive(session).commit({"a": ""})
     command = [
         "sh",
         "-c",
@@ -320,8 +323,8 @@ def test_output_that_whoever_calls_has_closed_is_not_missed(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_deeds_are_remembered_with_the_person(arkqueue: Cli, queue: Queue) -> None:
-    an_archive(queue).commit({"a": ""})
+def test_deeds_are_remembered_with_the_person(arkqueue: Cli, session: Session) -> None:
+    an_archive(session).commit({"a": ""})
     arkqueue("cancel", "papers@2/a")
     (deed,) = arkqueue("show", "papers@2/a", "--json").json["deeds"]
     assert deed["by"].endswith(" (first token)")
@@ -334,8 +337,8 @@ def test_faulty_configuration_is_told_without_a_traceback(tmp_path: Path) -> Non
     assert "slotz is unknown (did you mean slots?)" in done.err
 
 
-def test_reader_that_has_enough_ends_the_command_quietly(started: Start, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_reader_that_has_enough_ends_the_command_quietly(started: Start, session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(30):
         archive.commit({"a": ""})
     process = started("runs", "--json")
@@ -376,8 +379,8 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["runs"], ["runs", "--json"]])
-def test_output_that_finds_no_room_is_told(started: Start, queue: Queue, arguments: list[str]) -> None:
-    archive = an_archive(queue)
+def test_output_that_finds_no_room_is_told(started: Start, session: Session, arguments: list[str]) -> None:
+    archive = an_archive(session)
     for _ in range(30):
         archive.commit({"a": ""})
     with open("/dev/full", "w") as full:
@@ -427,16 +430,16 @@ def test_home_folder_that_this_user_may_not_make_is_told(open_folder: Path) -> N
 # Tokens
 
 
-def test_token_is_made_listed_and_revoked(arkqueue: Cli, queue: Queue) -> None:
+def test_token_is_made_listed_and_revoked(arkqueue: Cli, session: Session) -> None:
     made = arkqueue("token", "create", "--scope", "hook", "--name", "svn", "--json").json
-    assert tokens.check(queue, made["token"]) is not None
+    assert tokens.check(session, made["token"]) is not None
     assert made["token"] not in arkqueue("token", "list").out
     assert [line.split()[0] for line in arkqueue("token", "list").lines[1:]] == ["1", str(made["id"])]
     assert arkqueue("token", "revoke", str(made["id"])).code == 0
-    assert tokens.check(queue, made["token"]) is None
+    assert tokens.check(session, made["token"]) is None
     assert arkqueue("token", "revoke", str(made["id"])).code == 1
     other = arkqueue("token", "create", "--scope", "read", "--json").json
     assert arkqueue("token", "revoke", str(made["id"]), str(other["id"])).code == 1
-    assert tokens.check(queue, other["token"]) is None, "one refusal does not keep the others"
+    assert tokens.check(session, other["token"]) is None, "one refusal does not keep the others"
     assert len(arkqueue("token", "list").lines) == 2
     assert "revoked" in arkqueue("token", "list", "--all").out

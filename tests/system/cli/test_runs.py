@@ -9,8 +9,8 @@ import click
 import pytest
 
 from arkqueue import cli
+from arkqueue.db.session import Session
 from arkqueue.plan import Entry
-from arkqueue.queue import Queue
 from tests.builders import AnArchive, a_revision, an_archive, faulty
 from tests.db.test_example import example
 from tests.system.cli.conftest import Cli
@@ -27,9 +27,9 @@ THE_EIGHT = [
 ]
 
 
-def a_failed_one(queue: Queue) -> AnArchive:
+def a_failed_one(session: Session) -> AnArchive:
     """papers@2 with ``a`` failed and ``b`` skipped because of it; papers@3 waits for ``a``."""
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "depends: [PREV]", "b": "depends: [a]"})
     archive.commit({"a": "depends: [PREV]"})
     archive.fail("a@2")
@@ -45,8 +45,8 @@ def edges(text: str) -> list[str]:
 # Seen
 
 
-def test_graph_of_the_example_spells_the_eight_edges_of_the_document(arkqueue: Cli, queue: Queue) -> None:
-    example(queue)
+def test_graph_of_the_example_spells_the_eight_edges_of_the_document(arkqueue: Cli, session: Session) -> None:
+    example(session)
     done = arkqueue("graph", "papers@2", "papers@3")
     assert done.code == 0
     assert sorted(edges(done.out)) == sorted(THE_EIGHT)
@@ -54,8 +54,10 @@ def test_graph_of_the_example_spells_the_eight_edges_of_the_document(arkqueue: C
     assert sorted(arkqueue("graph", "papers@3", "papers@2").lines) == sorted(done.lines)
 
 
-def test_graph_says_which_edges_are_not_met_yet_and_which_task_is_being_stopped(arkqueue: Cli, queue: Queue) -> None:
-    archive = example(queue)
+def test_graph_says_which_edges_are_not_met_yet_and_which_task_is_being_stopped(
+    arkqueue: Cli, session: Session
+) -> None:
+    archive = example(session)
     assert "3:indexing  <-- 3:build-PDF  // not yet" in arkqueue("graph", "papers@3").lines
     archive.run("indexing@2")
     archive.claim("build-PDF@2")
@@ -63,8 +65,8 @@ def test_graph_says_which_edges_are_not_met_yet_and_which_task_is_being_stopped(
     assert "2:build-PDF <!= 3:build-PDF  // is being stopped" in arkqueue("graph", "papers@3").lines
 
 
-def test_graph_has_one_format_for_each_kind_of_reader(arkqueue: Cli, queue: Queue) -> None:
-    example(queue)
+def test_graph_has_one_format_for_each_kind_of_reader(arkqueue: Cli, session: Session) -> None:
+    example(session)
     both = ("graph", "papers@2", "papers@3")
     document = arkqueue(*both, "--format", "json").json
     assert document == arkqueue(*both, "--json").json
@@ -82,9 +84,9 @@ def test_graph_has_one_format_for_each_kind_of_reader(arkqueue: Cli, queue: Queu
     assert f'  t{newer} -> t{older} [color=red arrowhead=tee label="cancels"]' in dot
 
 
-def test_runs_are_listed_newest_first_and_narrowed(arkqueue: Cli, queue: Queue) -> None:
-    archive = a_failed_one(queue)
-    an_archive(queue, "other").commit({"x": ""})
+def test_runs_are_listed_newest_first_and_narrowed(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
+    an_archive(session, "other").commit({"x": ""})
 
     def listed(*options: str) -> list[str]:
         return [line.split()[0] for line in arkqueue("runs", *options).lines[1:]]
@@ -98,8 +100,8 @@ def test_runs_are_listed_newest_first_and_narrowed(arkqueue: Cli, queue: Queue) 
     assert "0/2, 1 failed, 1 skipped" in arkqueue("runs", "papers").out
 
 
-def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, queue: Queue) -> None:
-    a_failed_one(queue)
+def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, session: Session) -> None:
+    a_failed_one(session)
     done = arkqueue("show", "papers@2")
     assert done.lines[0] == "papers@2  failed"
     names = [line.split()[0] for line in done.lines if line.startswith("papers@2/")]
@@ -109,20 +111,20 @@ def test_run_is_shown_with_names_that_commands_take(arkqueue: Cli, queue: Queue)
     assert "because of papers@2/a" in done.out
 
 
-def test_author_of_a_shown_run_is_left_out_where_nobody_knows_him(arkqueue: Cli, queue: Queue) -> None:
-    an_archive(queue).commit({"a": ""})
+def test_author_of_a_shown_run_is_left_out_where_nobody_knows_him(arkqueue: Cli, session: Session) -> None:
+    an_archive(session).commit({"a": ""})
 
     def revision() -> str:
         return next(line for line in arkqueue("show", "papers@2").lines if line.strip().startswith("revision"))
 
     assert " by " in revision()
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute("update revision set author = ''")
     assert re.search(r"\w, \d{4}-", revision()), "the date follows the revision"
 
 
-def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     assert "other runs" not in arkqueue("show", "papers@2").out
     archive.run("a@2")
@@ -132,8 +134,8 @@ def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, queue: 
     assert "other runs papers@2.1 commit completed" in shown
 
 
-def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"pdf": "cancels: [PREV]"})
     archive.commit({"pdf": "cancels: [PREV]"})
     refused = arkqueue("retry", "papers@2/pdf")
@@ -142,8 +144,8 @@ def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, queue: Qu
     assert arkqueue("retry", "papers@2/pdf", "--force").code == 0
 
 
-def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
     archive.fail("a@2", "b@2")
@@ -156,8 +158,8 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, queue: Queue
     assert arkqueue("retry", "papers@2", "--force").lines == ["papers@2/a: ready"]
 
 
-def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, queue: Queue) -> None:
-    archive = a_failed_one(queue)
+def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
     archive.retry("a@2")
     archive.sql("update attempt set image = 'tex@sha256:12ab' where id = %s", archive.claim("a@2").attempt)
     archive.end("a@2", 0, outputs={"pages": 3})
@@ -170,16 +172,16 @@ def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, queu
     assert "ann  retry" in shown
 
 
-def test_faults_of_a_revision_are_shown(arkqueue: Cli, queue: Queue) -> None:
-    an_archive(queue).commit(faulty())
+def test_faults_of_a_revision_are_shown(arkqueue: Cli, session: Session) -> None:
+    an_archive(session).commit(faulty())
     assert "_workflows/test.yaml:1:1: a fault" in arkqueue("show", "papers@2").lines
     assert "1 fault" in arkqueue("runs").out
     done = arkqueue("check", "--revision", "papers@2")
     assert (done.code, done.out) == (1, "_workflows/test.yaml:1:1: a fault\n")
 
 
-def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     evil = "\x1b]0;owned\x07first\u202e\nsecond\x9b31m"
     revision = replace(a_revision(2), message=evil, author="a\x1b[31m")
     archive.append("", [Entry(revision, faulty(), ())])
@@ -192,8 +194,8 @@ def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, qu
     assert arkqueue("runs", "--json").json["runs"][0]["message"] == evil
 
 
-def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     revision = replace(a_revision(2), message="x" * 100_000)
     archive.append("", [Entry(revision, faulty(), ())])
     for command in (("runs",), ("archive", "show", "papers")):
@@ -206,8 +208,8 @@ def test_long_commit_message_is_cut_in_tables(arkqueue: Cli, queue: Queue) -> No
 # Explained
 
 
-def test_explain_names_the_root_and_commands_that_help(arkqueue: Cli, queue: Queue) -> None:
-    archive = a_failed_one(queue)
+def test_explain_names_the_root_and_commands_that_help(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
     done = arkqueue("explain", "papers@3/a")
     assert done.lines[0] == "papers@3/a: waiting"
     assert "It waits for papers@2/a, which failed" in done.out
@@ -218,8 +220,8 @@ def test_explain_names_the_root_and_commands_that_help(arkqueue: Cli, queue: Que
     assert archive.state("a@2") == "ready"
 
 
-def test_explain_gives_each_command_once(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_explain_gives_each_command_once(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "", "c": "depends: [a, b]"})
     done = arkqueue("explain", "papers@2/c")
     assert done.out.count("is ready, but no task manager is running.") == 2
@@ -227,8 +229,8 @@ def test_explain_gives_each_command_once(arkqueue: Cli, queue: Queue) -> None:
     assert archive.states()["c@2"] == "waiting"
 
 
-def test_explain_takes_names_of_what_is_not_there_yet(arkqueue: Cli, queue: Queue) -> None:
-    an_archive(queue)
+def test_explain_takes_names_of_what_is_not_there_yet(arkqueue: Cli, session: Session) -> None:
+    an_archive(session)
     done = arkqueue("explain", "papers@7/a")
     assert done.code == 0
     assert "Revision 7 is not in the ledger of papers" in done.out
@@ -238,8 +240,8 @@ def test_explain_takes_names_of_what_is_not_there_yet(arkqueue: Cli, queue: Queu
 # Made and acted on
 
 
-def test_trigger_prints_the_name_of_the_run_it_made(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_trigger_prints_the_name_of_the_run_it_made(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     done = arkqueue("trigger", "papers", "b")
     assert (done.code, done.out) == (0, "papers@2.2\n")
@@ -248,8 +250,8 @@ def test_trigger_prints_the_name_of_the_run_it_made(arkqueue: Cli, queue: Queue)
     assert arkqueue("trigger", "papers", "--revision", "2").out == "papers@2.3\n"
 
 
-def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, queue: Queue) -> None:
-    archive = a_failed_one(queue)
+def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
     done = arkqueue("retry", "papers@2/a")
     assert (done.code, done.out) == (0, "papers@2/a: ready\n")
     assert arkqueue("cancel", "papers@2/a").out.startswith("papers@2/a: canceled (canceled by ")
@@ -257,14 +259,14 @@ def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, queue: Queue) -> No
     assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "a@3": "skipped"}
 
 
-def test_skip_as_completed_lets_the_same_run_go_on(arkqueue: Cli, queue: Queue) -> None:
-    archive = a_failed_one(queue)
+def test_skip_as_completed_lets_the_same_run_go_on(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
     assert arkqueue("skip", "papers@2/a", "--as-completed").code == 0
     assert archive.states() == {"a@2": "failed", "b@2": "ready", "a@3": "ready"}
 
 
-def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(2):
         archive.commit({"index": "", "pdf": "depends: [index]\ncancels: [PREV]"})
     archive.fail("index@2")
@@ -280,24 +282,24 @@ def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue
     assert archive.state("pdf@2") == "ready"
 
 
-def test_many_failures_are_waived_at_once(arkqueue: Cli, queue: Queue) -> None:
-    archive = a_failed_one(queue)
+def test_many_failures_are_waived_at_once(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
     done = arkqueue("skip", "papers/a", "--until", "2")
     assert (done.code, done.out) == (0, "papers/a: 1 failure up to 2 waived\n")
     assert archive.state("a@3") == "ready"
     assert arkqueue("skip", "papers@2/a", "--until", "2").code == 2
 
 
-def test_running_task_is_restarted_and_asked_to_stop(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_running_task_is_restarted_and_asked_to_stop(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.claim("a@2")
     assert arkqueue("restart", "papers@2/a").out.startswith("papers@2/a: running (stopping: restart by ")
     assert arkqueue("cancel", "papers@2/a", "--assume-gone").out.startswith("papers@2/a: canceled")
 
 
-def test_verbs_act_on_whole_runs(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_verbs_act_on_whole_runs(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     done = arkqueue("cancel", "papers@2")
     assert [line.split(" (")[0] for line in done.lines] == ["papers@2/a: canceled", "papers@2/b: canceled"]
@@ -306,8 +308,8 @@ def test_verbs_act_on_whole_runs(arkqueue: Cli, queue: Queue) -> None:
     assert archive.states() == {"a@2": "canceled", "b@2": "canceled"}
 
 
-def test_refusal_says_why_and_force_overrules_it(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_refusal_says_why_and_force_overrules_it(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     for _ in range(2):
         archive.commit({"pdf": "cancels: [PREV]"})
     assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
@@ -317,8 +319,8 @@ def test_refusal_says_why_and_force_overrules_it(arkqueue: Cli, queue: Queue) ->
     assert arkqueue("retry", "papers@2/pdf", "--force").code == 0
 
 
-def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.run("a@2")
     done = arkqueue("cancel", "papers@2/a", "papers@2/b")
@@ -344,9 +346,9 @@ def test_one_refusal_does_not_keep_others_from_what_is_asked(arkqueue: Cli, queu
     ],
 )
 def test_unknown_names_are_answered_with_the_nearest(
-    arkqueue: Cli, queue: Queue, arguments: list[str], said: str
+    arkqueue: Cli, session: Session, arguments: list[str], said: str
 ) -> None:
-    an_archive(queue).commit({"index": ""})
+    an_archive(session).commit({"index": ""})
     done = arkqueue(*arguments)
     assert (done.code, done.out) == (1, "")
     assert said in done.err
@@ -369,9 +371,9 @@ def test_unknown_names_are_answered_with_the_nearest(
     ],
 )
 def test_mistakes_in_a_command_are_told_apart_from_a_no(
-    arkqueue: Cli, queue: Queue, arguments: list[str], said: str
+    arkqueue: Cli, session: Session, arguments: list[str], said: str
 ) -> None:
-    an_archive(queue).commit({"index": ""})
+    an_archive(session).commit({"index": ""})
     done = arkqueue(*arguments)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
@@ -411,9 +413,9 @@ def test_every_reading_command_takes_json() -> None:
     ],
 )
 def test_every_reading_command_answers_with_one_json_document(
-    arkqueue: Cli, queue: Queue, arguments: list[str]
+    arkqueue: Cli, session: Session, arguments: list[str]
 ) -> None:
-    a_failed_one(queue)
+    a_failed_one(session)
     done = arkqueue(*arguments, "--json")
     assert (done.code, done.err) == (0, "")
     assert done.json

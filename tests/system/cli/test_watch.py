@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 from tests.builders import an_archive
 from tests.system.cli.conftest import Cli, Start, the_rest
 
@@ -22,8 +22,8 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()[10:].rstrip("\n")
 
 
-def test_each_change_is_a_line_and_the_run_ends_it(started: Start, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_each_change_is_a_line_and_the_run_ends_it(started: Start, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})
     process = started("watch", "papers@2")
     assert [line(process) for _ in range(3)] == [
@@ -43,8 +43,8 @@ def test_each_change_is_a_line_and_the_run_ends_it(started: Start, queue: Queue)
     assert out.endswith("papers@2  failed  0/2, 1 failed, 1 skipped\n")
 
 
-def test_each_change_is_a_document_for_programs(started: Start, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_each_change_is_a_document_for_programs(started: Start, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     process = started("watch", "papers@2", "--json")
     assert process.stdout is not None
@@ -59,8 +59,8 @@ def test_each_change_is_a_document_for_programs(started: Start, queue: Queue) ->
     assert (process.returncode, err) == (0, "")
 
 
-def test_run_that_completed_is_exit_code_0(arkqueue: Cli, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_that_completed_is_exit_code_0(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.run("a@2")
     done = arkqueue("watch", "papers@2")
@@ -68,8 +68,8 @@ def test_run_that_completed_is_exit_code_0(arkqueue: Cli, queue: Queue) -> None:
     assert done.lines[-1].endswith("papers@2  completed  1/1")
 
 
-def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"old": ""})
     archive.run("old@2")
     archive.commit({"a": ""})
@@ -82,8 +82,8 @@ def test_new_runs_are_seen_and_an_interrupt_is_its_end(started: Start, queue: Qu
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_interrupt_before_the_run_has_ended_is_no_success(started: Start, queue: Queue) -> None:
-    an_archive(queue).commit({"a": ""})
+def test_interrupt_before_the_run_has_ended_is_no_success(started: Start, session: Session) -> None:
+    an_archive(session).commit({"a": ""})
     process = started("watch", "papers@2")
     assert line(process) == "papers@2/a  ready"
     process.send_signal(signal.SIGINT)
@@ -93,9 +93,9 @@ def test_interrupt_before_the_run_has_ended_is_no_success(started: Start, queue:
 
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_terminal_sees_a_table_with_colours_unless_it_wants_none(
-    started: Start, queue: Queue, no_color: str, monkeypatch: pytest.MonkeyPatch
+    started: Start, session: Session, no_color: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.run("a@2")
     monkeypatch.setenv("NO_COLOR", no_color)
@@ -115,9 +115,9 @@ def test_terminal_sees_a_table_with_colours_unless_it_wants_none(
 
 
 def test_table_has_its_columns_on_a_narrow_terminal(
-    started: Start, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    started: Start, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({"a": "", "build-PDF": "depends: [a]"})
     archive.run("a@2")
     archive.claim("build-PDF@2")
@@ -132,9 +132,9 @@ def test_table_has_its_columns_on_a_narrow_terminal(
 
 
 def test_long_name_loses_its_middle_and_leaves_room_for_its_state(
-    started: Start, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    started: Start, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     name = "a-name-that-is-" + "very-" * 11 + "long"
     archive.commit({name: "", "other": f"depends: [{name}]"})
     archive.end(f"{name}@2", 3)
@@ -145,9 +145,9 @@ def test_long_name_loses_its_middle_and_leaves_room_for_its_state(
 
 
 def test_what_has_no_room_on_the_screen_is_counted(
-    started: Start, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    started: Start, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     archive.commit({f"t{number}": "" for number in range(20)})
     archive.run(*(f"t{number}@2" for number in range(20)))
     cells, rows = _table(started, monkeypatch, "papers@2", lines=10)

@@ -12,8 +12,9 @@ import pytest
 from arkqueue.archives import registration
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveSettings
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.queue_manager import QueueManager
 from tests.waiting import eventually
 
@@ -24,14 +25,14 @@ WORKFLOW = "- {name: index, command: index, depends: [PREV]}\n"
 class Watched:
     """A registered archive and what the ledger says of it."""
 
-    queue: Queue
+    session: Session
     id: ArchiveId
 
     def notify(self, revision: str | None = None) -> None:
-        archives.notify(self.queue, [self.id], revision)
+        archives.notify(self.session, [self.id], revision)
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        with self.queue.database.transaction() as connection:
+        with self.session.database.transaction() as connection:
             return connection.execute(text.encode(), values).fetchall()
 
     def ledger(self, branch: str = "") -> list[tuple[int, str]]:
@@ -67,9 +68,9 @@ class Watched:
 
 
 @pytest.fixture
-def queue(database: Database) -> Iterator[Queue]:
+def session(database: Database) -> Iterator[Session]:
     wakeups = Wakeups(database)
-    yield Queue(database, wakeups)
+    yield Session(database, wakeups)
     wakeups.close()
 
 
@@ -79,21 +80,21 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 @pytest.fixture
-def watch(queue: Queue, configuration: Configuration) -> Callable[..., Watched]:
+def watch(session: Session, configuration: Configuration) -> Callable[..., Watched]:
     """Registers an archive as a person would."""
 
     def watch(url: str | Path, name: str = "papers", start: str | None = None, **settings: Any) -> Watched:
         chosen = ArchiveSettings(**settings)
         return Watched(
-            queue, registration.add(queue, configuration, name=name, url=str(url), start=start, settings=chosen)
+            session, registration.add(session, configuration, name=name, url=str(url), start=start, settings=chosen)
         )
 
     return watch
 
 
 @pytest.fixture
-def manager(queue: Queue, configuration: Configuration) -> Iterator[QueueManager]:
-    manager = QueueManager(queue, configuration)
+def manager(session: Session, configuration: Configuration) -> Iterator[QueueManager]:
+    manager = QueueManager(session, configuration)
     manager.start()
     yield manager
     manager.close()

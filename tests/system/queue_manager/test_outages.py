@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.queue import Queue, archives
+from arkqueue.db.session import Session
+from arkqueue.queue import archives
 from arkqueue.queue_manager.readers import Readers
 from tests.conftest import OwnPostgres
 from tests.repositories import a_subversion_repository
@@ -17,20 +18,20 @@ from tests.waiting import eventually
 
 
 def test_an_outage_that_no_turn_met_is_followed_by_a_sweep(
-    queue: Queue, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+    session: Session, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hooks told meanwhile was not kept; the listener alone has seen it."""
-    sweeps: list[Queue] = []
+    sweeps: list[Session] = []
     monkeypatch.setattr(archives, "sweep_all", sweeps.append)
-    assert queue.wakeups is not None
-    queue.wakeups.listening.wait()
-    readers = Readers(queue, configuration, idle=lambda: None)
+    assert session.wakeups is not None
+    session.wakeups.listening.wait()
+    readers = Readers(session, configuration, idle=lambda: None)
     readers.turn()
     readers.turn()
     assert len(sweeps) == 1, "the first turn is one"
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute(b"select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen arkqueue'")
-    eventually(lambda: queue.wakeups.losses)  # type: ignore[union-attr]
+    eventually(lambda: session.wakeups.losses)  # type: ignore[union-attr]
     readers.turn()
     readers.turn()
     assert len(sweeps) == 2

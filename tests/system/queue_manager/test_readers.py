@@ -12,7 +12,8 @@ import pytest
 
 from arkqueue.archives import registration
 from arkqueue.config import Configuration
-from arkqueue.queue import Queue, archives
+from arkqueue.db.session import Session
+from arkqueue.queue import archives
 from arkqueue.queue_manager import QueueManager, readers
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.readers import Readers
@@ -28,13 +29,13 @@ def reading() -> int:
 
 
 def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
-    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "SLOW", 3600.0)
     repository = a_subversion_repository(tmp_path)
     all = [watch(repository.path, f"a{n}") for n in range(60)]
     for one in all:
-        queue.do("drop_look", archive=one.id)
+        session.do("drop_look", archive=one.id)
     repository.commit({"readme": "1"})
     now, most, lock = 0, 0, threading.Lock()
     look = reader_module.Reader._look
@@ -49,7 +50,7 @@ def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
             now -= 1
 
     monkeypatch.setattr(reader_module.Reader, "_look", counted)
-    manager = QueueManager(queue, configuration)
+    manager = QueueManager(session, configuration)
     manager.start()
     all[0].wait_for(lambda: all[0].sql("select count(*) as n from revision where number = 1") == [{"n": len(all)}])
     manager.close()
@@ -58,25 +59,25 @@ def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
 
 
 def test_a_sweep_leaves_no_thread_and_a_notice_does(
-    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path
 ) -> None:
     papers = watch(a_subversion_repository(tmp_path).path)
-    these = Readers(queue, configuration, idle=lambda: None)
+    these = Readers(session, configuration, idle=lambda: None)
     these.turn()
-    papers.wait_for(lambda: not archives.to_read(queue))
+    papers.wait_for(lambda: not archives.to_read(session))
     (lingering,) = (thread for thread in threading.enumerate() if thread.name == "read papers")
     assert lingering.is_alive()
     these.close()
     assert not lingering.is_alive()
-    these = Readers(queue, configuration, idle=lambda: None)
+    these = Readers(session, configuration, idle=lambda: None)
     these.turn()
-    papers.wait_for(lambda: not archives.to_read(queue))
+    papers.wait_for(lambda: not archives.to_read(session))
     papers.wait_for(lambda: reading() == 0)
     these.close()
 
 
 def test_a_notice_that_comes_during_a_look_is_looked_at_right_after(
-    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without another turn of the dispatcher."""
     repository = a_subversion_repository(tmp_path)
@@ -90,7 +91,7 @@ def test_a_notice_that_comes_during_a_look_is_looked_at_right_after(
         return catch_up(reader, row)
 
     monkeypatch.setattr(reader_module.Reader, "_expected", wait)
-    these = Readers(queue, configuration, idle=lambda: None)
+    these = Readers(session, configuration, idle=lambda: None)
     these.turn()
     assert looked.wait(60)
     repository.commit({"readme": "1"})
@@ -108,7 +109,7 @@ def test_what_cannot_be_stored_is_the_trouble_of_its_archive_alone(watch: Watch,
     repository, other = a_subversion_repository(tmp_path), a_subversion_repository(tmp_path, "other")
     papers, books = watch(repository.path), watch(other.path, "books")
     papers.wait_for(lambda: papers.row()["read_at"])  # or a late first look could find one commit without the other
-    with papers.queue.database.transaction() as connection:
+    with papers.session.database.transaction() as connection:
         connection.execute("alter table revision add constraint no_poison check (message <> 'poison')")
     repository.commit({"readme": "1"})
     repository.commit({"readme": "2"}, message="poison")
@@ -119,7 +120,7 @@ def test_what_cannot_be_stored_is_the_trouble_of_its_archive_alone(watch: Watch,
     other.commit({"readme": "1"})
     books.notify()
     assert books.wait_for_ledger(2) == [(0, "0"), (1, "1")]
-    with papers.queue.database.transaction() as connection:
+    with papers.session.database.transaction() as connection:
         connection.execute("alter table revision drop constraint no_poison")
     assert papers.wait_for_ledger(3) == [(0, "0"), (1, "1"), (2, "2")]
     papers.wait_for(lambda: papers.row()["trouble"] is None)
@@ -190,7 +191,7 @@ def point_to(archive: Watched, url: str) -> None:
     archive.sql("update archive set url = %s where id = %s returning id", url, archive.id)
 
 
-def test_repositories_are_read_with_the_credentials_of_the_configuration(queue: Queue, tmp_path: Path) -> None:
+def test_repositories_are_read_with_the_credentials_of_the_configuration(session: Session, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     home, password = tmp_path / "home", tmp_path / "password"
     home.mkdir()
@@ -200,8 +201,8 @@ def test_repositories_are_read_with_the_credentials_of_the_configuration(queue: 
             f'[[credentials]]\nurl = "{server.url}"\nusername = "bob"\npassword_file = "{password}"\n'
         )
         configuration = Configuration.load({}, home=home, poll="200ms")
-        papers = Watched(queue, registration.add(queue, configuration, name="papers", url=server.url))
-        manager = QueueManager(queue, configuration)
+        papers = Watched(session, registration.add(session, configuration, name="papers", url=server.url))
+        manager = QueueManager(session, configuration)
         manager.start()
         repository.commit({"readme": "1"})
         papers.notify()
@@ -216,7 +217,7 @@ def test_a_reader_outlives_what_cannot_even_be_told(
     repository = a_subversion_repository(tmp_path)
     papers = watch(repository.path)
     papers.wait_for(lambda: papers.row()["read_at"])
-    with papers.queue.database.transaction() as connection:
+    with papers.session.database.transaction() as connection:
         connection.execute("alter table archive add constraint no_trouble check (trouble is null)")
     away = repository.path.rename(repository.path.with_name("away"))
     papers.notify()

@@ -11,9 +11,10 @@ import pytest
 
 from arkqueue.archives import registration
 from arkqueue.config import Configuration
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveSettings
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.queue_manager import QueueManager
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
@@ -183,10 +184,10 @@ def test_a_restored_backup_stops_the_archive_and_mixes_nothing(watch: Watch, tmp
 
 
 def test_rewind_takes_a_restored_repository_up_again(
-    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+    watch: Watch, tmp_path: Path, session: Session, configuration: Configuration
 ) -> None:
     papers, path = restored(tmp_path, watch)
-    registration.rewind(queue, configuration, papers.id, "2", "ann")
+    registration.rewind(session, configuration, papers.id, "2", "ann")
     again = a_subversion_repository_at(path)
     again.commit({"readme": "another 3"})
     papers.notify()
@@ -327,7 +328,7 @@ def test_a_new_branch_starts_at_its_merge_base(watch: Watch, tmp_path: Path) -> 
 
 
 def test_a_new_branch_whose_first_look_was_killed_starts_at_its_merge_base(
-    watch: Watch, queue: Queue, tmp_path: Path
+    watch: Watch, session: Session, tmp_path: Path
 ) -> None:
     """It is tracked in one transaction and has its first revisions in the next."""
     repository = a_git_repository(tmp_path)
@@ -335,7 +336,7 @@ def test_a_new_branch_whose_first_look_was_killed_starts_at_its_merge_base(
         head = repository.commit({"_workflows/w.yaml": WORKFLOW, "readme": str(n)})
     papers = watch(repository.path, branches=("*",))
     papers.wait_for(lambda: papers.row()["read_at"] and not papers.sql("select archive_id from look"))
-    archives.track(queue, papers.id, "draft")
+    archives.track(session, papers.id, "draft")
     repository.switch("draft", "main")
     own = repository.commit({"readme": "own"})
     papers.notify()
@@ -365,7 +366,7 @@ def test_the_ledger_of_a_git_archive_starts_after_the_commit_that_from_names(wat
 
 
 def test_a_restored_backup_of_a_git_repository_stops_the_archive_until_it_is_rewound(
-    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+    watch: Watch, tmp_path: Path, session: Session, configuration: Configuration
 ) -> None:
     repository = a_git_repository(tmp_path)
     first = repository.commit({"_workflows/w.yaml": WORKFLOW})
@@ -384,7 +385,7 @@ def test_a_restored_backup_of_a_git_repository_stops_the_archive_until_it_is_rew
     repository.reset(first)
     other = repository.commit({"readme": "another"})
     assert papers.ledger("main") == [(1, first), (2, lost)], "the histories are not mixed"
-    registration.rewind(queue, configuration, papers.id, first, "ann")
+    registration.rewind(session, configuration, papers.id, first, "ann")
     papers.notify()
     assert papers.wait_for_ledger(2, "main") == [(1, first), (2, other)]
     assert papers.tasks("main") == {"index@2": "ready"}
@@ -393,7 +394,7 @@ def test_a_restored_backup_of_a_git_repository_stops_the_archive_until_it_is_rew
 
 
 def test_rewind_takes_a_number_for_the_ledgers(
-    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+    watch: Watch, tmp_path: Path, session: Session, configuration: Configuration
 ) -> None:
     """After a force-push the ledger's numbers, which people see, are not those that first parents are counted by."""
     repository = a_git_repository(tmp_path)
@@ -409,7 +410,7 @@ def test_rewind_takes_a_number_for_the_ledgers(
     assert papers.wait_for_ledger(4, "main") == [(2, kept[1]), (3, dropped), (4, new[0]), (5, new[1])]
 
     def rewind(to: str) -> str:
-        return registration.rewind(queue, configuration, papers.id, to, "ann")
+        return registration.rewind(session, configuration, papers.id, to, "ann")
 
     with pytest.raises(NotFound, match=f"papers@3: is commit {dropped}, which is not on the branch any more"):
         rewind("3")
@@ -472,11 +473,11 @@ def test_a_remote_is_mirrored_and_read(watch: Watch, tmp_path: Path) -> None:
 
 
 def test_several_queue_managers_plan_each_revision_once(
-    watch: Watch, tmp_path: Path, queue: Queue, configuration: Configuration
+    watch: Watch, tmp_path: Path, session: Session, configuration: Configuration
 ) -> None:
     repository = a_subversion_repository(tmp_path)
     papers = watch(repository.path)
-    others = [QueueManager(queue, configuration) for _ in range(2)]
+    others = [QueueManager(session, configuration) for _ in range(2)]
     for other in others:
         other.start()
     for n in range(6):
@@ -619,7 +620,7 @@ def test_commits_on_a_renamed_default_branch_are_all_planned(watch: Watch, tmp_p
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "after a look that was killed"])
 def test_an_older_branch_that_becomes_the_default_runs_its_head_alone(
-    watch: Watch, queue: Queue, tmp_path: Path, killed: bool
+    watch: Watch, session: Session, tmp_path: Path, killed: bool
 ) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
@@ -631,7 +632,7 @@ def test_an_older_branch_that_becomes_the_default_runs_its_head_alone(
     papers.wait_for(lambda: papers.row()["read_at"] and not papers.sql("select archive_id from look"))
     run("git", "symbolic-ref", "HEAD", "refs/heads/pages", cwd=repository.path)
     if killed:
-        archives.track(queue, papers.id, "pages", main=True)
+        archives.track(session, papers.id, "pages", main=True)
     papers.notify()
     papers.wait_for(lambda: papers.sql("select id from branch where name = 'pages' and main"))
     assert papers.wait_for_ledger(1, "pages") == [(3, head)]
@@ -675,14 +676,14 @@ def test_another_repository_with_another_default_branch_stops_the_archive(watch:
 
 
 def test_branches_that_are_tracked_later_begin_at_their_heads(
-    watch: Watch, queue: Queue, configuration: Configuration, tmp_path: Path
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path
 ) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
     repository.switch("feature", "main")
     heads = [repository.commit({"readme": str(n)}) for n in range(3)]
     papers = watch(repository.path)
-    registration.change_settings(queue, configuration, papers.id, ArchiveSettings(branches=("*",)))
+    registration.change_settings(session, configuration, papers.id, ArchiveSettings(branches=("*",)))
     assert papers.ledger("feature") == [(4, heads[-1])]
     new = repository.commit({"readme": "new"})
     papers.notify()

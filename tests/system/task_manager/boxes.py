@@ -11,7 +11,8 @@ from typing import Any
 import docker
 import pytest
 
-from arkqueue.queue import Queue, claim
+from arkqueue.db.session import Session
+from arkqueue.queue import claim
 from tests.waiting import eventually
 
 FOREVER = "while :; do sleep 1; done"
@@ -81,8 +82,8 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def boxes(queue: Queue, engine: docker.APIClient, engine_url: str, busybox: str, tmp_path: Path) -> Iterator[Boxes]:
+def boxes(session: Session, engine: docker.APIClient, engine_url: str, busybox: str, tmp_path: Path) -> Iterator[Boxes]:
     """Whatever a test leaves is removed; to leave nothing is the test's to claim. To be asked for before task managers."""
-    made = Boxes(engine, engine_url, busybox, claim.installation(queue), tmp_path / "shared")
+    made = Boxes(engine, engine_url, busybox, claim.installation(session), tmp_path / "shared")
     yield made
     made.kill()

@@ -14,8 +14,8 @@ import pytest
 from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
+from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, Stream
-from arkqueue.queue import Queue
 from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
 from arkqueue.task_manager import attempt as attempt_module
@@ -26,15 +26,15 @@ Managers = Callable[..., TaskManager]
 
 
 @pytest.fixture
-def queue(database: Database) -> Iterator[Queue]:
+def session(database: Database) -> Iterator[Session]:
     wakeups = Wakeups(database)
-    yield Queue(database, wakeups)
+    yield Session(database, wakeups)
     wakeups.close()
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    return an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def home_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def managers(queue: Queue, home_folder: Path) -> Iterator[Managers]:
+def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
     """Starts task managers; what still runs at the end is stopped."""
     started: list[TaskManager] = []
 
     def start(**settings: Any) -> TaskManager:
         settings = {"home": home_folder, "slots": 4, "poll": "100ms", **settings}
-        manager = TaskManager(settings.pop("queue", queue), Configuration.load({}, **settings))
+        manager = TaskManager(settings.pop("session", session), Configuration.load({}, **settings))
         manager.start()
         started.append(manager)
         return manager
@@ -82,7 +82,7 @@ def ended(archive: AnArchive, key: str, count: int = 1) -> dict[str, Any]:
 def log_of(archive: AnArchive, key: str, *streams: Stream) -> str:
     """What the newest attempt's log holds, of some streams or of all."""
     attempt = AttemptId(attempts(archive, key)[-1]["id"])
-    chunks = logs.read(archive.queue, attempt, limit=1 << 30).chunks
+    chunks = logs.read(archive.session, attempt, limit=1 << 30).chunks
     return b"".join(c.data for c in chunks if c.stream in (streams or Stream)).decode()
 
 

@@ -13,8 +13,9 @@ import docker
 import pytest
 
 from arkqueue import logs
+from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, Stream
-from arkqueue.queue import Queue, finish
+from arkqueue.queue import finish
 from arkqueue.task_manager.attempt import Why
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
@@ -32,12 +33,12 @@ DRIVER = """
 import json, sys, threading
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 from arkqueue.task_manager import TaskManager
 
 database = Database.open(sys.argv[1])
 configuration = Configuration.load({}, home=sys.argv[2], slots=4, poll="100ms", **json.loads(sys.argv[3]))
-manager = TaskManager(Queue(database, Wakeups(database)), configuration)
+manager = TaskManager(Session(database, Wakeups(database)), configuration)
 manager.start()
 threading.Event().wait()
 """
@@ -68,7 +69,7 @@ def kill(driver: subprocess.Popen[bytes]) -> None:
 def output(archive: AnArchive, key: str, stream: Stream) -> bytes:
     """What the log of the newest attempt has of a stream."""
     attempt, found, offset = AttemptId(attempts(archive, key)[-1]["id"]), b"", 0
-    while chunks := logs.read(archive.queue, attempt, offset, limit=1 << 30).chunks:
+    while chunks := logs.read(archive.session, attempt, offset, limit=1 << 30).chunks:
         found += b"".join(chunk.data for chunk in chunks if chunk.stream is stream)
         offset = chunks[-1].end
     return found
@@ -200,7 +201,7 @@ def test_time_goes_on_while_nobody_looks(
 
 def test_host_that_comes_back_too_late_removes_its_container(
     archive: AnArchive,
-    queue: Queue,
+    session: Session,
     boxes: Boxes,
     drivers: Drivers,
     managers: Managers,
@@ -212,7 +213,7 @@ def test_host_that_comes_back_too_late_removes_its_container(
     has_begun(archive, "task@2")
     kill(driver)
     archive.sql("update attempt set lease_until = clock_timestamp() - outlives - interval '1s'")
-    eventually(lambda: finish.lapse(queue, lease=0.01, gap=60))
+    eventually(lambda: finish.lapse(session, lease=0.01, gap=60))
     (first,) = boxes.all()
     managers(home=tmp_path / "elsewhere", **boxes.settings)
     settled(archive, "task@2", "completed")

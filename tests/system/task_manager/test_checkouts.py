@@ -112,7 +112,7 @@ def test_task_whose_repository_is_away_is_deferred_and_holds_up_nobody(
     (attempt,) = attempts(archive, "task@2")
     assert attempt["end"] == "unreachable"
     assert re.match(f"not started: (file://)?{repository.path}: ", log_of(archive, "task@2", Stream.NOTE))
-    why = explain_name(archive.queue, "papers@2/task").reasons[0]
+    why = explain_name(archive.session, "papers@2/task").reasons[0]
     assert "its repository could not be read: " in why.text
     assert "failure" not in why.text
     assert "arkqueue retry papers@2/task" in why.commands

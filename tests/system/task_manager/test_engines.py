@@ -10,8 +10,8 @@ from pathlib import Path
 import docker
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.model import Stream
-from arkqueue.queue import Queue
 from arkqueue.views.explain import explain
 from arkqueue.views.reasons import Why
 from tests.builders import AnArchive
@@ -100,7 +100,7 @@ def test_engine_that_is_started_after_its_task_manager_is_waited_for(
 
 def test_while_the_engine_is_away_other_tasks_go_on_and_it_is_told_why_containers_wait(
     archive: AnArchive,
-    queue: Queue,
+    session: Session,
     managers: Managers,
     home_folder: Path,
     own_engine: OwnEngines,
@@ -117,7 +117,7 @@ def test_while_the_engine_is_away_other_tasks_go_on_and_it_is_told_why_container
     archive.commit({f"bare{n}": "command: echo here\ncheckout: none" for n in range(9)})
     for number in range(9):
         settled(archive, f"bare{number}@3", "completed")
-    told = explain(queue, archive.task("boxed2@2"))
+    told = explain(session, archive.task("boxed2@2"))
     assert [reason.kind for reason in told.reasons] == [Why.NO_FIT_HOST]
     assert f"Docker engine at {engine.url}: it does not answer" in told.text
 

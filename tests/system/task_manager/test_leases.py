@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from arkqueue.db.connections import Connection
+from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError, Conflict, DatabaseUnavailable
 from arkqueue.logs import LogWriter
-from arkqueue.queue import Queue, claim, finish
+from arkqueue.queue import claim, finish
 from arkqueue.queue.claim import Claim
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.attempt import Attempt
@@ -34,7 +35,7 @@ def is_idle(home: Path) -> bool:
 
 
 def test_renewals_keep_a_task_for_longer_than_its_lease(
-    archive: AnArchive, queue: Queue, managers: Managers, bells: MakeBells
+    archive: AnArchive, session: Session, managers: Managers, bells: MakeBells
 ) -> None:
     """Time passes on both clocks, the database's and ours, by a third of a lease at once: so no slow host can use up the rest."""
     go = bells("go")
@@ -45,7 +46,7 @@ def test_renewals_keep_a_task_for_longer_than_its_lease(
         manager._leases._clock = lambda passed=passed: boottime() + passed  # type: ignore[misc]
         (row,) = archive.sql("update attempt set lease_until = lease_until - interval '30s' returning lease_until")
         eventually(lambda row=row: attempts(archive, "task@2")[0]["lease_until"] > row["lease_until"])
-        assert finish.lapse(queue, lease=0, gap=3600) == []
+        assert finish.lapse(session, lease=0, gap=3600) == []
     assert attempts(archive, "task@2")[0]["lease_until"] > first["lease_until"]
     go.ring()
     settled(archive, "task@2", "completed")

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from arkqueue import logs
+from arkqueue.db.session import Session
 from arkqueue.logs.write import CHUNK
 from arkqueue.model import AttemptId, Stream
-from arkqueue.queue import Queue, finish
+from arkqueue.queue import finish
 from arkqueue.task_manager import recorder
 from tests.builders import AnArchive, an_archive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
@@ -129,14 +130,14 @@ def test_death_by_a_signal_is_a_failure_with_its_number(archive: AnArchive, mana
 
 
 def test_failed_task_is_retried_until_its_retries_are_used_up(
-    archive: AnArchive, queue: Queue, managers: Managers
+    archive: AnArchive, session: Session, managers: Managers
 ) -> None:
     managers()
     archive.commit({"task": command("exit 3", retries="{max: 1, delay: 1s}")})
     settled(archive, "task@2", "deferred")
 
     def failed() -> bool:
-        finish.wake_deferred(queue)
+        finish.wake_deferred(session)
         return archive.state("task@2") == "failed"
 
     eventually(failed)
@@ -311,7 +312,7 @@ def test_log_is_complete_before_the_state_changes(archive: AnArchive, managers: 
     for key in keys:
         settled(archive, key, "completed")
         (attempt,) = attempts(archive, key)
-        page = logs.read(archive.queue, AttemptId(attempt["id"]))
+        page = logs.read(archive.session, AttemptId(attempt["id"]))
         by_stream = {s: b"".join(c.data for c in page.chunks if c.stream is s) for s in (Stream.STDOUT, Stream.STDERR)}
         assert by_stream == {Stream.STDOUT: bytes(160_000), Stream.STDERR: b"\xff\x01" * 8}
         assert page.ended
@@ -322,7 +323,7 @@ def test_log_can_be_followed_while_the_task_runs(archive: AnArchive, managers: M
     managers()
     archive.commit({"task": command(f"echo one; read line < {go.path}; echo two")})
     (attempt,) = eventually(lambda: attempts(archive, "task@2"))
-    chunks = logs.follow(archive.queue, AttemptId(attempt["id"]))
+    chunks = logs.follow(archive.session, AttemptId(attempt["id"]))
     assert next(chunks).data == b"one\n"
     go.ring()
     assert b"".join(c.data for c in chunks) == b"two\n"
@@ -330,7 +331,7 @@ def test_log_can_be_followed_while_the_task_runs(archive: AnArchive, managers: M
 
 def test_archive_whose_settings_cannot_be_read_fails_alone(archive: AnArchive, managers: Managers) -> None:
     """Those of a newer version, say: the other tasks of the same claim run."""
-    odd = an_archive(archive.queue, "odd")
+    odd = an_archive(archive.session, "odd")
     odd.sql(
         "update archive set settings = settings || '{\"of-a-newer-version\": 1}' where id = %s returning id", odd.id
     )
@@ -347,7 +348,7 @@ def test_endless_output_is_cut_in_the_middle(archive: AnArchive, managers: Manag
     archive.commit({"task": command("seq -f %015.0f 1 12500000")})  # 200 MB
     settled(archive, "task@2", "completed")
     size, head, tail = 200_000_000, 64 << 10, 1 << 20
-    page = logs.read(archive.queue, AttemptId(attempts(archive, "task@2")[0]["id"]), limit=1 << 30)
+    page = logs.read(archive.session, AttemptId(attempts(archive, "task@2")[0]["id"]), limit=1 << 30)
     assert page.size == size
     gaps = [chunk for chunk in page.chunks if chunk.cut]
     assert gaps[0].position - gaps[0].cut == head

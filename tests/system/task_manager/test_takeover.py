@@ -23,12 +23,12 @@ DRIVER = """
 import sys, threading
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 from arkqueue.task_manager import TaskManager
 
 database = Database.open(sys.argv[1])
 settings = {"slots": 2, "poll": "100ms"} | dict(one.removeprefix("--").split("=") for one in sys.argv[3:])
-TaskManager(Queue(database, Wakeups(database)), Configuration.load({}, home=sys.argv[2], **settings)).start()
+TaskManager(Session(database, Wakeups(database)), Configuration.load({}, home=sys.argv[2], **settings)).start()
 threading.Event().wait()
 """
 

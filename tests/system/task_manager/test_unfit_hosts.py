@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.model import Stream
-from arkqueue.queue import Queue
 from arkqueue.task_manager import fitness
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive
@@ -65,7 +65,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_pause")
 def test_tasks_run_once_there_is_room_again_and_no_retry_is_used_up(
     archive: AnArchive,
-    queue: Queue,
+    session: Session,
     managers: Managers,
     disk: Disk,
     caplog: pytest.LogCaptureFixture,
@@ -84,7 +84,7 @@ def test_tasks_run_once_there_is_room_again_and_no_retry_is_used_up(
         assert said in attempt["message"]
     ended(archive, "one@2", 3)
     eventually(lambda: archive.state("one@2") == "ready")
-    assert said in explain_name(queue, "papers@2/one").text
+    assert said in explain_name(session, "papers@2/one").text
     assert said in log_of(archive, "one@2", Stream.NOTE)
 
     disk.mend(how)

@@ -10,7 +10,8 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db import Database
-from arkqueue.queue import Queue, tokens
+from arkqueue.db.session import Session
+from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 
@@ -18,8 +19,8 @@ Client = Callable[..., httpx.Client]
 
 
 @pytest.fixture
-def queue(database: Database) -> Queue:
-    return Queue(database)
+def session(database: Database) -> Session:
+    return Session(database)
 
 
 @pytest.fixture
@@ -28,14 +29,14 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 @pytest.fixture
-def server(queue: Queue, configuration: Configuration) -> Iterator[ApiServer]:
-    server = run_api(create_app(queue, configuration), "127.0.0.1", 0)
+def server(session: Session, configuration: Configuration) -> Iterator[ApiServer]:
+    server = run_api(create_app(session, configuration), "127.0.0.1", 0)
     yield server
     server.close()
 
 
 @pytest.fixture
-def client(server: ApiServer, queue: Queue) -> Iterator[Client]:
+def client(server: ApiServer, session: Session) -> Iterator[Client]:
     """Makes clients: ``client(Scope.READ, "papers")``; without a scope, one without a token."""
     made: list[httpx.Client] = []
 
@@ -43,7 +44,7 @@ def client(server: ApiServer, queue: Queue) -> Iterator[Client]:
         headers = {}
         if scope is not None:
             name = f"{scope} test"
-            _, secret = tokens.create(queue, name=name, scope=scope, archives=archives or None, by="test")
+            _, secret = tokens.create(session, name=name, scope=scope, archives=archives or None, by="test")
             headers["Authorization"] = f"Bearer {secret}"
         made.append(httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False, timeout=30))
         return made[-1]

@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from arkqueue.archives import registration
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
 from tests.repositories import a_git_repository, a_subversion_repository, run
@@ -241,8 +242,8 @@ def test_author_is_what_its_kind_of_archive_can_have(admin: httpx.Client, tmp_pa
         assert admin.patch("/archives/papers", json={"author": good}).json()["settings"]["author"] == good
 
 
-def test_removed_archive_keeps_its_history(admin: httpx.Client, operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_removed_archive_keeps_its_history(admin: httpx.Client, operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     problem(operator.delete("/archives/papers"), 403)
     assert admin.delete("/archives/papers").status_code == 204
@@ -255,8 +256,8 @@ def test_removed_archive_keeps_its_history(admin: httpx.Client, operator: httpx.
     problem(operator.post("/archives/papers/notices", json={}), 404, "was removed")
 
 
-def test_sync_asks_for_a_look(operator: httpx.Client, reader: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_sync_asks_for_a_look(operator: httpx.Client, reader: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     problem(reader.post("/archives/papers/sync"), 403)
     answer = operator.post("/archives/papers/sync")
     assert answer.status_code == 202
@@ -264,33 +265,33 @@ def test_sync_asks_for_a_look(operator: httpx.Client, reader: httpx.Client, queu
     assert [row["archive_id"] for row in archive.sql("select archive_id from look")] == [archive.id]
 
 
-def test_sync_does_not_wait_for_the_next_try_after_a_failure(operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
-    archives.read_failed(queue, archive.id, "papers: its server does not answer", 600.0, 600.0)
-    assert archives.to_read(queue) == []
-    archives.notify(queue, [archive.id])
-    assert archives.to_read(queue) == [], "a hook is in no such hurry"
+def test_sync_does_not_wait_for_the_next_try_after_a_failure(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archives.read_failed(session, archive.id, "papers: its server does not answer", 600.0, 600.0)
+    assert archives.to_read(session) == []
+    archives.notify(session, [archive.id])
+    assert archives.to_read(session) == [], "a hook is in no such hurry"
     operator.post("/archives/papers/sync")
-    assert [row.id for row in archives.to_read(queue)] == [archive.id]
+    assert [row.id for row in archives.to_read(session)] == [archive.id]
 
 
 def test_rewind_takes_up_a_stopped_archive(
-    admin: httpx.Client, operator: httpx.Client, queue: Queue, tmp_path: Path
+    admin: httpx.Client, operator: httpx.Client, session: Session, tmp_path: Path
 ) -> None:
     repository = a_subversion_repository(tmp_path)
     for text in "123":
         repository.commit({"x": text})
     made = admin.post("/archives", json={"name": "papers", "url": repository.url}).json()
-    archives.stop(queue, ArchiveId(made["id"]), "it went back in time")
+    archives.stop(session, ArchiveId(made["id"]), "it went back in time")
     assert admin.get("/archives/papers").json()["remedy"] == "arkqueue archive rewind papers REV"
     problem(operator.post("/archives/papers/rewind", json={"revision": 2}), 403)
     problem(admin.post("/archives/papers/rewind", json={"revision": 9}), 404, "has no revision 9")
     problem(admin.post("/archives/papers/rewind", json={"revision": 2, "branch": "x"}), 404, "has no branch 'x'")
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute(b"update branch set deleted_at = now()")
     untracked = problem(admin.post("/archives/papers/rewind", json={"revision": 2}), 404, "no branch of it is tracked")
     assert untracked["remedy"] == "Track one: arkqueue archive set papers --branch GLOB"
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute(b"update branch set deleted_at = null")
     rewound = admin.post("/archives/papers/rewind", json={"revision": 2}).json()
     assert rewound["stopped"] is None
@@ -301,8 +302,8 @@ def test_rewind_takes_up_a_stopped_archive(
     assert admin.get("/find", params={"name": "papers:rewound~1@3"}).status_code == 200
 
 
-def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.commit({"a": ""})
     archive.fail("a@2", "a@3")
@@ -311,8 +312,8 @@ def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: ht
     assert operator.post("/archives/papers/skip", json={"task": "a", "until": 9}).json() == {"waived": 1}
 
 
-def test_failures_of_a_task_that_never_was_are_not_waived(operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_failures_of_a_task_that_never_was_are_not_waived(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"index": ""})
     archive.commit({"other": ""})
     assert operator.post("/archives/papers/skip", json={"task": "index", "until": 3}).json() == {"waived": 0}
@@ -321,20 +322,22 @@ def test_failures_of_a_task_that_never_was_are_not_waived(operator: httpx.Client
 
 
 @pytest.mark.parametrize("path", ["/archives", "/archives/papers"])
-def test_archives_are_shown_to_readers_only(hook: httpx.Client, reader: httpx.Client, queue: Queue, path: str) -> None:
-    an_archive(queue)
+def test_archives_are_shown_to_readers_only(
+    hook: httpx.Client, reader: httpx.Client, session: Session, path: str
+) -> None:
+    an_archive(session)
     assert "papers" not in str(problem(hook.get(path), 403, "has the scope hook; this needs read"))
     assert '"name":"papers"' in reader.get(path).text
 
 
-def test_unknown_archive_is_answered_with_the_nearest(reader: httpx.Client, queue: Queue) -> None:
-    an_archive(queue)
+def test_unknown_archive_is_answered_with_the_nearest(reader: httpx.Client, session: Session) -> None:
+    an_archive(session)
     document = problem(reader.get("/archives/paper"), 404, "Did you mean papers?")
     assert (document["thing"], document["fault"]) == ("archive paper", "there is none of this name")
 
 
-def test_token_for_one_archive_sees_that_one_only(client: Client, queue: Queue) -> None:
-    papers, books = an_archive(queue), an_archive(queue, "books")
+def test_token_for_one_archive_sees_that_one_only(client: Client, session: Session) -> None:
+    papers, books = an_archive(session), an_archive(session, "books")
     books.commit({"a": ""})
     papers.commit({"a": ""})
     own = client(Scope.OPERATE, "papers")

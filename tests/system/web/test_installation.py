@@ -15,8 +15,9 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.db.migrations import migrate
+from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError
-from arkqueue.queue import Queue, archives, claim, finish, tokens
+from arkqueue.queue import archives, claim, finish, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 from arkqueue.web.app import LONGEST_BODY
@@ -28,8 +29,8 @@ from tests.system.web.conftest import Client, problem
 # Tokens
 
 
-def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer, queue: Queue) -> None:
-    an_archive(queue)
+def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer, session: Session) -> None:
+    an_archive(session)
     made = admin.post("/tokens", json={"name": "hooks", "scope": "hook", "archives": ["papers"]})
     assert made.status_code == 201, made.text
     token = made.json()
@@ -47,9 +48,9 @@ def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer, 
     assert "token" not in listed
 
 
-def test_database_does_not_hold_the_secret(admin: httpx.Client, queue: Queue) -> None:
+def test_database_does_not_hold_the_secret(admin: httpx.Client, session: Session) -> None:
     secret = admin.post("/tokens", json={"name": "x", "scope": "read"}).json()["token"]
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         rows = connection.execute("select token::text as t from token").fetchall()
     assert rows
     assert not any(secret in row["t"] or secret.encode().hex() in row["t"] for row in rows)
@@ -66,17 +67,17 @@ def test_tokens_are_an_administrators_business(client: Client, admin: httpx.Clie
         assert admin.get("/tokens").json() == before
 
 
-def test_token_is_not_made_for_an_archive_that_is_not_there(admin: httpx.Client, queue: Queue) -> None:
-    an_archive(queue)
+def test_token_is_not_made_for_an_archive_that_is_not_there(admin: httpx.Client, session: Session) -> None:
+    an_archive(session)
     new = {"name": "x", "scope": "read", "archives": ["papers", "paper"]}
     problem(admin.post("/tokens", json=new), 404, "archive paper", "Did you mean papers?")
     assert "x" not in [token["name"] for token in admin.get("/tokens").json()]
 
 
 def test_administrator_of_some_archives_gives_no_more_than_he_has(
-    client: Client, admin: httpx.Client, queue: Queue
+    client: Client, admin: httpx.Client, session: Session
 ) -> None:
-    an_archive(queue)
+    an_archive(session)
     confined = client(Scope.ADMIN, "papers")
     problem(confined.post("/tokens", json={"name": "x", "scope": "read"}), 403, "is for papers only")
     problem(confined.post("/tokens", json={"name": "x", "scope": "read", "archives": ["papers", "b"]}), 403)
@@ -139,30 +140,30 @@ def test_errors_are_in_the_description(server: ApiServer) -> None:
                 assert "application/problem+json" in call["responses"]["4XX"]["content"]
 
 
-def test_first_token_is_a_file_for_its_owner_alone(queue: Queue, tmp_path: Path) -> None:
-    secret = tokens.first_token(queue, tmp_path)
+def test_first_token_is_a_file_for_its_owner_alone(session: Session, tmp_path: Path) -> None:
+    secret = tokens.first_token(session, tmp_path)
     file = tmp_path / "token"
     assert file.read_text().strip() == secret
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    known = tokens.check(queue, secret)
+    known = tokens.check(session, secret)
     assert known is not None
     assert (known.scope, known.archives) == (Scope.ADMIN, None)
-    assert tokens.first_token(queue, tmp_path) == secret
-    tokens.revoke(queue, known.id, "ann")
-    assert tokens.first_token(queue, tmp_path) != secret
+    assert tokens.first_token(session, tmp_path) == secret
+    tokens.revoke(session, known.id, "ann")
+    assert tokens.first_token(session, tmp_path) != secret
     assert os.listdir(tmp_path) == ["token"]
 
 
 # Health and numbers
 
 
-def test_health_is_told_to_everybody(client: Client, server: ApiServer, queue: Queue) -> None:
+def test_health_is_told_to_everybody(client: Client, server: ApiServer, session: Session) -> None:
     nobody = client()
-    finish.lapse(queue)
+    finish.lapse(session)
     answer = nobody.get("/healthz")
     assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
     assert "no task manager is running" in answer.json()["faults"][0]
-    claim.register(queue, "manager-1", "host-1", "machine", 4)
+    claim.register(session, "manager-1", "host-1", "machine", 4)
     answer = nobody.get(f"{server.url}/healthz")
     assert (answer.status_code, answer.json()) == (
         200,
@@ -172,12 +173,12 @@ def test_health_is_told_to_everybody(client: Client, server: ApiServer, queue: Q
     assert (head.status_code, head.text) == (200, "")
 
 
-def test_health_tells_of_archives_that_cannot_be_read(client: Client, queue: Queue) -> None:
-    finish.lapse(queue)
-    claim.register(queue, "manager-1", "host-1", "machine", 4)
-    papers, books = an_archive(queue, "papers"), an_archive(queue, "books")
-    archives.read_failed(queue, papers.id, "papers: has not answered", 1.0)
-    archives.stop(queue, books.id, "books: is another repository now")
+def test_health_tells_of_archives_that_cannot_be_read(client: Client, session: Session) -> None:
+    finish.lapse(session)
+    claim.register(session, "manager-1", "host-1", "machine", 4)
+    papers, books = an_archive(session, "papers"), an_archive(session, "books")
+    archives.read_failed(session, papers.id, "papers: has not answered", 1.0)
+    archives.stop(session, books.id, "books: is another repository now")
     health = client().get("/healthz").json()
     assert health["status"] == "degraded"
     assert health["faults"] == [
@@ -187,23 +188,23 @@ def test_health_tells_of_archives_that_cannot_be_read(client: Client, queue: Que
 
 
 def test_health_and_metrics_tell_of_hosts_that_can_start_nothing(
-    client: Client, reader: httpx.Client, queue: Queue
+    client: Client, reader: httpx.Client, session: Session
 ) -> None:
-    finish.lapse(queue)
-    claim.register(queue, "manager-1", "host-1", "machine", 4, fault="work folder: it is full")
-    claim.register(queue, "manager-2", "host-2", "machine", 4, engine_fault="Docker engine: it is full")
-    claim.register(queue, "manager-3", "host-3", "machine", 4)
+    finish.lapse(session)
+    claim.register(session, "manager-1", "host-1", "machine", 4, fault="work folder: it is full")
+    claim.register(session, "manager-2", "host-2", "machine", 4, engine_fault="Docker engine: it is full")
+    claim.register(session, "manager-3", "host-3", "machine", 4)
     assert client().get("/healthz").json()["faults"] == [
         "2 task managers cannot start tasks for now, or none in containers (the log there says why)"
     ]
     assert "arkqueue_task_managers_unfit 2" in reader.get("/metrics").text.splitlines()
-    claim.register(queue, "manager-1", "host-1", "machine", 4)
-    claim.leave(queue, "manager-2")
+    claim.register(session, "manager-1", "host-1", "machine", 4)
+    claim.leave(session, "manager-2")
     assert client().get("/healthz").json()["faults"] == []
 
 
-def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.claim(slots=1)
     answer = reader.get("/metrics")
@@ -216,8 +217,8 @@ def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, q
     problem(hook.get("/metrics"), 403)
 
 
-def test_task_managers_are_listed(reader: httpx.Client, queue: Queue) -> None:
-    claim.register(queue, "manager-1", "host-1", "machine", 4)
+def test_task_managers_are_listed(reader: httpx.Client, session: Session) -> None:
+    claim.register(session, "manager-1", "host-1", "machine", 4)
     (manager,) = reader.get("/task-managers").json()
     assert (manager["hostname"], manager["slots"], manager["running"], manager["alive"]) == ("machine", 4, 0, True)
 
@@ -246,19 +247,19 @@ def test_long_bodies_are_refused(operator: httpx.Client) -> None:
      "/find?name=" + "x" * 5000 + "@1", "/find?name=p@1/%2F%25%00", "/runs?before=-1", "/attempts/1e3",
      "/find?name=p@" + "9" * 5000, "/explain?name=p@" + "9" * 5000, "/explain?name=p@1." + "9" * 5000],
 )  # fmt: skip
-def test_nonsense_is_answered_and_never_a_mistake_of_ours(reader: httpx.Client, queue: Queue, path: str) -> None:
-    an_archive(queue, "p")
+def test_nonsense_is_answered_and_never_a_mistake_of_ours(reader: httpx.Client, session: Session, path: str) -> None:
+    an_archive(session, "p")
     answer = reader.get(path)
     assert answer.status_code in (404, 422), answer.text
     problem(answer, answer.status_code)
 
 
 def test_mistake_of_ours_shows_no_traceback(
-    reader: httpx.Client, queue: Queue, caplog: pytest.LogCaptureFixture
+    reader: httpx.Client, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with queue.database.transaction() as connection:
+    with session.database.transaction() as connection:
         connection.execute("alter table deed rename to deeds")
-    archive = an_archive(queue)
+    archive = an_archive(session)
     answer = reader.get(f"/runs/{archive.run_id(1)}")
     problem(answer, 500, "a mistake of its own")
     assert "Traceback" not in answer.text
@@ -281,9 +282,9 @@ def test_database_that_is_away_is_told_and_waited_for(
     with Database.open(postgres.uri) as database:
         with database.connect() as connection:
             migrate(connection)
-        queue = Queue(database)
-        _, secret = tokens.create(queue, name="x", scope=Scope.READ, by="test")
-        server = run_api(create_app(queue, configuration), "127.0.0.1", 0)
+        session = Session(database)
+        _, secret = tokens.create(session, name="x", scope=Scope.READ, by="test")
+        server = run_api(create_app(session, configuration), "127.0.0.1", 0)
         try:
             headers = {"Authorization": f"Bearer {secret}"}
             with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False, timeout=60) as client:
@@ -304,9 +305,9 @@ def test_database_that_is_away_is_told_and_waited_for(
 # The server
 
 
-def test_taken_port_is_told_at_once(server: ApiServer, queue: Queue, configuration: Configuration) -> None:
+def test_taken_port_is_told_at_once(server: ApiServer, session: Session, configuration: Configuration) -> None:
     with pytest.raises(ArkqueueError, match="cannot be listened at"):
-        run_api(create_app(queue, configuration), "127.0.0.1", server.port)
+        run_api(create_app(session, configuration), "127.0.0.1", server.port)
 
 
 def test_answer_on_a_connection_that_stays_is_sent_at_once(server: ApiServer, client: Client) -> None:
@@ -317,17 +318,17 @@ def test_answer_on_a_connection_that_stays_is_sent_at_once(server: ApiServer, cl
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_closed_server_lets_followers_go_and_its_port_free(queue: Queue, configuration: Configuration) -> None:
-    archive = an_archive(queue)
+def test_closed_server_lets_followers_go_and_its_port_free(session: Session, configuration: Configuration) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
-    _, secret = tokens.create(queue, name="x", scope=Scope.READ, by="test")
+    _, secret = tokens.create(session, name="x", scope=Scope.READ, by="test")
     headers = {"Authorization": f"Bearer {secret}", "Accept": "text/event-stream"}
     with a_port() as port:
-        server = run_api(create_app(queue, configuration), "127.0.0.1", port)
+        server = run_api(create_app(session, configuration), "127.0.0.1", port)
         url = f"{server.url}/api/v1/attempts/{attempt}/log"
         with httpx.stream("GET", url, headers=headers, trust_env=False) as answer:
             assert answer.status_code == 200
             server.close()
             assert list(answer.iter_lines()) == []
-        run_api(create_app(queue, configuration), "127.0.0.1", port).close()
+        run_api(create_app(session, configuration), "127.0.0.1", port).close()

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
-from arkqueue.queue import Queue, tokens
+from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import PROCESS, AnArchive, an_archive
 from tests.system.web.conftest import Client, problem
@@ -21,11 +22,11 @@ from tests.system.web.conftest import Client, problem
 class Writing:
     """A running attempt and the log that it writes."""
 
-    def __init__(self, queue: Queue, head: int = 1 << 20, tail: int = 15 << 20) -> None:
-        self.archive: AnArchive = an_archive(queue)
+    def __init__(self, session: Session, head: int = 1 << 20, tail: int = 15 << 20) -> None:
+        self.archive: AnArchive = an_archive(session)
         self.archive.commit({"a": ""})
         self.attempt = self.archive.attempt("a@2")
-        self.logs = Logs(queue, PROCESS, head, tail)
+        self.logs = Logs(session, PROCESS, head, tail)
         self.writer: LogWriter = self.logs.open(self.attempt)
         self.path = f"/attempts/{self.attempt}/log"
 
@@ -38,8 +39,8 @@ class Writing:
 
 
 @pytest.fixture
-def writing(queue: Queue) -> Writing:
-    return Writing(queue)
+def writing(session: Session) -> Writing:
+    return Writing(session)
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, object]]]:
@@ -79,8 +80,8 @@ def test_log_is_read_in_pages(reader: httpx.Client, writing: Writing) -> None:
     assert read == data
 
 
-def test_cut_of_a_long_log_is_told(reader: httpx.Client, queue: Queue) -> None:
-    writing = Writing(queue, head=1000, tail=1000)
+def test_cut_of_a_long_log_is_told(reader: httpx.Client, session: Session) -> None:
+    writing = Writing(session, head=1000, tail=1000)
     data = b"x" * 1000 + b"y" * 500_000 + b"z" * 100_000
     for start in range(0, len(data), 10_000):
         writing.write(data[start : start + 10_000])
@@ -122,14 +123,14 @@ def test_following_goes_on_after_the_last_event(reader: httpx.Client, writing: W
     assert base64.b64decode(str(said[0][1]["data"])) == b"second\n"
 
 
-def test_revoked_token_follows_no_further(client: Client, queue: Queue, writing: Writing) -> None:
+def test_revoked_token_follows_no_further(client: Client, session: Session, writing: Writing) -> None:
     follower = client(Scope.READ)
     writing.write(b"first\n")
     with follower.stream("GET", writing.path, headers={"Accept": "text/event-stream"}) as answer:
         said = events(answer.iter_lines())
         assert next(said)[0] == "log"
-        (token,) = tokens.tokens(queue)
-        tokens.revoke(queue, token.id, "test")
+        (token,) = tokens.tokens(session)
+        tokens.revoke(session, token.id, "test")
         assert list(said) == []  # the stream ends, without an end of the log
     assert follower.get(writing.path).status_code == 401
 

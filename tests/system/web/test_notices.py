@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveSettings
-from arkqueue.queue import Queue, archives
+from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import Identity, location
 from arkqueue.web import access
@@ -24,70 +25,74 @@ OLD, NEW = "a" * 40, "b" * 40
 
 
 def registered(
-    queue: Queue, name: str, *, kind: str = "subversion", repository: str, uuid: str = "", folder: str = ""
+    session: Session, name: str, *, kind: str = "subversion", repository: str, uuid: str = "", folder: str = ""
 ) -> int:
     start = archives.Start("" if kind == "subversion" else "main", True, None)
     return archives.register(
-        queue, name=name, kind=kind, url=repository, repository=repository, uuid=uuid, folder=folder, settings=ArchiveSettings(), starts=[start]
+        session, name=name, kind=kind, url=repository, repository=repository, uuid=uuid, folder=folder, settings=ArchiveSettings(), starts=[start]
     )  # fmt: skip
 
 
-def looks(queue: Queue) -> dict[int, str | None]:
-    with queue.database.transaction() as connection:
+def looks(session: Session) -> dict[int, str | None]:
+    with session.database.transaction() as connection:
         return {row["archive_id"]: row["revision"] for row in connection.execute("select * from look").fetchall()}
 
 
-def test_one_notice_reaches_every_archive_of_the_repository(hook: httpx.Client, queue: Queue, tmp_path: Path) -> None:
-    a = registered(queue, "a", repository=f"file://{tmp_path}/svn", uuid=UUID, folder="a")
-    b = registered(queue, "b", repository=f"file://{tmp_path}/svn", uuid=UUID, folder="b")
-    registered(queue, "c", repository=f"file://{tmp_path}/other")
+def test_one_notice_reaches_every_archive_of_the_repository(
+    hook: httpx.Client, session: Session, tmp_path: Path
+) -> None:
+    a = registered(session, "a", repository=f"file://{tmp_path}/svn", uuid=UUID, folder="a")
+    b = registered(session, "b", repository=f"file://{tmp_path}/svn", uuid=UUID, folder="b")
+    registered(session, "c", repository=f"file://{tmp_path}/other")
     answer = hook.post("/notices", json={"repository": UUID, "revision": 12, "txn": "11-a"})
     assert (answer.status_code, answer.json()) == (202, {"archives": ["a", "b"], "revision": "12"})
-    assert looks(queue) == {a: "12", b: "12"}
+    assert looks(session) == {a: "12", b: "12"}
 
 
 @pytest.mark.parametrize("given", [UUID.upper(), "file://{}/svn/", "{}/svn", "file://localhost{}/svn"])
-def test_repository_is_known_by_uuid_url_and_path(hook: httpx.Client, queue: Queue, tmp_path: Path, given: str) -> None:
-    registered(queue, "a", repository=f"file://{tmp_path}/svn", uuid=UUID)
+def test_repository_is_known_by_uuid_url_and_path(
+    hook: httpx.Client, session: Session, tmp_path: Path, given: str
+) -> None:
+    registered(session, "a", repository=f"file://{tmp_path}/svn", uuid=UUID)
     answer = hook.post("/notices", json={"repository": given.format(tmp_path), "revision": 1})
     assert answer.status_code == 202, answer.text
 
 
-def test_git_notice_names_the_new_commit(hook: httpx.Client, queue: Queue) -> None:
-    a = registered(queue, "a", kind="git", repository="/srv/book.git")
+def test_git_notice_names_the_new_commit(hook: httpx.Client, session: Session) -> None:
+    a = registered(session, "a", kind="git", repository="/srv/book.git")
     notice = {"repository": "/srv/book.git", "ref": "refs/heads/main", "old": OLD, "new": NEW}
     assert hook.post("/notices", json=notice).json() == {"archives": ["a"], "revision": NEW}
-    assert looks(queue) == {a: NEW}
+    assert looks(session) == {a: NEW}
 
 
-def test_deleted_branch_names_no_commit(hook: httpx.Client, queue: Queue) -> None:
-    a = registered(queue, "a", kind="git", repository="/srv/book.git")
+def test_deleted_branch_names_no_commit(hook: httpx.Client, session: Session) -> None:
+    a = registered(session, "a", kind="git", repository="/srv/book.git")
     notice = {"repository": "/srv/book.git", "ref": "refs/heads/topic", "old": OLD, "new": "0" * 40}
     assert hook.post("/notices", json=notice).status_code == 202
-    assert looks(queue) == {a: None}
+    assert looks(session) == {a: None}
 
 
-def test_notice_may_name_the_repository_alone(hook: httpx.Client, queue: Queue) -> None:
+def test_notice_may_name_the_repository_alone(hook: httpx.Client, session: Session) -> None:
     """So says the hook of Git after a push of many refs."""
-    a = registered(queue, "a", kind="git", repository="/srv/book.git")
+    a = registered(session, "a", kind="git", repository="/srv/book.git")
     assert hook.post("/notices", json={"repository": "/srv/book.git"}).status_code == 202
-    assert looks(queue) == {a: None}
+    assert looks(session) == {a: None}
 
 
-def test_notice_of_one_archive_needs_no_repository(hook: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_notice_of_one_archive_needs_no_repository(hook: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     answer = hook.post("/archives/papers/notices", json={"revision": 7})
     assert (answer.status_code, answer.json()) == (202, {"archives": ["papers"], "revision": "7"})
     assert hook.post("/archives/papers/notices", json={}).status_code == 202
-    assert looks(queue) == {archive.id: "7"}
+    assert looks(session) == {archive.id: "7"}
 
 
 def test_revision_that_does_not_exist_yet_is_shown_on_the_archive(
-    hook: httpx.Client, reader: httpx.Client, queue: Queue
+    hook: httpx.Client, reader: httpx.Client, session: Session
 ) -> None:
-    archive = an_archive(queue)
+    archive = an_archive(session)
     hook.post("/archives/papers/notices", json={"revision": 700})
-    archives.expect(queue, ArchiveId(archive.id), 1, 60.0)
+    archives.expect(session, ArchiveId(archive.id), 1, 60.0)
     notice = reader.get("/archives/papers").json()["notice"]
     assert (notice["revision"], notice["expected"]) == ("700", True)
 
@@ -127,19 +132,19 @@ def test_body_that_cannot_be_read_is_refused(hook: httpx.Client, body: bytes) ->
 
 
 def test_archive_that_is_added_or_removed_is_known_at_once(
-    hook: httpx.Client, admin: httpx.Client, queue: Queue
+    hook: httpx.Client, admin: httpx.Client, session: Session
 ) -> None:
     notice = {"repository": "/srv/papers", "revision": 1}
     problem(hook.post("/notices", json=notice), 404)
-    archive = an_archive(queue)
+    archive = an_archive(session)
     assert hook.post("/notices", json=notice).json()["archives"] == ["papers"]
-    assert archive.id in looks(queue)
+    assert archive.id in looks(session)
     admin.delete("/archives/papers")
     problem(hook.post("/notices", json=notice), 404)
 
 
 def test_repositories_are_looked_at_once_and_when_one_is_not_known(
-    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notice after a rest must not look at the folders of a thousand others."""
     looked_at: list[str] = []
@@ -149,7 +154,7 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
         return location.notice_keys(identity)
 
     monkeypatch.setattr(notices, "notice_keys", notice_keys)
-    watched = notices.Watched(queue)
+    watched = notices.Watched(session)
     loads: list[object] = []
     load = watched._load
 
@@ -158,7 +163,7 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
         load(*known)
 
     monkeypatch.setattr(watched, "_load", _load)
-    ids = [registered(queue, name, repository=f"{tmp_path}/{name}") for name in ("a", "b")]
+    ids = [registered(session, name, repository=f"{tmp_path}/{name}") for name in ("a", "b")]
 
     def found(name: str) -> list[tuple[int, str]]:
         watched.forget()
@@ -168,7 +173,7 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
     assert found("b") == [(ids[1], "b")]
     assert sorted(looked_at) == [f"{tmp_path}/a", f"{tmp_path}/b"]
     assert len(loads) == 1
-    again = registered(queue, "again", repository=f"{tmp_path}/a")
+    again = registered(session, "again", repository=f"{tmp_path}/a")
     assert found("a") == [(ids[0], "a"), (again, "again")]
     assert len(looked_at) == 2
     (tmp_path / "link").symlink_to(tmp_path / "b")
@@ -176,9 +181,9 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
     assert len(looked_at) == 2
     (tmp_path / "a").symlink_to(tmp_path / "c")
     assert found("c") == [(ids[0], "a"), (again, "again")], "where links lead now"
-    archives.remove(queue, ArchiveId(again), "ann")
+    archives.remove(session, ArchiveId(again), "ann")
     assert found("c") == [(ids[0], "a")]
-    queue.database.retrying(
+    session.database.retrying(
         lambda connection: connection.execute("update archive set uuid = %s where id = %s", (UUID, ids[1]))
     )
     watched.forget()
@@ -187,23 +192,23 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
 
 
 def test_reader_cannot_post_notices_and_operator_can(
-    reader: httpx.Client, operator: httpx.Client, queue: Queue
+    reader: httpx.Client, operator: httpx.Client, session: Session
 ) -> None:
-    an_archive(queue)
+    an_archive(session)
     notice = {"repository": "/srv/papers", "revision": 1}
     problem(reader.post("/notices", json=notice), 403, "needs hook")
     assert operator.post("/notices", json=notice).status_code == 202
 
 
-def test_token_of_another_archive_does_not_reach_this_one(client: Client, queue: Queue) -> None:
-    an_archive(queue)
+def test_token_of_another_archive_does_not_reach_this_one(client: Client, session: Session) -> None:
+    an_archive(session)
     other = client(Scope.HOOK, "books")
     problem(other.post("/notices", json={"repository": "/srv/papers", "revision": 1}), 404)
-    assert looks(queue) == {}
+    assert looks(session) == {}
 
 
-def test_burst_of_commits_is_accepted_and_is_one_look(hook: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_burst_of_commits_is_accepted_and_is_one_look(hook: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
 
     def post(number: int) -> int:
         return hook.post("/notices", json={"repository": "/srv/papers", "revision": number}).status_code
@@ -215,12 +220,12 @@ def test_burst_of_commits_is_accepted_and_is_one_look(hook: httpx.Client, queue:
 
 
 def test_flood_is_refused_and_told_when_to_come_again(
-    hook: httpx.Client, operator: httpx.Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    hook: httpx.Client, operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "RATE", 0.0)
     monkeypatch.setattr(access, "BURST", 3.0)
     monkeypatch.setattr(access._Bucket, "__init__", lambda self: _fill(self))
-    an_archive(queue)
+    an_archive(session)
     notice = {"repository": "/srv/papers", "revision": 1}
     assert [hook.post("/notices", json=notice).status_code for _ in range(3)] == [202, 202, 202]
     refused = hook.post("/notices", json=notice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from arkqueue.queue import Queue
+from arkqueue.db.session import Session
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive, faulty
 from tests.db.test_example import example
@@ -15,8 +15,8 @@ CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
 
 
 @pytest.fixture
-def archive(queue: Queue) -> AnArchive:
-    archive = an_archive(queue)
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
     archive.commit(CHAIN)
     return archive
 
@@ -69,8 +69,8 @@ def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
     problem(operator.post("/runs", json={"archive": "papers", "revision": True}), 422, "revision")
 
 
-def test_run_has_its_tasks_and_edges(reader: httpx.Client, queue: Queue) -> None:
-    archive = example(queue)
+def test_run_has_its_tasks_and_edges(reader: httpx.Client, session: Session) -> None:
+    archive = example(session)
     run = reader.get(f"/runs/{archive.run_id(3)}").json()
     assert (run["full_name"], run["state"], run["trigger"], run["author"]) == ("papers@3", "pending", "commit", "ann")
     assert [(t["name"], t["state"]) for t in run["tasks"]] == [
@@ -84,16 +84,16 @@ def test_run_has_its_tasks_and_edges(reader: httpx.Client, queue: Queue) -> None
     problem(reader.get(f"/runs/{10**30}"), 404)
 
 
-def test_graph_of_two_revisions_has_the_eight_edges(reader: httpx.Client, queue: Queue) -> None:
-    archive = example(queue)
+def test_graph_of_two_revisions_has_the_eight_edges(reader: httpx.Client, session: Session) -> None:
+    archive = example(session)
     graph = reader.get("/graph", params={"archive": "papers", "first": 2, "last": 3}).json()
     assert len(graph["edges"]) == 8
     assert len(reader.get(f"/runs/{archive.run_id(2)}/graph").json()["edges"]) == 3
     problem(reader.get("/graph", params={"archive": "papers"}), 422, "first")
 
 
-def test_run_with_faults_tells_them(reader: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_with_faults_tells_them(reader: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit(faulty())
     run = reader.get(f"/runs/{archive.run_id(2)}").json()
     assert run["state"] == "failed"
@@ -154,8 +154,8 @@ def test_run_is_triggered_at_the_head_or_at_a_revision(operator: httpx.Client, a
     assert [task["full_name"] for task in run["tasks"]] == ["papers@2.3/COMMIT", "papers@2.3/a"]
 
 
-def test_run_is_triggered_at_a_sha(operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue, "books", branches=("main", "topic"))
+def test_run_is_triggered_at_a_sha(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "books", branches=("main", "topic"))
     archive.commit({"a": ""}, branch="topic")
     sha = "abcdef" + "0" * 34
     archive.sql("update revision set name = %s where branch_id = %s and number = 2", sha, archive.branches["topic"].id)
@@ -212,8 +212,8 @@ def test_running_task_is_restarted_or_presumed_gone(operator: httpx.Client, arch
     assert operator.post(f"{task}/cancel", json={"assume_gone": True}).json()["state"] == "canceled"
 
 
-def test_retry_that_later_revisions_forbid_can_be_forced(operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_retry_that_later_revisions_forbid_can_be_forced(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": ""})
     archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
     archive.fail("a@2")
@@ -250,8 +250,8 @@ def test_run_is_canceled_and_deleted(operator: httpx.Client, archive: AnArchive)
     problem(operator.delete(run), 409, "is deleted already")
 
 
-def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "other": "", "good": "", "later": ""})
     archive.fail("a@2", "other@2")
     archive.end("later@2", 75)
@@ -264,8 +264,8 @@ def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx
     problem(operator.post(f"{run}/retry"), 409, "has no task to retry")
 
 
-def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, queue: Queue) -> None:
-    archive = an_archive(queue)
+def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
     archive.fail("a@2", "b@2")
