@@ -16,7 +16,7 @@ from arkqueue import logs
 from arkqueue.db import Database
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable, NotFound
-from arkqueue.logs import Chunk, Logs
+from arkqueue.logs import Chunk, Logs, write
 from arkqueue.logs.overflow import Piece
 from arkqueue.logs.write import CHUNK, OVERHEAD, TURN
 from arkqueue.model import AttemptId, End, Outcome, Stream
@@ -308,7 +308,7 @@ def test_follower_sees_what_is_written_and_ends_with_the_attempt(
 def test_burst_that_is_kept_as_a_whole_is_stored_without_a_pause(
     session: Session, attempt: AttemptId, flusher: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "INTERVAL", 3600)
+    monkeypatch.setattr(write, "INTERVAL", 3600)
     writer = flusher.open(attempt)
     writer.write(OUT, bytes(5 * TURN))
     end = 0
