@@ -1,9 +1,9 @@
-"""The tables and their versions: an empty database gets ``sql/schema.sql``, an older one the numbered files it lacks.
+"""The tables and their versions: an empty database gets ``sql/schema.sql``, an older one the numbered files that it lacks.
 
-``sql/schema.sql`` is always the newest schema. The schema of the first release has version 1; each later change is a file
-``sql/migrations/NNNN-what.sql`` from 0002 on, additive first, small enough for ``lock_timeout``. With the first of them the
-released schema is kept as ``0001-first-release.sql``, so that a test can build both ways and compare. Files are plain SQL without
-parameters. ``schema_version`` has one row for each version that the database went through.
+``sql/schema.sql`` is the newest schema. ``sql/migrations/0001-first-release.sql`` is the schema of version 1 and never changes. Each later
+change of the schema is a file ``sql/migrations/NNNN-what.sql``, and the same change in ``schema.sql``: a test builds the schema both ways and
+compares. A migration adds before it removes, and is small enough for ``lock_timeout``. Files are plain SQL without parameters. ``schema_version``
+has one row for each version that the database went through.
 
 Called by ``arkqueue migrate`` and by every role that starts. It takes no advisory lock (a connection pooler would break it): who migrates
 holds the table ``schema_version``, and the others wait for it and find the work done.

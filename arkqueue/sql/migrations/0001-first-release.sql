@@ -1,0 +1,318 @@
+-- arkqueue's tables, in the order in which a commit passes through them.
+--
+--   archive ─< branch ─< revision ─< run ─< task ─< attempt ─< log_chunk
+--                                      task >─edge─< task
+--
+-- A notice puts an archive into `look`. Whoever reads the repository appends to the ledger (`revision`) and stores the graph of the
+-- commit run (`run`, `task`, `edge`) in the same transaction, so that no revision is ever known and not planned. A task row is the one row that
+-- moves state; an attempt only ever gets an end.
+--
+-- Lock order of every change of the graph: archive, branch, task, attempt; each ascending by id; lock in one statement, act in the next.
+-- All edges lie inside one branch, so that the archive's row (FOR NO KEY UPDATE) makes changes of its graph take turns. Two things happen beside
+-- it and take no other lock: a claim (ready → running, SKIP LOCKED) and a renewal (attempt rows alone).
+
+create type task_state as enum
+    ('waiting', 'held', 'ready', 'running', 'deferred', 'completed', 'failed', 'rejected', 'canceled', 'skipped');
+create type edge_kind as enum ('depends', 'cancels', 'exclusive', 'stopping');
+
+create table archive (
+    id          bigint generated always as identity primary key,
+    name        text not null check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]*(~[0-9]+)?$'),  -- papers~1: it was removed, and papers is another one now
+    kind        text not null check (kind in ('subversion', 'git')),
+    url         text not null,                      -- as a person gave it
+    repository  text not null,                      -- the repository's root, normalised: what a notice names
+    uuid        text not null default '',
+    folder      text not null default '',           -- Subversion: the watched folder inside the repository
+    settings    jsonb not null default '{}',        -- model of config.ArchiveSettings
+    created_at  timestamptz not null default now(),
+    removed_at  timestamptz,
+    stopped     text,                               -- why reading it stopped until a person rewinds it
+    trouble     text,                               -- why it could not be read the last time
+    trouble_since timestamptz,
+    read_at     timestamptz,                        -- when it was last read to its end
+    next_read_at timestamptz not null default now(),
+    last_ticket bigint not null default 0           -- of the claim's order, see `turn`
+);
+create unique index archive_name on archive (name) where removed_at is null;
+
+-- One row while a notice waits to be looked at; `asked` is the newest notice's number, never given twice, and tells whether another came in between.
+create sequence notice;
+create table look (
+    archive_id  bigint primary key references archive,
+    asked       bigint not null default nextval('notice'),
+    looked      bigint not null default 0,          -- of `asked`, when the repository was last read in vain
+    asked_at    timestamptz not null default now(),
+    revision    text                                -- the revision the notice named, where it named one
+);
+
+create table branch (
+    id          bigint generated always as identity primary key,
+    archive_id  bigint not null references archive,
+    name        text not null,
+    main        boolean not null default false,
+    head_id     bigint,                             -- the last revision of the ledger; compared and set by `append`
+    deleted_at  timestamptz,
+    unique (archive_id, name)
+);
+
+-- Parsed workflow files, by content: archives repeat theirs from revision to revision.
+create table workflow (
+    id          bigint generated always as identity primary key,
+    digest      bytea not null unique,
+    tasks       jsonb not null,
+    faults      jsonb not null
+);
+create table definition (
+    id          bigint generated always as identity primary key,
+    digest      bytea not null unique,
+    body        jsonb not null,
+    cancels     jsonb not null default '[]'         -- [{name, here, unstarted}], read by fire_*
+);
+
+create sequence revision_id;
+create table revision (
+    id          bigint primary key default nextval('revision_id'),
+    branch_id   bigint not null references branch,
+    number      bigint not null,
+    name        text not null,                      -- "12" or the full SHA
+    author      text not null,
+    date        timestamptz not null,
+    message     text not null,
+    origin      text,                               -- the task that made the commit, in full
+    generation  int not null default 0,
+    workflow_id bigint not null references workflow,
+    baseline    boolean not null default false,
+    previous    text,                               -- name of the previous ledger entry
+    dropped_at  timestamptz,                        -- a force-push took it off its branch
+    read_at     timestamptz not null default now(),
+    unique (branch_id, number)
+);
+create index revision_name on revision (branch_id, name);
+alter table branch add foreign key (head_id) references revision;
+
+create sequence run_id;
+create table run (
+    id          bigint primary key default nextval('run_id'),
+    archive_id  bigint not null references archive,
+    branch_id   bigint not null references branch,
+    revision_id bigint not null references revision,
+    number      bigint not null,
+    run         int not null,
+    trigger     text not null check (trigger in ('commit', 'manual', 'schedule', 'submission')),
+    by          text not null default '',
+    faults      jsonb not null default '[]',
+    report_id   bigint,                             -- its REPORT; a baseline has none
+    created_at  timestamptz not null default now(),
+    canceled_at timestamptz,
+    canceled_by text,
+    deleted_at  timestamptz,
+    deleted_by  text,
+    unique (branch_id, number, run)
+);
+create unique index run_commit on run (revision_id) where trigger = 'commit';
+create index run_archive on run (archive_id, id);
+
+create sequence task_id;
+create table task (
+    id          bigint primary key default nextval('task_id'),
+    run_id      bigint not null,                    -- of `run`; unchecked, as are all ids here: each second change of a row would check it again
+    archive_id  bigint not null,
+    branch_id   bigint not null,
+    number      bigint not null,
+    run         int not null,
+    definition_id bigint,
+    unmet       int not null,
+    position    int not null,                       -- in the files; COMMIT first, REPORT last
+    attempts    int not null default 0,
+    failures    int not null default 0,             -- since a person last retried it, like the next two
+    deferrals   int not null default 0,
+    losses      int not null default 0,
+    state       task_state not null,
+    gate        boolean not null,
+    cancels     boolean not null default false,
+    exclusive   boolean not null default false,
+    fired       boolean not null default false,
+    waived      boolean not null default false,
+    as_completed boolean not null default false,
+    ticket      bigint,
+    attempt_id  bigint,                             -- the newest
+    root_id     bigint,                             -- skipped because of it
+    superseded_by bigint,                           -- canceled by it
+    due_at      timestamptz,
+    ready_at    timestamptz,
+    settled_at  timestamptz,
+    name        text not null,
+    item        text not null default '',
+    stop        text check (stop in ('cancel', 'restart')),
+    by          text,                               -- who canceled, skipped, waived or asked to stop
+    check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
+) with (fillfactor = 85);
+create unique index task_key on task (branch_id, name, number, run, item);
+create index task_run on task (run_id);
+create index task_ready on task (ticket) where state = 'ready';
+create index task_due on task (due_at) where state = 'deferred';
+-- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
+-- can lead a statement that knows its tasks' ids through all open tasks.
+create index task_open on task (branch_id, name, number) where settled_at is null;
+create index task_canceling on task (branch_id, number) where fired;
+create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
+create index task_root on task (root_id) where root_id is not null;
+
+-- The claim's order: archives take turns. The sequence holds the ticket that was claimed last; a task that becomes ready gets the next
+-- ticket of its archive, never one from before that.
+create sequence turn minvalue 0 start 0;
+
+-- Every name a branch ever had, for PREV:*.
+create table task_name (
+    branch_id   bigint not null references branch,
+    name        text not null,
+    primary key (branch_id, name)
+);
+
+create table edge (
+    target      bigint not null,
+    source      bigint not null,
+    kind        edge_kind not null,
+    settled     boolean not null,                   -- met by any settled source
+    crossing    boolean not null,                   -- leads from one run to another
+    declared    boolean not null,                   -- stands in a workflow file
+    met         boolean not null,
+    primary key (target, source, kind, settled)
+) with (fillfactor = 85);
+-- Not of the unmet ones alone: to meet an edge then changes no index.
+create index edge_source on edge (source);
+
+create table task_manager (
+    process     text primary key,
+    host        text not null,
+    hostname    text not null,
+    slots       int not null,
+    fault       text,   -- why it can start no task for now
+    engine_fault text,  -- why it can start none in a container
+    started_at  timestamptz not null default clock_timestamp(),
+    seen_at     timestamptz not null default clock_timestamp(),
+    stopped_at  timestamptz
+);
+
+-- Which installation this is; no row until somebody asks. Containers carry it, so that several can share an engine.
+create table installation (
+    single      boolean primary key default true check (single),
+    id          uuid not null default gen_random_uuid()
+);
+
+create sequence attempt_id;
+create table attempt (
+    id          bigint primary key default nextval('attempt_id'),
+    task_id     bigint not null,
+    number      int not null,
+    process     text not null,
+    host        text not null,
+    lease_until timestamptz not null,
+    claimed_at  timestamptz not null default clock_timestamp(),
+    started_at  timestamptz,
+    ended_at    timestamptz,
+    exit_code   int,
+    "end"       text,
+    message     text not null default '',
+    outputs     jsonb,
+    base        text,                               -- BASE, as it was at the claim
+    outlives    interval,                           -- it is in a container: so long after its lease it stays reserved for its host
+    image       text,                               -- of its container, by digest
+    log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
+    log_stdout  bigint not null default 0,          -- how many of these bytes are the task's own: who adopts it skips so many
+    log_stderr  bigint not null default 0,
+    unique (task_id, number),
+    check ((ended_at is null) = ("end" is null))
+) with (fillfactor = 85);
+-- Like `task_open`: who knows the attempt's id asks for its "end", not for `ended_at`.
+create unique index attempt_live on attempt (task_id) where ended_at is null;
+create index attempt_live_by_process on attempt (process) where ended_at is null;
+
+create table log_chunk (
+    attempt_id  bigint not null,
+    position    bigint not null,                    -- of the first byte, in the order in which the bytes were read
+    stream      text not null check (stream in ('stdout', 'stderr', 'note')),
+    at          timestamptz not null,
+    data        bytea not null,
+    primary key (attempt_id, position)
+);
+
+-- A set of tasks can be longer than what an index takes.
+create function key_of(names text[]) returns text language sql immutable as $$ select md5(array_to_string(names, ' ')) $$;
+
+create table schedule (
+    id          bigint generated always as identity primary key,
+    branch_id   bigint not null references branch,
+    cron        text not null,
+    zone        text not null,
+    tasks       text[] not null,                    -- sorted names
+    next_at     timestamptz not null,
+    trouble     text                                -- why its last run could not be made
+);
+create unique index schedule_key on schedule (branch_id, cron, zone, key_of(tasks));
+create table schedule_fire (
+    branch_id   bigint not null references branch,
+    cron        text not null,
+    zone        text not null,
+    tasks       text[] not null,
+    fire_at     timestamptz not null,
+    run_id      bigint references run
+);
+create unique index schedule_fire_once on schedule_fire (branch_id, cron, zone, key_of(tasks), fire_at);
+
+create table token (
+    id          bigint generated always as identity primary key,
+    name        text not null,
+    hash        bytea not null unique,
+    scope       text not null check (scope in ('hook', 'read', 'operate', 'admin')),
+    archives    text[],                             -- null: every one
+    created_at  timestamptz not null default now(),
+    revoked_at  timestamptz
+);
+
+-- What people did, and when.
+create table deed (
+    id          bigint generated always as identity primary key,
+    at          timestamptz not null default clock_timestamp(),
+    by          text not null,
+    verb        text not null,
+    archive_id  bigint,
+    run_id      bigint,
+    task_id     bigint,
+    note        text not null default ''
+);
+create index deed_task on deed (task_id) where task_id is not null;
+create index deed_run on deed (run_id) where run_id is not null;
+
+-- One row. Leases lapse only after the database has been heard for one full lease without a gap.
+create table heartbeat (
+    id          int primary key default 1 check (id = 1),
+    beat_at     timestamptz not null default clock_timestamp(),
+    steady_since timestamptz not null default clock_timestamp()
+);
+insert into heartbeat default values;
+
+-- Whether a settled source lets tasks of other runs go on (design 5.9); `root` is what it was skipped because of.
+create function passes(state task_state, waived boolean, root_state task_state, root_waived boolean) returns boolean
+    language sql immutable as
+$$ select state in ('completed', 'canceled') or waived
+       or state = 'skipped' and (root_state is null or root_waived or root_state not in ('failed', 'rejected')) $$;
+
+-- Whether a task runs in a container, by its frozen definition and its archive's settings; as processes where neither names an image and the latter allow it.
+create function runs_in_container(definition jsonb, settings jsonb) returns boolean
+    language sql immutable as
+$$ select definition->>'image' is not null or settings->>'image' is not null or (settings->>'process')::boolean is not true $$;
+
+-- Whether a task is what a task manager looks for: one in a container, one that is not (`in_container` false), or any (null). The server looks inside a function of this
+-- language only to run it; written out, the look-up would seem so dear to it, although it is hardly ever made, that it would plan each claim anew.
+create function is_wanted(definition bigint, archive bigint, in_container boolean) returns boolean
+    language plpgsql stable cost 1 as
+$$ begin
+    return in_container is null or in_container = (
+        select runs_in_container(d.body, a.settings) from definition d, archive a where d.id = is_wanted.definition and a.id = is_wanted.archive);
+end $$;
+
+-- Whether a source meets an edge (decision 0001, point 1).
+create function meets(settled boolean, crossing boolean, state task_state, as_completed boolean, passes boolean) returns boolean
+    language sql immutable as
+$$ select state = 'completed' or state in ('failed', 'rejected', 'canceled', 'skipped') and (settled or as_completed or crossing and passes) $$;
