@@ -17,6 +17,7 @@ What can go wrong on the way, and what becomes of it:
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import re
@@ -217,7 +218,7 @@ class Database:
                     raise self._unavailable(f"all {self._pool.max_size} connections are busy") from error
                 continue
             # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
-            if time.monotonic() - self._used.pop(connection, 0.0) < FRESH or _is_quiet(connection):
+            if time.monotonic() - self._used.pop(connection, -math.inf) < FRESH or _is_quiet(connection):
                 return connection
             connection.close()
             self._pool.putconn(connection)
