@@ -36,6 +36,17 @@ class Trigger(StrEnum):
     SUBMISSION = "submission"
 
 
+class TaskKind(StrEnum):
+    """Where a task of a run comes from."""
+
+    COMMIT = "commit"
+    REPORT = "report"
+    GATE = "gate"
+    """Made by arkqueue, so that the edges of ``PREV:*`` do not multiply."""
+    ORDINARY = "ordinary"
+    """From a workflow file; it may have no program."""
+
+
 class EdgeKind(StrEnum):
     DEPENDS = "depends"
     CANCELS = "cancels"

@@ -46,14 +46,14 @@ _STATEMENTS = (
     "update branch b set head_id = p.id from place p where p.branch_id = b.id and p.r = {revisions}",
     "insert into run (id, archive_id, branch_id, revision_id, number, run, trigger, by, report_id, created_at)"
     " select id, archive_id, branch_id, id, r, 1, 'commit', 'author-' || r %% 7, {first} + n * 5 + 4, at from place order by n",
-    "insert into task (id, run_id, archive_id, branch_id, number, run, definition_id, unmet, position, attempts, failures, state, gate, cancels,"
+    "insert into task (id, run_id, archive_id, branch_id, number, run, definition_id, unmet, position, attempts, failures, state, kind, program, cancels,"
     " fired, ticket, attempt_id, root_id, superseded_by, ready_at, settled_at, name)"
     " select {first} + p.n * 5 + t.k, p.id, p.archive_id, p.branch_id, p.r, 1, d.id, 0, t.k,"
-    " case when ran then 1 else 0 end, case when s.state = 'failed' then 1 else 0 end, s.state::task_state, t.k in (0, 4), t.name = 'pdf',"
+    " case when ran then 1 else 0 end, case when s.state = 'failed' then 1 else 0 end, s.state::task_state, t.kind::task_kind, t.kind = 'ordinary', t.name = 'pdf',"
     " t.name = 'pdf' and s.state <> 'canceled', case when ran then {first} + p.n * 5 + t.k end, case when ran then {first} + p.n * 5 + t.k end,"
     " case when s.state = 'skipped' then {first} + p.n * 5 + 2 end, case when s.state = 'canceled' then {first} + (p.n + {archives}) * 5 + 2 end,"
     " case when ran or t.k in (0, 4) then p.at + t.k * interval '20 s' end, p.at + (t.k + 1) * interval '20 s', t.name"
-    " from place p cross join (values (0, 'COMMIT'), (1, 'index'), (2, 'pdf'), (3, 'publish'), (4, 'REPORT')) t(k, name)"
+    " from place p cross join (values (0, 'COMMIT', 'commit'), (1, 'index', 'ordinary'), (2, 'pdf', 'ordinary'), (3, 'publish', 'ordinary'), (4, 'REPORT', 'report')) t(k, name, kind)"
     " cross join lateral (select case when t.k = 2 and p.fate = 'failed' then 'failed' when t.k = 3 and p.fate <> 'good' then 'skipped'"
     " when t.k = 2 and p.fate = 'superseded' then 'canceled' else 'completed' end as state) s"
     " cross join lateral (select t.k in (1, 2, 3) and s.state in ('completed', 'failed') as ran) x"
@@ -70,7 +70,7 @@ _STATEMENTS = (
     "insert into log_chunk (attempt_id, position, stream, at, data)"
     " select id, 0, 'stdout', ended_at, convert_to(rpad('attempt ' || id || ' read 20 files', 59, '.') || chr(10), 'UTF8') from attempt where id >= {first}",
     "insert into task_name select b.id, t.name from branch b join archive a on a.id = b.archive_id and a.name like 'past-%%'"
-    " cross join (values ('COMMIT'), ('index'), ('pdf'), ('publish'), ('REPORT')) t(name) on conflict do nothing",
+    " cross join (values ('index'), ('pdf'), ('publish')) t(name) on conflict do nothing",
     *(
         f"select setval('{sequence}', {{first}} + {{entries}} * 5 + 10)"
         for sequence in ("revision_id", "run_id", "task_id", "attempt_id")

@@ -144,8 +144,8 @@ class AnArchive:
     def states(self, *, branch: str = "") -> dict[str, str]:
         """The states of all tasks but COMMIT, REPORT and gates of PREV:*, by ``name@number`` (``.run`` from the second on)."""
         rows = self.sql(
-            "select name, number, run, state from task where branch_id = %s and name not in ('COMMIT', 'REPORT')"
-            " and name not like 'PREV%%' order by number, run, position",
+            "select name, number, run, state from task where branch_id = %s and kind = 'ordinary'"
+            " order by number, run, position",
             self.branches[branch].id,
         )
         return {f"{r['name']}@{r['number']}" + (f".{r['run']}" if r["run"] > 1 else ""): r["state"] for r in rows}

@@ -127,5 +127,5 @@ def _of_revision(ctx: click.Context, revision: str, server: str | None) -> dict[
 
     # A run by hand may have a part of the tasks only; the commit's has them all, or all faults.
     run = find_run(client(ctx, server), str(replace(parse_name(revision), run=1)))
-    tasks = [task["name"] for task in run["tasks"] if task["name"] != "COMMIT"]
+    tasks = [task["name"] for task in run["tasks"] if task["kind"] == "ordinary"]
     return {"place": run["full_name"], "tasks": tasks, "faults": run["faults"]}

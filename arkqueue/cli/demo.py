@@ -142,10 +142,7 @@ def _watch(client: Client, commit_again: Callable[[], None], plain: bool) -> Non
         while True:
             runs = client.get("/runs", archive=ARCHIVE, limit=3, tasks="true")["runs"]
             tasks = {
-                f"{t['rev']}:{t['name']}": t
-                for run in reversed(runs)
-                for t in run["tasks"]
-                if t["name"] not in ("COMMIT", "REPORT")
+                f"{t['rev']}:{t['name']}": t for run in reversed(runs) for t in run["tasks"] if t["kind"] == "ordinary"
             }
             now = {name: task["state"] for name, task in tasks.items()}
             if now != states:

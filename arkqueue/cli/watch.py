@@ -116,7 +116,7 @@ def _in_lines(look: Look, line: Callable[[Any], str]) -> str:
 
 def _changed(run: Any, seen: dict[str, str], *, only_open: bool) -> Iterator[Any]:
     """What is new of a run's tasks, then of the run; ``only_open``: of a run that has ended before, nothing."""
-    for thing in (*(task for task in run["tasks"] if task["name"] != "COMMIT"), run):
+    for thing in (*(task for task in run["tasks"] if task["kind"] != "commit"), run):
         # How many tasks have ended, or what a task waits for, is worth a word beside the state, but no line of its own.
         why = thing.get("why", "")
         now = thing["state"] + ("" if why.startswith("for ") else why)
@@ -179,7 +179,7 @@ def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> Re
         lasted = took(run["created_at"], run["settled_at"]) if is_timed else ""
         block = [(Text(shortened(run["full_name"], widest), style="bold"), _state(run["state"]), lasted, made)]
         for task in run["tasks"]:
-            if task["name"] != "COMMIT" and run["state"] != "deleted":
+            if task["kind"] != "commit" and run["state"] != "deleted":
                 name = Text("  " + shortened(task["full_name"], widest - 2))
                 lasted = took(task["started_at"], task["ended_at"]) if task["started_at"] else ""
                 block.append((name, _state(task["state"]), lasted, Text(one_line(task["why"]))))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from arkqueue.model import COMMIT, REPORT, Cancels, Depends, TaskDefinition, TaskId, Trigger, When, Workflow
+from arkqueue.model import COMMIT, REPORT, Cancels, Depends, TaskDefinition, TaskId, TaskKind, Trigger, When, Workflow
 from arkqueue.plan.globs import matches, matches_branch
 
 EVERYTHING = "PREV:*"
@@ -26,8 +26,13 @@ class Node(NamedTuple):
 
     name: str
     position: int
-    gate: bool
+    kind: TaskKind
     definition: TaskDefinition | None = None
+
+    @property
+    def program(self) -> bool:
+        """Whether it has a command or script; a task without one passes."""
+        return self.definition is not None and not self.definition.is_gate
 
     @property
     def exclusive(self) -> bool:
@@ -108,10 +113,10 @@ def plan(
             elif not victim.previous and victim.task in inside:
                 edges.add(Edge(definition.name, str(victim.task), "cancels"))
 
-    nodes = [Node(COMMIT, 0, gate=True)]
-    nodes += [Node(name, 0, gate=True) for name in edges.gates]
-    nodes += [Node(d.name, i, d.is_gate, d) for i, d in enumerate(chosen, 1)]
-    nodes += [Node(REPORT, len(chosen) + 1, gate=True)]
+    nodes = [Node(COMMIT, 0, TaskKind.COMMIT)]
+    nodes += [Node(name, 0, TaskKind.GATE) for name in edges.gates]
+    nodes += [Node(d.name, i, TaskKind.ORDINARY, d) for i, d in enumerate(chosen, 1)]
+    nodes += [Node(REPORT, len(chosen) + 1, TaskKind.REPORT)]
     exclusive = [d.name for d in _in_order(chosen) if d.exclusive] if any(d.exclusive for d in chosen) else []
     for earlier, later in pairwise(exclusive):
         edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))

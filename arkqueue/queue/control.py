@@ -11,9 +11,8 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import COMMIT, REPORT, SILENCE, RunId, TaskId
+from arkqueue.model import SILENCE, RunId, TaskId, TaskKind
 from arkqueue.names import name_of
-from arkqueue.plan import EVERYTHING
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.triggering import refuse_superseded
@@ -155,9 +154,9 @@ def delete_run(session: Session, run: RunId, by: str) -> None:
     def work(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
             raise Conflict(_run_name(row), "is deleted already")
-        if left := [task.name for task in graph.rows("unsettled_of_run", run=run)]:
+        if left := [task.kind for task in graph.rows("unsettled_of_run", run=run)]:
             here = _run_name(row)
-            if left == [COMMIT]:
+            if left == [TaskKind.COMMIT]:
                 raise Conflict(here, "has not ended: its COMMIT waits", f"arkqueue explain {here}/COMMIT")
             raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
         graph.ids("delete_run", run=run, by=by)
@@ -243,7 +242,7 @@ def _superseded(graph: Graph, row: Any) -> str:
 
 
 def _refuse_implicit(row: Any, what: str) -> None:
-    if row.name in (COMMIT, REPORT) or row.name.startswith(EVERYTHING):
+    if row.kind != TaskKind.ORDINARY:
         raise Conflict(row.name, f"exists in every run and cannot be {what}")
 
 

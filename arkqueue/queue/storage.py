@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, Trigger, Workflow
-from arkqueue.plan import EVERYTHING, Awaited, Node, Plan, names_needed, plan
+from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
+from arkqueue.plan import Awaited, Node, Plan, names_needed, plan
 from arkqueue.queue.graph import Graph
 from arkqueue.workflow import to_json
 
@@ -81,7 +81,7 @@ class Storage:
         """A completed COMMIT and no other task (design 2)."""
         planned = self.plan(Workflow(), revision.number, 1, Trigger.COMMIT, ())
         self.add_run(
-            Plan(tuple(node for node in planned.nodes if node.name == COMMIT), planned.edges),
+            Plan(tuple(node for node in planned.nodes if node.kind is TaskKind.COMMIT), planned.edges),
             id, revision.number, 1, Trigger.COMMIT, revision.author, (),
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ class Storage:
         if self._knows_all:
             return set()
         self._knows_all = True
-        return {row.name for row in self.graph.rows("names", branch=self.branch.id)} - self._asked
+        return {COMMIT, *(row.name for row in self.graph.rows("names", branch=self.branch.id))} - self._asked
 
     def add_run(
         self,
@@ -166,16 +166,16 @@ class Storage:
         if REPORT in ids:
             # It waits for every other task that is not settled yet; it has no edges (design 5.4).
             unmet[ids[REPORT]] = sum(
-                not name.startswith(EVERYTHING) and name != REPORT and task not in self._settled
-                for name, task in ids.items()
+                node.kind not in (TaskKind.GATE, TaskKind.REPORT) and ids[node.name] not in self._settled
+                for node in planned.nodes
             )
         self._keep_definitions(planned.nodes)
         for node in planned.nodes:
             task, definition, passed = ids[node.name], node.definition, ids[node.name] in self._settled
             self._tasks.append(
                 (
-                    task, id, number, run, node.name, definition and self._id_of(definition), node.position, node.gate,
-                    bool(definition and definition.cancels), node.exclusive, unmet[task], passed,
+                    task, id, number, run, node.name, definition and self._id_of(definition), node.position, node.kind,
+                    node.program, bool(definition and definition.cancels), node.exclusive, unmet[task], passed,
                 )
             )  # fmt: skip
             if not unmet[task] and not passed:
@@ -183,7 +183,7 @@ class Storage:
         self.exclusive = [ids[node.name] for node in planned.nodes if node.exclusive]
         self._past |= ids
         self._asked |= ids.keys()
-        self._names |= {name for name in ids if not name.startswith(EVERYTHING)}
+        self._names |= {node.name for node in planned.nodes if node.kind is TaskKind.ORDINARY}
         return id
 
     def _handed_on(self, edges: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -217,7 +217,9 @@ class Storage:
             graph.do("keep_names", branch=branch.id, names=new)
         if self._edges:
             graph.do("add_edges", **_arrays("targets sources kinds settled crossing declared met", self._edges))
-        columns = "ids runs numbers run_numbers names definitions positions gates cancels exclusives unmet passed"
+        columns = (
+            "ids runs numbers run_numbers names definitions positions kinds programs cancels exclusives unmet passed"
+        )
         graph.do("add_tasks", archive=branch.archive, branch=branch.id, **_arrays(columns, self._tasks))
         return self._gates, self._behind
 

@@ -3,7 +3,7 @@
 -- name: lock_tasks
 -- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.
 select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop,
-       t.waived, t.superseded_by, t.root_id, t.gate, t.by
+       t.waived, t.superseded_by, t.root_id, t.kind, t.by
 from task t where t.id = any(%(tasks)s) order by t.id for no key update;
 
 -- name: cancel
@@ -106,7 +106,7 @@ with recursive behind(id) as (
     where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
     union
     select step.target
-    from behind b join task g on g.id = b.id and g.gate and g.state = 'completed'
+    from behind b join task g on g.id = b.id and not g.program and g.state = 'completed'
     cross join lateral (
         select e.target from edge e where e.source = g.id and e.crossing and e.met and e.kind <> 'cancels'
         union all
@@ -132,14 +132,14 @@ order by f.number, f.run limit 20;
 -- The unsettled tasks of runs that verbs on a run act on.
 select id from task
 where run_id = any(%(runs)s) and settled_at is null
-  and name not in ('COMMIT', 'REPORT') and name not like 'PREV:%%'
+  and kind = 'ordinary'
 order by id;
 
 -- name: not_started
 -- The tasks of runs that have not started, for a rewritten or deleted branch (design 5.16).
 select id from task
 where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
-  and name not in ('COMMIT', 'REPORT') and name not like 'PREV:%%'
+  and kind = 'ordinary'
 order by id;
 
 -- name: cancel_run
@@ -163,9 +163,9 @@ update task set waived = true where run_id = %(run)s and state in ('failed', 're
 select id from task where run_id = %(run)s and settled_at is not null order by id;
 
 -- name: unsettled_of_run
--- The names of a run's tasks that are not settled, REPORT and gates of PREV:* left aside.
-select name from task
-where run_id = %(run)s and settled_at is null and name not like 'PREV:%%' and name <> 'REPORT';
+-- The kinds of a run's tasks that are not settled, REPORT and gates of PREV:* left aside.
+select kind from task
+where run_id = %(run)s and settled_at is null and kind not in ('gate', 'report');
 
 -- name: lock_ready_targets
 -- Lock what a reopened task may take back from ready, before it is judged.

@@ -21,7 +21,7 @@ order by id for no key update;
 -- name: advance
 -- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but not what a canceled or skipped one of another run is to
 -- a settled one: that is followed back by `still_awaited`, and judged should the target be retried); count them off their targets, and what has just settled off its
--- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (gates) or becomes ready, with a ticket that makes
+-- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, with a ticket that makes
 -- archives take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
 with source as (
@@ -40,12 +40,12 @@ with source as (
         union all
         select report.id, 1
         from task t join run on run.id = t.run_id join task report on report.id = run.report_id and report.state = 'waiting'
-        where t.id = any(%(settled)s::bigint[]) and t.id <> report.id and t.name not like 'PREV:%%'
+        where t.id = any(%(settled)s::bigint[]) and t.id <> report.id and t.kind <> 'gate'
         union all
         select unnest(%(entering)s::bigint[]), 0) c
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.gate, t.cancels, t.number, t.run, t.position, c.n,
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n,
            {from enable t} and t.unmet = c.n as enters
     from counted c join task t on t.id = c.id
 ), firing as (
@@ -59,25 +59,25 @@ with source as (
         limit 1) u
     where f.enters and f.cancels
 ), entering as (
-    select id, archive_id, gate, row_number() over (partition by archive_id, gate order by number, run, position, id) as rank
+    select id, archive_id, program, row_number() over (partition by archive_id, program order by number, run, position, id) as rank
     from judged
     where enters and (%(fired)s or archive_id <> all(array(select archive_id from firing)))
 ), turns as (
     update archive a set last_ticket = greatest(a.last_ticket, (select pg_sequence_last_value('turn'))) + n.n
-    from (select archive_id, count(*) as n from entering where not gate group by archive_id) n
+    from (select archive_id, count(*) as n from entering where program group by archive_id) n
     where a.id = n.archive_id
     returning a.id, a.last_ticket - n.n as base
 )
 update task t set
     unmet = t.unmet - j.n,
-    state = case when e.gate then {to pass} when not e.gate then {to enable} else t.state end,
-    settled_at = case when e.gate then clock_timestamp() else t.settled_at end,
+    state = case when not e.program then {to pass} when e.program then {to enable} else t.state end,
+    settled_at = case when not e.program then clock_timestamp() else t.settled_at end,
     ready_at = case when e.id is null then t.ready_at else clock_timestamp() end,
     fired = t.fired or e.id is not null and t.cancels,
     ticket = coalesce(turns.base + e.rank, t.ticket)
 from judged j left join entering e on e.id = j.id left join turns on turns.id = e.archive_id
 where t.id = j.id and (j.n > 0 or j.enters)
-returning t.id, t.cancels, j.enters and e.id is null as held_back, not e.gate as is_ready, e.gate and t.name <> 'REPORT' as settles;
+returning t.id, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles;
 
 -- name: still_awaited
 -- What canceled and skipped tasks waited for across runs, as they never began (decision 0001, point 18): the edges into them and into what is behind them, inside their runs and across, as
@@ -95,7 +95,7 @@ with recursive behind(target, source, settled, crossing, state, passes) as (
         where e.target = b.source and not e.met and e.kind in ('depends', 'stopping') offset 0) e
     join task s on s.id = e.source left join task r on r.id = s.root_id
     where (not b.crossing or b.state in ('canceled', 'skipped'))
-      and (e.crossing or s.name <> 'COMMIT' and s.state not in ('completed', 'failed', 'rejected')
+      and (e.crossing or s.kind <> 'commit' and s.state not in ('completed', 'failed', 'rejected')
                          and not meets(e.settled, false, s.state, s.as_completed, false))
 )
 select target, source, settled, crossing, state, passes from behind;

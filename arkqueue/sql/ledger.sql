@@ -155,7 +155,7 @@ cross join lateral (
 left join task r on r.id = t.root_id;
 
 -- name: names
--- Every task name the branch ever had.
+-- Every name that ordinary tasks of the branch ever had.
 select name from task_name where branch_id = %(branch)s;
 
 -- name: keep_names
@@ -178,17 +178,17 @@ select * from unnest(%(targets)s::bigint[], %(sources)s::bigint[], %(kinds)s::ed
 
 -- name: add_tasks
 -- Store tasks, which wait or have passed.
-insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, gate, cancels, exclusive, unmet, state, settled_at)
-select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.gate, t.cancels, t.exclusive, t.unmet,
+insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, kind, program, cancels, exclusive, unmet, state, settled_at)
+select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.kind, t.program, t.cancels, t.exclusive, t.unmet,
        case when t.passed then {to pass} else 'waiting' end, case when t.passed then clock_timestamp() end
 from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_numbers)s::int[], %(names)s::text[], %(definitions)s::bigint[],
-            %(positions)s::int[], %(gates)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(unmet)s::int[], %(passed)s::bool[])
-    as t(id, run_id, number, run, name, definition_id, position, gate, cancels, exclusive, unmet, passed);
+            %(positions)s::int[], %(kinds)s::task_kind[], %(programs)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(unmet)s::int[], %(passed)s::bool[])
+    as t(id, run_id, number, run, name, definition_id, position, kind, program, cancels, exclusive, unmet, passed);
 
 -- name: next_gate
 -- The COMMIT of the first revision after this one that is not passed yet.
 select t.id from task t
-where t.branch_id = %(branch)s and t.name = 'COMMIT' and t.run = 1 and t.state = 'waiting' and t.number > %(number)s
+where t.branch_id = %(branch)s and t.kind = 'commit' and t.settled_at is null and t.run = 1 and t.number > %(number)s
 order by t.number, t.run limit 1 for no key update;
 
 -- name: add_exclusive_edges

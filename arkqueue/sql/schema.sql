@@ -13,6 +13,8 @@
 
 create type task_state as enum
     ('waiting', 'held', 'ready', 'running', 'deferred', 'completed', 'failed', 'rejected', 'canceled', 'skipped');
+create type task_kind as enum ('commit', 'report', 'gate', 'ordinary');
+create type attempt_kind as enum ('run');
 create type edge_kind as enum ('depends', 'cancels', 'exclusive', 'stopping');
 
 create table archive (
@@ -123,12 +125,13 @@ create table task (
     definition_id bigint,
     unmet       int not null,
     position    int not null,                       -- in the files; COMMIT first, REPORT last
-    attempts    int not null default 0,
+    attempts    int not null default 0,             -- of kind `run`: with one, the task has started
     failures    int not null default 0,             -- since a person last retried it, like the next two
     deferrals   int not null default 0,
     losses      int not null default 0,
     state       task_state not null,
-    gate        boolean not null,
+    kind        task_kind not null,                 -- commit: COMMIT; report: REPORT; gate: of PREV:*, made by arkqueue; ordinary: from a workflow file
+    program     boolean not null,                   -- it has a command or script; a task without one passes
     cancels     boolean not null default false,
     exclusive   boolean not null default false,
     fired       boolean not null default false,
@@ -155,6 +158,7 @@ create index task_due on task (due_at) where state = 'deferred';
 -- can lead a statement that knows its tasks' ids through all open tasks.
 create index task_open on task (branch_id, name, number) where settled_at is null;
 create index task_canceling on task (branch_id, number) where fired;
+create index task_commit on task (branch_id, number) where kind = 'commit' and settled_at is null;
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
 create index task_root on task (root_id) where root_id is not null;
 
@@ -162,7 +166,7 @@ create index task_root on task (root_id) where root_id is not null;
 -- ticket of its archive, never one from before that.
 create sequence turn minvalue 0 start 0;
 
--- Every name a branch ever had, for PREV:*.
+-- The names that a branch's ordinary tasks ever had, for PREV:*.
 create table task_name (
     branch_id   bigint not null references branch,
     name        text not null,
@@ -204,7 +208,8 @@ create sequence attempt_id;
 create table attempt (
     id          bigint primary key default nextval('attempt_id'),
     task_id     bigint not null,
-    number      int not null,
+    kind        attempt_kind not null default 'run',
+    number      int not null,                       -- among those of its task and kind
     process     text not null,
     host        text not null,
     lease_until timestamptz not null,
@@ -221,7 +226,7 @@ create table attempt (
     log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
     log_stdout  bigint not null default 0,          -- how many of these bytes are the task's own: who adopts it skips so many
     log_stderr  bigint not null default 0,
-    unique (task_id, number),
+    unique (task_id, kind, number),
     check ((ended_at is null) = ("end" is null))
 ) with (fillfactor = 85);
 -- Like `task_open`: who knows the attempt's id asks for its "end", not for `ended_at`.

@@ -106,8 +106,8 @@ cross join lateral (
            max(settled_at) as settled_at
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
-               t.name <> 'COMMIT' and t.name not like 'PREV:%%' as shown,
-               t.settled_at is null and t.name not like 'PREV:%%' as unsettled
+               t.kind = 'ordinary' as shown,
+               t.settled_at is null and t.kind <> 'gate' as unsettled
         from task t where t.run_id = run.id and t.id is distinct from run.report_id
     ) of_run
 ) c
@@ -116,7 +116,7 @@ order by run.id desc;
 
 -- name: list_tasks
 -- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs.
-select t.id, t.run_id, t.number, t.run, t.name, t.item, t.state, t.gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
+select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host
 from task t
@@ -127,7 +127,7 @@ order by t.position, t.id;
 
 -- name: show_tasks
 -- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.
-select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
+select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket,
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
@@ -151,7 +151,7 @@ from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels
 
 -- name: task_places
 -- What is needed to name tasks.
-select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.state, t.waived, t.run_id,
+select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, t.run_id,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s);
@@ -190,7 +190,7 @@ order by number, run limit %(limit)s;
 
 -- name: graph_nodes
 -- The nodes of a graph: tasks by id.
-select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.state, t.waived, t.gate, t.definition_id,
+select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, not t.program as gate, t.definition_id,
        (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s)
@@ -233,13 +233,13 @@ where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s a
 order by t.run desc;
 
 -- name: task_names_at
--- The names of the tasks at a revision, of all its runs or of one.
+-- The names of the ordinary tasks at a revision, of all its runs or of one.
 select distinct t.name from task t
-where t.branch_id = %(branch)s and t.number = %(number)s and (%(run)s::int is null or t.run = %(run)s) and t.name not like 'PREV:%%'
+where t.branch_id = %(branch)s and t.number = %(number)s and (%(run)s::int is null or t.run = %(run)s) and t.kind = 'ordinary'
 order by t.name;
 
 -- name: task_names_ever
--- The names that the tasks of a branch ever had.
+-- The names that the ordinary tasks of a branch ever had.
 select name from task_name where branch_id = %(branch)s order by name;
 
 -- name: workflow_at
@@ -270,7 +270,7 @@ order by s.id limit 100;
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.
 select t.id from task t join run on run.id = t.run_id
-where t.run_id = %(run)s and t.id is distinct from run.report_id and t.name not like 'PREV:%%'
+where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> 'gate'
   and t.settled_at is null
 order by t.position, t.id limit 100;
 

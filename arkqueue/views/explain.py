@@ -15,9 +15,9 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
+from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.plan import EVERYTHING, followed_back, matches_branch
+from arkqueue.plan import followed_back, matches_branch
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import (
@@ -230,7 +230,7 @@ class _Task:
 
     def _without_edges(self) -> Reason:
         row = self.row
-        if row.name == REPORT:
+        if row.kind == TaskKind.REPORT:
             beside = [r.id for r in self.session.rows("unsettled_beside", run=row.run_id)]
             names = list(task_names(self.session, beside).values())
             if names:
@@ -279,7 +279,7 @@ class _Task:
 
     def _instead(self, edge: Any, other: Any) -> str:
         """Of an edge that no file has: which of the tasks that are depended on waited like this before it was canceled or skipped."""
-        if edge.kind != "depends" or edge.declared or not edge.crossing or other.name == COMMIT:
+        if edge.kind != "depends" or edge.declared or not edge.crossing or other.kind == TaskKind.COMMIT:
             return ""
         before = self.session.rows("never_began", task=edge.target)
         waited = followed_back(self.session.rows("still_awaited", tasks=[row.id for row in before], planned=True))
@@ -294,7 +294,7 @@ class _Task:
 
     def _starving(self) -> list[Reason]:
         row = self.row
-        if row.name in (COMMIT, REPORT) or row.name.startswith(EVERYTHING) or row.state == State.COMPLETED:
+        if row.kind != TaskKind.ORDINARY or row.state == State.COMPLETED:
             return []
         place = {"branch": row.branch_id, "name": row.name, "item": row.item, "number": row.number, "run": row.run}
         before = self.session.rows("task_before", **place)

@@ -19,7 +19,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
-from arkqueue.model import COMMIT, REPORT, ArchiveId, BranchId, RunId, TaskId
+from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
 from arkqueue.names import Name, parse_name
 
 RETIRED = "rewound~"
@@ -128,14 +128,13 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
 
 
 def own_names(session: Session, place: Place, run: int | None) -> list[str]:
-    """The names of the tasks of a revision, or of one of its runs, but for COMMIT and REPORT."""
-    rows = session.rows("task_names_at", branch=place.branch, number=place.number, run=run)
-    return [row.name for row in rows if row.name not in (COMMIT, REPORT)]
+    """The names of the ordinary tasks of a revision, or of one of its runs."""
+    return [row.name for row in session.rows("task_names_at", branch=place.branch, number=place.number, run=run)]
 
 
 def check_task_name(session: Session, branch: BranchId, task: str, shown: str) -> None:
     """Raise ``NotFound`` for a task that no revision of a branch ever had. ``shown``: how to call the archive."""
-    names = [row.name for row in session.rows("task_names_ever", branch=branch) if row.name not in (COMMIT, REPORT)]
+    names = [row.name for row in session.rows("task_names_ever", branch=branch)]
     if task not in names:
         raise NotFound(f"archive {shown}", f"never had a task {task!r}", _nearest(task, names, "It had"))
 

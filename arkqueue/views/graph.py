@@ -17,8 +17,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
-from arkqueue.model import COMMIT, BranchId, RunId
-from arkqueue.plan import EVERYTHING
+from arkqueue.model import BranchId, RunId, TaskKind
 from arkqueue.states import State
 from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of
@@ -111,12 +110,12 @@ def graph_between(session: Session, branch: BranchId, first: int, last: int) -> 
 
 
 def _is_hidden(row: Any) -> bool:
-    return is_implicit(row) and not row.name.startswith(EVERYTHING)
+    return is_implicit(row) and row.kind != TaskKind.GATE
 
 
 def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
-    commits = {id for id, row in rows.items() if row.name == COMMIT}
-    own = commits | {id for id, row in rows.items() if row.name.startswith(EVERYTHING)}
+    commits = {id for id, row in rows.items() if row.kind == TaskKind.COMMIT}
+    own = commits | {id for id, row in rows.items() if row.kind == TaskKind.GATE}
     waits_inside = {
         e.target for e in edges if not e.crossing and e.kind in ("depends", "exclusive") and e.source not in own
     }

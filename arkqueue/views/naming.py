@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from arkqueue.db.session import Session
+from arkqueue.model import TaskKind
 from arkqueue.names import name_of, task_in_run
-from arkqueue.plan import EVERYTHING
 
 
 class Place(Protocol):
@@ -71,4 +71,4 @@ def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:
 
 def _in_run(row: Any) -> str:
     # A gate is shown as it is written; a colon after the slash misleads nobody.
-    return f"/{row.name}" if row.name.startswith(EVERYTHING) else task_in_run(row.name, row.item)
+    return f"/{row.name}" if row.kind == TaskKind.GATE else task_in_run(row.name, row.item)

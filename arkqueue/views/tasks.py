@@ -10,8 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import SILENCE, AttemptId, RunId, TaskId
-from arkqueue.plan import EVERYTHING
+from arkqueue.model import SILENCE, AttemptId, RunId, TaskId, TaskKind
 from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
@@ -63,6 +62,7 @@ class TaskView:
     run: int
     name: str
     item: str
+    kind: TaskKind
     state: State
     why: str
     gate: bool
@@ -161,7 +161,7 @@ def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunI
 
 def is_implicit(row: Any) -> bool:
     """Whether a task is shown only where it does something: a REPORT without a command, a gate of ``PREV:*``."""
-    return bool(row.name.startswith(EVERYTHING) or (row.name == "REPORT" and row.definition_id is None))
+    return bool(row.kind == TaskKind.GATE or (row.kind == TaskKind.REPORT and row.gate))
 
 
 def _views(
@@ -187,6 +187,7 @@ def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> Tas
         run=row.run,
         name=row.name,
         item=row.item,
+        kind=TaskKind(row.kind),
         state=State(row.state),
         why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
         gate=row.gate,

@@ -46,8 +46,8 @@ def history(archive: AnArchive) -> AnArchive:
         archive.id, branch, HISTORY // 10,
     )  # fmt: skip
     archive.sql(
-        "insert into task (id, run_id, archive_id, branch_id, number, run, unmet, position, state, settled_at, gate, name, attempt_id, attempts)"
-        " select 10000 + n, 1001 + n / 10, %s, %s, 1001 + n / 10, 1, 0, n %% 10, 'completed', now(), false, 't' || n %% 10, 10000 + n, 1"
+        "insert into task (id, run_id, archive_id, branch_id, number, run, unmet, position, state, settled_at, kind, program, name, attempt_id, attempts)"
+        " select 10000 + n, 1001 + n / 10, %s, %s, 1001 + n / 10, 1, 0, n %% 10, 'completed', now(), 'ordinary', true, 't' || n %% 10, 10000 + n, 1"
         " from generate_series(0, %s) n",
         archive.id, branch, HISTORY - 1,
     )  # fmt: skip

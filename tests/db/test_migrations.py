@@ -202,6 +202,27 @@ def test_the_schema_is_what_its_migrations_make_of_the_first_release(empty_datab
     assert fresh
 
 
+def test_kinds_are_made_of_the_names_that_said_them(empty_uri: str) -> None:
+    folder = Path(str(files("arkqueue") / "sql" / "migrations"))
+    with connected(empty_uri) as connection:
+        connection.execute((folder / "0001-first-release.sql").read_bytes())
+        connection.execute(
+            "insert into task (run_id, archive_id, branch_id, number, run, unmet, position, state, gate, name)"
+            " select 1, 1, 1, 1, 1, 0, 0, 'waiting', gate, name from (values ('COMMIT', true), ('REPORT', true),"
+            " ('PREV:*', true), ('PREV:*:settled', true), ('passes', true), ('runs', false)) t(name, gate)"
+        )
+        connection.execute((folder / "0002-kinds.sql").read_bytes())
+        rows = connection.execute("select name, kind, program from task").fetchall()
+    assert {name: (kind, program) for name, kind, program in rows} == {
+        "COMMIT": ("commit", False),
+        "REPORT": ("report", False),
+        "PREV:*": ("gate", False),
+        "PREV:*:settled": ("gate", False),
+        "passes": ("ordinary", False),
+        "runs": ("ordinary", True),
+    }
+
+
 def test_that_comparison_sees_a_difference(empty_database: Callable[[], str], newer: Path) -> None:
     fresh, migrated = both_ways(empty_database, newer)
     assert fresh == migrated

@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import COMMIT, REPORT, ArchiveId, RunId, TaskId, Trigger
+from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.queue import control, triggering
 from arkqueue.queue.tokens import Scope
@@ -192,7 +192,7 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     refused: list[Refusal] = []
     if verb is Verb.CANCEL:
         options.check()
-        done += [task.full_name for task in before.tasks if task.name != COMMIT and task.settled_at is None]
+        done += [task.full_name for task in before.tasks if task.kind is TaskKind.ORDINARY and task.settled_at is None]
         control.cancel_run(caller.session, run, caller.by)
         return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
     for task in before.tasks:
@@ -213,7 +213,7 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
 
 def _concerns(verb: Verb, task: TaskView) -> bool:
     """Whether a verb on a run is about this task of it; a retry leaves alone what was superseded or what a person skipped."""
-    if task.name in (COMMIT, REPORT):
+    if task.kind is not TaskKind.ORDINARY:
         return False
     match verb:
         case Verb.RESTART:
