@@ -1,8 +1,9 @@
 # Everything one does with a checkout. `make demo` needs Python 3.11 or newer with pip, git and make, nothing else.
 #
 #   make demo             set everything up and show arkqueue at work (ARGS=--git for a Git archive)
-#   make test             the whole test suite (ARGS=… goes to pytest)
-#   make test-long        the same with many more random examples
+#   make test             the test suite, but for what takes minutes (ARGS=… goes to pytest)
+#   make test-full        what `make test` leaves out: builds images, deploys, streams 200 MB, runs 500 containers
+#   make test-long        `make test` with many more random examples
 #   make bench            how fast it is, beside its peers (ARGS="--quick", "3 6", "--help")
 #   make check            format, lint, types, import contract
 #   make format           put the code into the format that `make check` wants
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN = $(VENV)/bin/python -m
 PIP = $(RUN) pip --disable-pip-version-check --quiet install
 
-.PHONY: demo test test-long bench check format clean
+.PHONY: demo test test-full test-long bench check format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -28,12 +29,16 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" $(ARGS)
+
+test-full: $(VENV)/installed-dev
+	tests/requirements.sh
+	$(RUN) pytest -n $(WORKERS) --dist worksteal -m full $(ARGS)
 
 test-long: export HYPOTHESIS_PROFILE = long
 test-long: $(VENV)/installed-dev
 	tests/requirements.sh
-	$(RUN) pytest -n $(WORKERS) --dist worksteal --timeout 7200 $(ARGS)
+	$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not full" --timeout 7200 $(ARGS)
 
 bench: $(VENV)/installed-dev
 	$(RUN) benchmarks $(ARGS)

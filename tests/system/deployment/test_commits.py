@@ -15,7 +15,7 @@ from tests.waiting import eventually
 __all__ = ["archives", "installations", "kind"]
 
 # The first test that needs an image builds it.
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 COMMIT = {
     "subversion": "svn add -q stamp && svn commit -q --message 'add a stamp'",

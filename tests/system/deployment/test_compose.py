@@ -119,6 +119,7 @@ def test_compose_file_is_valid() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_up_and_add_an_archive_is_all_it_takes(installation: Installation, engine: docker.APIClient) -> None:
     repository = a_subversion_repository(installation.repositories, "papers")
     repository.commit({"paper.tex": "one\n"})

@@ -9,7 +9,7 @@ import arkqueue
 from tests.system.deployment.conftest import run
 
 # The first test that needs an image builds it.
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.parametrize(

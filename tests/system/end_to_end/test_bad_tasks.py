@@ -65,6 +65,7 @@ def test_output_that_is_not_utf_8_is_kept_and_shown(shared: Installation, archiv
     assert written == {"stdout": b"caf\xe9 \0 \x1b[31mred\n", "stderr": b"\xff"}
 
 
+@pytest.mark.full
 def test_200_mb_of_output_keep_head_and_tail_and_mark_the_cut(shared: Installation, archives: Archives) -> None:
     papers = archives(shared)
     line = "x" * 99

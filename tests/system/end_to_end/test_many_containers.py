@@ -39,6 +39,7 @@ def what_is_left(arkqueue: Installation, engine: OwnEngine) -> list[str]:
         api.close()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_five_hundred_tasks_in_containers_leave_nothing(
     installations: Installations, archives: Archives, own_engine: Callable[[], OwnEngine]

@@ -443,6 +443,7 @@ class TestOthersContainers:
 
 
 class TestManyTasks:
+    @pytest.mark.full
     def test_tasks_in_a_row_leave_nothing(self, bench: Bench) -> None:
         def taken() -> dict[str, int]:
             return {"threads": threading.active_count(), "descriptors": len(os.listdir("/proc/self/fd"))}

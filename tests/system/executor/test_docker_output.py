@@ -92,6 +92,7 @@ def test_binary_output_is_exact(task: Task) -> None:
     assert (end, recorder.out, recorder.err) == (Ended(9, stopped=False), task.data, b"end")
 
 
+@pytest.mark.full
 def test_two_hundred_megabytes_are_exact_when_the_task_has_ended(bench: Bench) -> None:
     class Digest:
         def __init__(self) -> None:

@@ -277,6 +277,7 @@ class TestOutput:
         assert ended(running).exit_code == 0
         assert recorder.out == b"first\nsecond\n"
 
+    @pytest.mark.full
     def test_two_hundred_megabytes_arrive_whole(self, bench: Bench) -> None:
         class Hashing:
             length, hash = 0, hashlib.sha1()
