@@ -102,6 +102,14 @@ def _postgres(request: pytest.FixtureRequest) -> Iterator[Embedded]:
 
 
 @pytest.fixture(scope="session")
+def folder_of_the_run(_postgres: Embedded) -> Path:
+    """A folder that all workers of a test run have in common; it goes with the server."""
+    folder = _postgres.home / "run"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def _template(_postgres: Embedded) -> str:
     """A database with arkqueue's tables that the others are copied from."""
     name = "template_arkqueue"

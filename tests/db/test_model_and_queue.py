@@ -7,6 +7,7 @@ of them comes with a view of the head that may be stale, and compare-and-set has
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -389,6 +390,8 @@ class Verbs:
 
 
 EXAMPLES = max(300, settings().max_examples)
+SHARDS = 12
+"""The number of tests among which the examples are divided, so that all workers take part."""
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
     *("COMMIT extended", "faults", "paths leave out", "branches leave out", "definitions that change"),
@@ -428,17 +431,32 @@ INGREDIENTS = {
 """What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. Holds come later, and a REPORT without a command passes at once."""
 
 
-@pytest.mark.timeout(12 * EXAMPLES)
-def test_queue_and_model_agree_after_every_step(session: Session, tmp_path: Path) -> None:
+@pytest.mark.timeout(12 * EXAMPLES // SHARDS)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_queue_and_model_agree_after_every_step(
+    session: Session, tmp_path: Path, folder_of_the_run: Path, shard: int
+) -> None:
     BesideQueue.session, BesideQueue.configuration = session, Configuration(home=tmp_path, sweep=NEVER)
     BesideQueue.examples.clear()
     run_state_machine_as_test(
-        BesideQueue, settings=settings(max_examples=EXAMPLES, stateful_step_count=24, deadline=None)
+        BesideQueue, settings=settings(max_examples=EXAMPLES // SHARDS, stateful_step_count=24, deadline=None)
     )
-    drawn = BesideQueue.examples
-    print("\n".join(f"{drawn[what]:6} {what}" for what in sorted({*drawn, *INGREDIENTS}, key=lambda it: -drawn[it])))
-    assert drawn["examples"] >= EXAMPLES
-    assert not {what for what in INGREDIENTS if not drawn[what]}
+    assert BesideQueue.examples["examples"] >= EXAMPLES // SHARDS
+    _check_the_ingredients(folder_of_the_run, shard)
+
+
+def _check_the_ingredients(folder: Path, shard: int) -> None:
+    """Store what a shard has drawn. The shard that ends last finds the counts of all, and checks their sum."""
+    written = folder / f"drawn-{shard}.new"
+    written.write_text(json.dumps(BesideQueue.examples))
+    written.rename(folder / f"drawn-{shard}.json")
+    shards = [Counter(json.loads(path.read_text())) for path in folder.glob("drawn-*.json")]
+    if len(shards) == SHARDS:
+        drawn = sum(shards, Counter[str]())
+        print(
+            "\n".join(f"{drawn[what]:6} {what}" for what in sorted({*drawn, *INGREDIENTS}, key=lambda it: -drawn[it]))
+        )
+        assert not {what for what in INGREDIENTS if not drawn[what]}
 
 
 def test_what_is_canceled_as_it_enters_has_fired_all_the_same(session: Session) -> None:
