@@ -17,7 +17,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import schedules
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph, change, change_in_turn
 from arkqueue.queue.ledger import Branch, append_in, cancel_unstarted
 from arkqueue.workflow import from_json
 
@@ -147,9 +147,12 @@ def watched(session: Session) -> list[Any]:
     return session.rows("archives_watched")
 
 
-def sweep_all(session: Session) -> None:
-    """Have every archive's repository looked at, as at the start of a queue manager (design 2)."""
-    session.do("sweep_all")
+def sweep_all(session: Session, archives: Sequence[ArchiveId] | None = None) -> list[ArchiveId]:
+    """Have every archive's repository looked at, as at the start of a queue manager (design 2), or that of some archives.
+
+    Returns the archives that another transaction had locked: they are to be swept by another call.
+    """
+    return [ArchiveId(row.id) for row in session.rows("sweep_all", archives=archives)]
 
 
 def to_read(session: Session) -> list[Any]:
@@ -173,6 +176,16 @@ def expect(session: Session, archive: ArchiveId, asked: int, pause: float) -> No
 def read_failed(session: Session, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> None:
     """An archive could not be read; it is tried again in ``first`` seconds, and each time later, up to ``longest``, while that lasts."""
     session.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
+
+
+def say_trouble(session: Session, archive: ArchiveId, trouble: str, first: float, longest: float = 60.0) -> bool:
+    """Like `read_failed`, for a caller who must not wait for one archive: False where another transaction had locked it, and nothing was stored."""
+
+    def work(graph: Graph) -> None:
+        graph.do("read_failed", archive=archive, trouble=trouble.replace("\0", "\ufffd"), first=first, longest=longest)
+
+    _, busy = change_in_turn(session, work, archives=[archive], patience=0.0)
+    return not busy
 
 
 def stop(session: Session, archive: ArchiveId, why: str) -> None:

@@ -2,6 +2,8 @@
 
 A report is judged in one transaction: the archives, the tasks and the attempts are locked, ``states.verdict`` says what each end means, tasks move, and what
 follows is followed up. A report of what is already settled the same way is "recorded" again; a report by someone whose attempt was given to another changes nothing.
+
+Reports of several archives share a transaction as long as these are free. An archive that another transaction has locked holds up its own reports alone.
 """
 
 from __future__ import annotations
@@ -16,10 +18,19 @@ from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId, End, Outcome, Retries
 from arkqueue.queue.claim import LEASE
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph, change_in_turn
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
+
+PATIENCE = 10.0
+"""Seconds that a report waits for a busy archive."""
+LITTLE_PATIENCE = 0.5
+"""The same for a loop, which comes back to what it left."""
+MOST_DUE = 1000
+"""Deferred tasks that one transaction takes up."""
+MOST_ARCHIVES = 100
+"""Archives whose deferred tasks one transaction takes up."""
 
 
 class Receipt(StrEnum):
@@ -27,11 +38,15 @@ class Receipt(StrEnum):
     ALREADY_RECORDED = "already recorded"
     NOT_YOURS = "not yours"
     """The attempt has another end, or belongs to another process: what was reported changed nothing."""
+    BUSY = "busy"
+    """Another transaction has locked the archive: nothing was changed, and the end is to be reported again."""
 
 
-def finish(session: Session, process: str, outcomes: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
-    """Record how attempts ended and move their tasks, all in one transaction."""
-    return _end(session, outcomes, lambda row, outcome: _receipt(row, outcome, process))
+def finish(
+    session: Session, process: str, outcomes: Sequence[Outcome], patience: float = PATIENCE
+) -> dict[AttemptId, Receipt]:
+    """Record how attempts ended and move their tasks; ends of archives that are busy for ``patience`` seconds are not recorded (``Receipt.BUSY``)."""
+    return _end(session, outcomes, lambda row, outcome: _receipt(row, outcome, process), patience)
 
 
 def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
@@ -42,7 +57,9 @@ def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
     return Receipt.NOT_YOURS
 
 
-def lapse(session: Session, lease: float = LEASE, gap: float = LEASE / 3) -> list[AttemptId]:
+def lapse(
+    session: Session, lease: float = LEASE, gap: float = LEASE / 3, patience: float = LITTLE_PATIENCE
+) -> list[AttemptId]:
     """End the attempts whose lease is over; called by every queue manager, again and again.
 
     What outlives its task manager stays reserved for its host a while longer. After any gap in which the database was not heard, no lease lapses for
@@ -57,7 +74,7 @@ def lapse(session: Session, lease: float = LEASE, gap: float = LEASE / 3) -> lis
         )
         for row in session.rows("lapsed")
     ]
-    return _end_each(session, lost, lambda row: row.ended_at is None and row.lapsed)
+    return _end_each(session, lost, lambda row: row.ended_at is None and row.lapsed, patience)
 
 
 def bury(session: Session, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
@@ -73,24 +90,27 @@ def bury(session: Session, process: str, host: str, gone: Collection[AttemptId] 
         for row in left
         if row.outlives and row.id in gone
     ]
-    return _end_each(session, lost, lambda row: row.ended_at is None and row.process != process)
+    return _end_each(session, lost, lambda row: row.ended_at is None and row.process != process, LITTLE_PATIENCE)
 
 
-def _end_each(session: Session, lost: Sequence[Outcome], is_lost: Callable[[Any], bool]) -> list[AttemptId]:
+def _end_each(
+    session: Session, lost: Sequence[Outcome], is_lost: Callable[[Any], bool], patience: float
+) -> list[AttemptId]:
     """End attempts together; where that fails, one by one, so that none that cannot be judged holds up the others."""
 
     def judge(row: Any, _: Outcome) -> Receipt:
         return Receipt.RECORDED if is_lost(row) else Receipt.NOT_YOURS
 
+    # What is busy now is found again: by the next call of `lapse`, if by nobody else.
     try:
-        receipts = _end(session, lost, judge)
+        receipts = _end(session, lost, judge, patience)
     except DatabaseUnavailable:
         raise
     except Exception:
         receipts = {}
         for outcome in lost:
             try:
-                receipts |= _end(session, [outcome], judge)
+                receipts |= _end(session, [outcome], judge, 0.0)
             except DatabaseUnavailable:
                 raise
             except Exception:
@@ -101,11 +121,13 @@ def _end_each(session: Session, lost: Sequence[Outcome], is_lost: Callable[[Any]
 def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
     """End an attempt that was asked to stop because a person knows that it is gone (``cancel --assume-gone``)."""
     outcome = Outcome(attempt, End.LOST, message=f"assumed to be gone by {by}")
-    (row,) = graph.rows("lock_attempts", attempts=[attempt], badly=[attempt])
+    (row,) = graph.rows("lock_attempts", attempts=[attempt], archives=graph.archives, badly=[attempt])
     return list(_record(graph, [(outcome, row)]))
 
 
-def _end(session: Session, outcomes: Sequence[Outcome], judge: Any) -> dict[AttemptId, Receipt]:
+def _end(
+    session: Session, outcomes: Sequence[Outcome], judge: Callable[[Any, Outcome], Receipt], patience: float
+) -> dict[AttemptId, Receipt]:
     if not outcomes:
         return {}
     by_id = {outcome.attempt: outcome for outcome in outcomes}
@@ -113,8 +135,8 @@ def _end(session: Session, outcomes: Sequence[Outcome], judge: Any) -> dict[Atte
     badly = [outcome.attempt for outcome in outcomes if outcome.end is not End.EXITED or outcome.exit_code != 0]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
-        rows = graph.rows("lock_attempts", attempts=list(by_id), badly=badly)
-        receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS) | {row.id: judge(row, by_id[row.id]) for row in rows}
+        rows = graph.rows("lock_attempts", attempts=list(by_id), archives=graph.archives, badly=badly)
+        receipts = {AttemptId(row.id): judge(row, by_id[row.id]) for row in rows}
         moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
         # A person who restarts a task of what is gone means it; nobody else wants it once more.
         if back := [row.task for row in rows if moved.get(row.task) in UNSETTLED and row.stop != "restart"]:
@@ -126,7 +148,14 @@ def _end(session: Session, outcomes: Sequence[Outcome], judge: Any) -> dict[Atte
         )
         return receipts
 
-    return change(session, (), work, attempts=list(by_id))
+    receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS)
+    results, busy = change_in_turn(session, work, attempts=list(by_id), patience=patience)
+    for result in results:
+        receipts |= result
+    if busy:
+        left = session.rows("attempts_of", attempts=list(by_id), archives=busy)
+        receipts |= {row.id: Receipt.BUSY for row in left}
+    return receipts
 
 
 def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, State]:
@@ -168,14 +197,16 @@ def _circumstances(row: Any) -> Circumstances:
     )
 
 
-def wake_deferred(session: Session) -> float | None:
+def wake_deferred(session: Session, patience: float = LITTLE_PATIENCE) -> float | None:
     """Take deferred tasks whose delay is over back to work; returns the seconds until the next one is due (None: there is none)."""
-    due = session.rows("due")
-    if due:
 
-        def work(graph: Graph) -> None:
-            graph.follow(entering=graph.ids("make_due", tasks=[row.id for row in due]))
+    def work(graph: Graph) -> None:
+        each = max(1, MOST_DUE // len(graph.archives))
+        graph.follow(entering=graph.ids("make_due", archives=graph.archives, each=each))
 
-        change(session, {row.archive_id for row in due}, work)
+    archives = [row.archive_id for row in session.rows("due_archives")]
+    for first in range(0, len(archives), MOST_ARCHIVES):
+        some = archives[first : first + MOST_ARCHIVES]
+        change_in_turn(session, work, archives=some, patience=patience)
     seconds: float | None = session.rows("next_due")[0][0]
     return seconds

@@ -5,12 +5,19 @@ What settles meets edges; what has no unmet edge enters, fires its cancellations
 
 Locks are taken in one order everywhere (archive, branch, task, attempt; ascending): an archive's row makes the changes of its graph take turns, and only
 claims and renewals happen beside it. A row that is judged is locked by an earlier statement, so that the judging statement sees it as it is.
+
+Archives never wait for each other (design 6). A transaction that concerns several archives takes the rows that are free (``skip locked``) and leaves the others:
+each of those gets a transaction of its own. So no transaction holds one archive's row while it waits for another's. ``change_in_turn`` does this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
+
+from psycopg.errors import LockNotAvailable
 
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Kept, Session, rows
@@ -18,27 +25,48 @@ from arkqueue.plan import Awaited, followed_back
 
 T = TypeVar("T")
 
+BRIEF = 0.05
+"""Seconds that `change_in_turn` waits for one busy archive before it tries the other busy ones again."""
+
 
 class Graph:
     """The graph of some archives, locked, inside one transaction."""
 
-    def __init__(
-        self, conn: Connection, archives: Iterable[int], kept: Kept | None = None, attempts: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, conn: Connection, archives: Iterable[int] = (), kept: Kept | None = None) -> None:
+        """Lock ``archives``, however long that takes."""
         self.conn = conn
+        self.archives: list[int] = []
+        """The archives that this transaction has locked."""
         self.kept = kept or Kept()
         """What is known to be stored; nothing where no archive is locked yet."""
         self.to_keep: list[Callable[[], None]] = []
         """What may be remembered once this is committed."""
         self.to_wake: set[str] = set()
         """Whom what was done concerns, by topic; they are woken after the commit."""
-        self.lock(archives, attempts)
+        if wanted := set(archives):
+            self._locked(self.rows("lock_archives", archives=list(wanted)))
 
-    def lock(self, archives: Iterable[int], attempts: Sequence[int] = ()) -> None:
-        """Lock some archives, and those of some attempts."""
-        locked = self.rows("lock_archives", archives=list(set(archives)), attempts=list(attempts))
+    def lock_free(self, archives: Collection[int], attempts: Sequence[int]) -> list[int]:
+        """Lock those of some archives, and of the archives of some attempts, that nobody else has locked; returns the others."""
+        rows = self.rows("lock_free_archives", archives=list(archives), attempts=list(attempts))
+        self._locked([row for row in rows if row.is_locked])
+        return [row.id for row in rows if not row.is_locked]
+
+    def lock_within(self, archive: int, seconds: float) -> list[int]:
+        """Lock an archive, and wait for it so long; returns it where that was in vain."""
+        try:
+            with self.conn.transaction():
+                (limit,) = self.rows("limit_waiting", limit=f"{max(1, round(seconds * 1000))}ms")
+                self._locked(self.rows("lock_archives", archives=[archive]))
+        except LockNotAvailable:
+            return [archive]
+        self.rows("limit_waiting", limit=limit.before)
+        return []
+
+    def _locked(self, rows: Sequence[Any]) -> None:
+        self.archives = [row.id for row in rows]
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
-        self.kept = self.kept.of(locked[0].server_since) if locked else Kept()
+        self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 
     def rows(self, block: str, /, **parameters: Any) -> list[Any]:
         """All rows of a named block."""
@@ -127,20 +155,69 @@ class Graph:
         return self.ids("cancel_victims", firing=firing, here=here)
 
 
-def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T], *, attempts: Sequence[int] = ()) -> T:
-    """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns.
+def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]) -> T:
+    """Run ``work`` on the locked graph of some archives in one transaction (again after a deadlock), then wake whom it concerns."""
 
-    ``attempts``: name theirs, too.
+    def transaction(conn: Connection) -> tuple[Graph, T]:
+        graph = Graph(conn, archives, session.kept)
+        return graph, work(graph)
+
+    return _committed(session, transaction)
+
+
+def change_in_turn(
+    session: Session,
+    work: Callable[[Graph], T],
+    *,
+    archives: Collection[int] = (),
+    attempts: Sequence[int] = (),
+    patience: float,
+) -> tuple[list[T], list[int]]:
+    """Run ``work`` on the graphs of some archives, and of the archives of some ``attempts``, so that none waits for another.
+
+    The first transaction takes all archives that are free. Each busy one gets its own as soon as it is free, within ``patience`` seconds. So ``work`` runs
+    several times, each time on other archives (``Graph.archives``). Returns what it returned, and the archives that stayed busy: for them it never ran.
     """
-    graph: list[Graph] = []
+    until = time.monotonic() + patience
+    results, busy = _change_free(session, work, archives, attempts)
+    while busy and (left := until - time.monotonic()) > 0:
+        random.shuffle(busy)  # each is waited for sooner or later, also where there is patience for one alone
+        one, *others = busy
+        done, busy = _change_within(session, work, one, min(left, BRIEF) if others else left)
+        results += done
+        if others:
+            done, others = _change_free(session, work, others)
+            results += done
+            busy += others
+    return results, busy
 
-    def transaction(conn: Connection) -> T:
-        graph[:] = [Graph(conn, archives, session.kept, attempts)]
-        return work(graph[0])
 
-    result = session.retrying(transaction)
-    for keep in graph[0].to_keep:
+def _change_free(
+    session: Session, work: Callable[[Graph], T], archives: Collection[int], attempts: Sequence[int] = ()
+) -> tuple[list[T], list[int]]:
+    def transaction(conn: Connection) -> tuple[Graph, tuple[list[T], list[int]]]:
+        graph = Graph(conn, (), session.kept)
+        busy = graph.lock_free(archives, attempts)
+        return graph, ([work(graph)] if graph.archives else [], busy)
+
+    return _committed(session, transaction)
+
+
+def _change_within(
+    session: Session, work: Callable[[Graph], T], archive: int, seconds: float
+) -> tuple[list[T], list[int]]:
+    def transaction(conn: Connection) -> tuple[Graph, tuple[list[T], list[int]]]:
+        graph = Graph(conn, (), session.kept)
+        busy = graph.lock_within(archive, seconds)
+        return graph, ([] if busy else [work(graph)], busy)
+
+    return _committed(session, transaction)
+
+
+def _committed(session: Session, transaction: Callable[[Connection], tuple[Graph, T]]) -> T:
+    graph, result = session.retrying(transaction)
+    for keep in graph.to_keep:
         keep()
-    if graph[0].to_wake:
-        session.wake(*graph[0].to_wake)
+    if graph.to_wake:
+        session.wake(*graph.to_wake)
     return result

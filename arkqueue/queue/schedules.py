@@ -7,6 +7,7 @@ transaction that makes the run, and each fire is remembered under a unique key. 
 from __future__ import annotations
 
 import logging
+import random
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import BRIEF, Graph, change_in_turn
 from arkqueue.queue.triggering import trigger_in
 
 log = logging.getLogger("arkqueue")
@@ -54,20 +55,30 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
             graph.to_wake.add("schedule")
 
 
-def fire(session: Session) -> float | None:
+def fire(session: Session, patience: float = BRIEF) -> float | None:
     """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none).
 
-    Each on its own: one whose run is refused keeps the reason as its trouble, and one that fails holds up no other.
+    Each on its own: one whose run is refused keeps the reason as its trouble, and one that fails, or whose archive is busy, holds up no other.
     """
-    failed = False
-    for due in session.rows("due_schedules"):
+    failed: list[Any] = []
+    busy: list[Any] = []
+
+    def try_to_fire(due: Any, patience: float) -> None:
         try:
-            change(session, [due.archive_id], lambda graph, due=due: _fire(graph, due))  # type: ignore[misc]
+            _, left = change_in_turn(
+                session, lambda graph: _fire(graph, due), archives=[due.archive_id], patience=patience
+            )
+            busy.extend([due] if left else [])
         except DatabaseUnavailable:
             raise
         except Exception:
             log.exception("the schedule %s of branch %s failed and is tried again", due.cron, due.branch_id)
-            failed = True
+            failed.append(due)
+
+    for due in session.rows("due_schedules"):
+        try_to_fire(due, 0.0)
+    if busy:  # one is waited for a little; the others come with the next turn
+        try_to_fire(random.choice(busy), patience)
     seconds: float | None = session.rows("next_schedule")[0][0]
     return PAUSE_AFTER_ERROR if failed else seconds
 

@@ -102,9 +102,10 @@ class Reader(threading.Thread):
         if row is self._told:
             return
         fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
-        archives.read_failed(self._session, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE)
-        log.warning("%s", fault)
-        self._told, self._trouble = row, fault
+        # The dispatcher waits for no archive; the next turn tries again.
+        if archives.say_trouble(self._session, self._id, fault, FIRST_PAUSE, LONGEST_PAUSE):
+            log.warning("%s", fault)
+            self._told, self._trouble = row, fault
 
     def close(self) -> None:
         """Let it end as soon as it is between two transactions."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
+from arkqueue.model import ArchiveId
 from arkqueue.queue import archives
 from arkqueue.queue_manager.reader import Reader
 
@@ -35,7 +36,8 @@ class Readers:
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
         self._closing = False
-        self._has_swept = False
+        self._to_sweep: Sequence[ArchiveId] | None = None
+        """The archives that the present sweep has not reached yet; None: all."""
         self._losses = 0
         self._are_waiting = False
 
@@ -44,16 +46,16 @@ class Readers:
         try:
             self._hand_out()
         except DatabaseUnavailable:
-            self._has_swept = False  # what hooks told meanwhile was not kept either
+            self._to_sweep = None  # what hooks told meanwhile was not kept either
             raise
 
     def _hand_out(self) -> None:
         # An outage that was over before any turn met it is known to the listener.
         losses = self._session.wakeups.losses if self._session.wakeups else 0
-        if not self._has_swept or losses != self._losses:
-            self._losses = losses
-            archives.sweep_all(self._session)
-            self._has_swept = True
+        if losses != self._losses:
+            self._to_sweep, self._losses = None, losses
+        if self._to_sweep is None or self._to_sweep:
+            self._to_sweep = archives.sweep_all(self._session, self._to_sweep)
         for each in self._readers.values():
             each.see_to_silence()
         rows = archives.to_read(self._session)

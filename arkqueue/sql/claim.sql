@@ -133,10 +133,14 @@ update heartbeat set
 returning clock_timestamp() - steady_since >= make_interval(secs => %(lease)s) as steady;
 
 -- name: lapsed
--- Live attempts whose lease is over, and what outlives its task manager only after its reservation (seconds).
-select a.id, extract(epoch from a.outlives)::float8 as reserved from attempt a
-where a.ended_at is null and a.lease_until + coalesce(a.outlives, '0') < clock_timestamp()
-order by a.id limit 1000;
+-- Live attempts whose lease is over, and what outlives its task manager only after its reservation (seconds). Archives take turns, so that one that is
+-- locked and has more of them than the limit hides nobody else's.
+select id, reserved
+from (
+    select a.id, extract(epoch from a.outlives)::float8 as reserved, row_number() over (partition by t.archive_id order by a.id) as place
+    from attempt a join task t on t.id = a.task_id
+    where a.ended_at is null and a.lease_until + coalesce(a.outlives, '0') < clock_timestamp()) l
+order by place, id limit 1000;
 
 -- name: live_on
 -- Live attempts of a host.
@@ -173,10 +177,11 @@ join archive ar on ar.id = t.archive_id
 order by a.id;
 
 -- name: lock_attempts
--- Lock the tasks of some attempts, then the attempts, and return what is needed to judge their end; the definitions only of what ended `badly`.
+-- Lock the tasks of those of some attempts that belong to locked archives, then the attempts, and return what is needed to judge their end; the definitions
+-- only of what ended `badly`.
 with locked_tasks as (
     select t.id, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, t.definition_id
-    from task t where t.id in (select task_id from attempt where id = any(%(attempts)s))
+    from task t where t.id in (select task_id from attempt where id = any(%(attempts)s)) and t.archive_id = any(%(archives)s::bigint[])
     order by t.id for no key update
 )
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
@@ -210,14 +215,25 @@ update task t set
 from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
 returning t.id;
 
--- name: due
--- Archives and tasks whose delay is over.
-select id, archive_id from task where state = 'deferred' and due_at <= clock_timestamp() order by due_at limit 1000;
+-- name: attempts_of
+-- Those of some attempts that belong to some archives.
+select a.id from attempt a join task t on t.id = a.task_id where a.id = any(%(attempts)s) and t.archive_id = any(%(archives)s);
+
+-- name: due_archives
+-- Archives with deferred tasks whose delay is over; the longest waiting first.
+select archive_id from task where state = 'deferred' and due_at <= statement_timestamp() group by archive_id order by min(due_at);
 
 -- name: make_due
--- Take deferred tasks back to waiting.
+-- Take deferred tasks of archives whose delay is over back to waiting, so many of each archive.
 update task t set state = {to due}, due_at = null
-where t.id = any(%(tasks)s) and {from due} and t.due_at <= clock_timestamp()
+where t.id = any(array(
+    select d.id
+    from unnest(%(archives)s::bigint[]) a(id)
+    cross join lateral (
+        select d.id from task d
+        where d.state = 'deferred' and d.due_at <= statement_timestamp() and d.archive_id = a.id
+        order by d.due_at limit %(each)s) d))
+  and {from due}
 returning t.id;
 
 -- name: next_due

@@ -6,7 +6,7 @@
 -- what is known to what is looked for, whatever the statistics say of either.
 
 -- name: lock_archives
--- Lock the archives whose graph is about to change, named or by some of their attempts, in order; and say which start of the server this is. The statements
+-- Lock the archives whose graph is about to change, in order; and say which start of the server this is. The statements
 -- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
 -- may be kept from when the tables were empty and to read through them looked cheap, so that is switched off. What could be read in no other way would look
 -- so dear to servers up to PostgreSQL 17 that they compile it each time, which takes most of a second; there is none, and compiling is switched off, too.
@@ -14,9 +14,26 @@ select id, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from archive
-where id = any(%(archives)s::bigint[] || array(
-    select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
+where id = any(%(archives)s::bigint[])
 order by id for no key update;
+
+-- name: lock_free_archives
+-- Lock those of some archives, named or by their attempts, that nobody else has locked, and return all of them. The rest is as in `lock_archives`.
+with wanted as materialized (
+    select id from archive
+    where id = any(%(archives)s::bigint[] || array(
+        select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
+), free as materialized (
+    select id from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+)
+select wanted.id, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
+       (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
+       (select set_config('jit', 'off', true)) as compiled
+from wanted left join free on free.id = wanted.id;
+
+-- name: limit_waiting
+-- Set how long a lock is waited for until the transaction ends; returns the limit that held before.
+select current_setting('lock_timeout') as before, set_config('lock_timeout', %(limit)s, true) as limit;
 
 -- name: advance
 -- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but not what a canceled or skipped one of another run is to

@@ -16,9 +16,16 @@ returning archive_id;
 update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = %(archive)s;
 
 -- name: sweep_all
--- Let every archive's time have come: nobody knows what was committed while no queue manager ran.
-update archive set next_read_at = least(next_read_at, clock_timestamp())
-where id = any(array(select id from archive where removed_at is null and stopped is null order by id for no key update));
+-- Let the time of every archive, or of some, have come: nobody knows what was committed while no queue manager ran. It waits for no archive, and returns those
+-- that another transaction has locked.
+with wanted as materialized (
+    select id from archive where removed_at is null and stopped is null and (%(archives)s::bigint[] is null or id = any(%(archives)s))
+), free as materialized (
+    select id from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+), swept as (
+    update archive set next_read_at = least(next_read_at, clock_timestamp()) where id = any(array(select id from free))
+)
+select id from wanted where id <> all(array(select id from free));
 
 -- name: to_read
 -- Archives that a notice names, then those whose time has come; the longest waiting first.

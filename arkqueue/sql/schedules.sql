@@ -26,7 +26,7 @@ select clock_timestamp() as now;
 select s.id, s.branch_id, b.archive_id, s.cron, s.zone, s.tasks, s.next_at
 from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
 where s.next_at <= clock_timestamp() and a.stopped is null
-order by s.next_at limit 100;
+order by s.next_at;
 
 -- name: next_schedule
 -- Seconds until the next schedule is due.

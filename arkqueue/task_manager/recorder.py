@@ -1,7 +1,7 @@
 """The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
 
 It has threads of its own, so that a slot is free before the end is recorded, each for its share of the archives: two transactions that end tasks of one
-archive would wait for each other. What ends while a thread writes is written together by its next transaction; a program that ends within ``SHORT`` is
+archive would wait for each other. Ends of an archive that another transaction has locked stay in memory; those of other archives are recorded meanwhile. What ends while a thread writes is written together by its next transaction; a program that ends within ``SHORT`` is
 told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
 memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
 stored is simply repeated: the fence answers "already recorded" (design 6).
@@ -27,6 +27,8 @@ log = logging.getLogger("arkqueue")
 
 LANES = 2
 """Threads that record."""
+PATIENCE = 0.05
+"""Seconds that a transaction waits for a busy archive; what ends in other archives meanwhile waits with it."""
 PAUSES = (0.05, 0.2, 0.5, 1.0)
 """Seconds between two tries while the database is away; the last one is repeated."""
 
@@ -34,6 +36,8 @@ PACE = 0.01
 """Seconds from the beginning of a transaction to that of the next one: what ends meanwhile is written together."""
 SHORT = 0.05
 """Seconds for which a beginning is kept, as the end may come too."""
+
+GIVEN_UP = "the ends of %d attempts could not be recorded: they will be run again"
 
 Ending = tuple[Attempt, Outcome]
 
@@ -79,6 +83,8 @@ class _Lane:
         """The same until their end is recorded, which tells it once more."""
         self._ended: list[Ending] = []
         self._closing = False
+        self._is_away = False
+        """Whether the database was away in the present turn."""
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -110,6 +116,7 @@ class _Lane:
     def _run(self) -> None:
         tries = 0
         while True:
+            self._is_away = False
             with self._changed:
                 while not (self._ended or self._closing or (rest := self._rest()) == 0):
                     self._changed.wait(rest)
@@ -124,18 +131,20 @@ class _Lane:
             started = self._noted(started)
             if is_last:
                 return
-            # Once more together, then archive by archive, so that none waits for another's locks.
+            # Once more together, then archive by archive, so that what holds up one of them holds up no other.
             ended = [left for group in ([ended] if tries < 2 else _by_archive(ended)) for left in self._tried(group)]
-            if not (started or ended):
-                tries = 0
-                self._given_up.wait(began + PACE - time.monotonic())
-                continue
             with self._changed:
                 self._started, self._ended = started | self._started, ended + self._ended
+            if not self._is_away:
+                tries = 0
+                if self._given_up.wait(began + PACE - time.monotonic()) and ended:
+                    log.error(GIVEN_UP, len(ended))
+                    return
+                continue
             if tries == len(PAUSES):
                 log.warning("the ends of %d attempts are kept until the database takes them", len(ended))
             if self._given_up.wait(PAUSES[min(tries, len(PAUSES) - 1)]):
-                log.error("the ends of %d attempts could not be recorded: they will be run again", len(ended))
+                log.error(GIVEN_UP, len(ended))
                 return
             tries += 1
 
@@ -151,28 +160,36 @@ class _Lane:
                 now = time.monotonic()
                 claim.started(self._session, {id: now - at for id, at in started.items()})
         except DatabaseUnavailable:
+            self._is_away = True
             return started
         except Exception:
             log.exception("the start of attempts could not be recorded")
         return {}
 
     def _tried(self, ended: list[Ending]) -> list[Ending]:
-        """Record some ends in one transaction; returns what is to be tried again. What is not ours any more, the fence refuses."""
+        """Record some ends together; returns those to be tried again. What is not ours any more, the fence refuses."""
+        if not ended:
+            return []
         try:
             self._logs.flush([attempt.log for attempt, _ in ended])
-            receipts = finish.finish(self._session, self._process, [self._said(outcome) for _, outcome in ended])
+            outcomes = [self._said(outcome) for _, outcome in ended]
+            receipts = finish.finish(self._session, self._process, outcomes, PATIENCE)
         except DatabaseUnavailable:
+            self._is_away = True
             return ended
         except Exception:
             if len(ended) == 1:
                 return self._recorded_plainly(*ended[0])
             log.exception("%d ends could not be recorded together; each is recorded by itself", len(ended))
             return [again for ending in ended for again in self._tried([ending])]
+        busy = [ending for ending in ended if receipts[ending[0].id] is Receipt.BUSY]
         for attempt, _ in ended:
+            if receipts[attempt.id] is Receipt.BUSY:
+                continue
             if receipts[attempt.id] is Receipt.NOT_YOURS:
                 log.warning("%s ended here, but it had been taken away before", attempt)
             self._settle(attempt)
-        return []
+        return busy
 
     def _said(self, outcome: Outcome) -> Outcome:
         """An outcome with the beginning, should that not be recorded yet."""

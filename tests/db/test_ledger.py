@@ -15,7 +15,7 @@ from arkqueue.model import ArchiveId, BranchId, Origin, Revision
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, ledger
 from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
-from tests.db.test_races import InThread, wait_until_blocked
+from tests.db.test_busy_archives import held
 
 Connect = Callable[[], Connection]
 
@@ -115,18 +115,16 @@ def test_a_failing_archive_waits_longer_each_time_and_no_notice_hurries_it(archi
     assert list(asked(archive.session)) == ["papers"]
 
 
-def test_the_first_sweep_locks_archives_in_the_order_of_all(session: Session, second_connection: Connect) -> None:
-    """It waits for the first one without holding a later one."""
+def test_a_sweep_waits_for_no_archive(session: Session, second_connection: Connect) -> None:
     first, second = an_archive(session, "a"), an_archive(session, "b")
-    session.do("read_done", archive=first.id, asked=None, sweep=60)
-    holder, watcher = second_connection(), second_connection()
-    with holder.transaction():
-        holder.execute("select id from archive where id = %s for update", [first.id])
-        sweeping = InThread(lambda: archives.sweep_all(session))
-        wait_until_blocked(watcher)
-        holder.execute("select id from archive where id = %s for update nowait", [second.id])
-    sweeping.result()
-    assert len(asked(session)) == 2
+    for archive in first, second:
+        session.do("read_done", archive=archive.id, asked=None, sweep=60)
+    with held(second_connection, first):
+        assert archives.sweep_all(session) == [first.id]
+        assert list(asked(session)) == ["b"]
+    session.do("read_done", archive=second.id, asked=None, sweep=60)
+    assert archives.sweep_all(session, [ArchiveId(first.id)]) == []
+    assert list(asked(session)) == ["a"]
 
 
 # -- what is gone --------------------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def test_two_queue_managers_end_a_lapsed_attempt_once(session: Session, second_c
     archive.sql(
         "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
     )
-    lapsing = one_after_the_other(archive, second_connection, *[lambda: finish.lapse(session)] * 2)
+    lapsing = one_after_the_other(archive, second_connection, *[lambda: finish.lapse(session, patience=PATIENCE)] * 2)
     assert [work.result() for work in lapsing] == [[attempt], []]
     assert archive.sql("select state, losses from task where name = 'a'") == [{"state": "ready", "losses": 1}]
 
@@ -223,10 +223,10 @@ def test_two_queue_managers_take_a_deferred_task_back_once(session: Session, sec
     holder, watcher = second_connection(), second_connection()
     with holder.transaction():
         holder.execute("select from archive where id = %s for update", [archive.id])
-        late = InThread(lambda: finish.wake_deferred(session))
+        late = InThread(lambda: finish.wake_deferred(session, patience=PATIENCE))
         wait_until_blocked(watcher)
         graph = Graph(holder, [archive.id])
-        graph.follow(entering=graph.ids("make_due", tasks=[archive.task("a@2")]))
+        graph.follow(entering=graph.ids("make_due", archives=[archive.id], each=9))
         rows = holder.execute(
             SQL["claim"], {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0, "in_container": None}
         ).fetchall()

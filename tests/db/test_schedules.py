@@ -17,7 +17,7 @@ from arkqueue.model import BranchId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, ledger, schedules
 from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
-from tests.db.test_races import InThread, one_after_the_other, wait_until_blocked
+from tests.db.test_races import PATIENCE, InThread, one_after_the_other, wait_until_blocked
 
 Connect = Callable[[], Connection]
 NIGHTLY = {"nightly": "schedule: '0 3 * * *'"}
@@ -121,7 +121,9 @@ def test_two_queue_managers_fire_a_time_once(session: Session, second_connection
     archive = an_archive(session)
     archive.commit(NIGHTLY)
     make_due(archive)
-    for manager in one_after_the_other(archive, second_connection, *[lambda: schedules.fire(session)] * 2):
+    for manager in one_after_the_other(
+        archive, second_connection, *[lambda: schedules.fire(session, patience=PATIENCE)] * 2
+    ):
         manager.result()
     assert runs(archive) == [(2, 2)]
     assert archive.sql("select count(*) from schedule_fire") == [{"count": 1}]
@@ -169,7 +171,7 @@ def test_a_head_that_moves_while_a_schedule_fires_is_the_one_that_counts(
 
         graph = Graph(holder, [archive.id])
         entry = Entry(a_revision(3), a_workflow(NIGHTLY))
-        firing = InThread(lambda: schedules.fire(session))
+        firing = InThread(lambda: schedules.fire(session, patience=PATIENCE))
         wait_until_blocked(watcher)
         assert ledger.append_in(graph, branch, [entry])
     firing.result()
@@ -187,7 +189,7 @@ def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(
         from arkqueue.queue.graph import Graph
 
         graph = Graph(holder, [archive.id])
-        firing = InThread(lambda: schedules.fire(session))
+        firing = InThread(lambda: schedules.fire(session, patience=PATIENCE))
         wait_until_blocked(watcher)
         entry = Entry(a_revision(3), a_workflow({"a": ""}))
         assert ledger.append_in(graph, archive.branches[""], [entry])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ def test_an_outage_that_no_turn_met_is_followed_by_a_sweep(
     session: Session, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hooks told meanwhile was not kept; the listener alone has seen it."""
-    sweeps: list[Session] = []
-    monkeypatch.setattr(archives, "sweep_all", sweeps.append)
+    sweeps: list[Any] = []
+    monkeypatch.setattr(archives, "sweep_all", lambda _, left: sweeps.append(left) or [])
     assert session.wakeups is not None
     session.wakeups.listening.wait()
     readers = Readers(session, configuration, idle=lambda: None)
