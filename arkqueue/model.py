@@ -5,6 +5,8 @@ Nothing here knows a database, a file or a clock.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -307,3 +309,109 @@ class Outcome:
     message: str = ""
     outputs: dict[str, Any] | None = None
     ran: float | None = None
+
+
+class Receipt(StrEnum):
+    """What became of a reported outcome."""
+
+    RECORDED = "recorded"
+    ALREADY_RECORDED = "already recorded"
+    NOT_YOURS = "not yours"
+    """The attempt has another end, or belongs to another process: what was reported changed nothing."""
+    BUSY = "busy"
+    """Another transaction has locked the archive: nothing was changed, and the end is to be reported again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An archive as it is registered, as far as its tasks are concerned. ``stored``: its settings as JSON."""
+
+    id: int
+    name: str
+    kind: ArchiveKind
+    url: str
+    uuid: str
+    stored: str
+
+    @property
+    def settings(self) -> ArchiveSettings:
+        """The settings, read by the attempt itself: what cannot be read, of a newer version say, harms no other task of the same claim."""
+        return ArchiveSettings(**json.loads(self.stored))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claimed task, with all that its attempt needs to know, as it was when the task was claimed."""
+
+    task: TaskId
+    ticket: int
+    attempt: AttemptId
+    attempt_number: int
+    name: str
+    item: str
+    definition: int
+    archive: Registration
+    branch: str
+    main: bool
+    number: int
+    run: int
+    trigger: str
+    revision: str
+    previous: str | None
+    generation: int
+    base: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """An attempt that has no end yet. ``outlives``: it may go on without its task manager."""
+
+    attempt: AttemptId
+    process: str
+    outlives: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """An attempt that its host's next task manager has taken over.
+
+    ``age``: seconds since its program began. ``stop``: the request to stop that came meanwhile (``cancel``, ``restart``). ``log_bytes``: the
+    position at which its log goes on. ``stored``: how many bytes of each stream of its program are part of that log.
+    """
+
+    claim: Claim
+    stop: str | None
+    age: float
+    log_bytes: int
+    stored: Mapping[Stream, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Bytes of one stream that a task has written. ``position``: of the first byte in the log. ``at``: seconds since 1970."""
+
+    position: int
+    stream: Stream
+    at: float
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogAppend:
+    """The next chunks of one attempt's log. ``size``: the bytes of the log up to their end, dropped ones included; ``stdout`` and ``stderr``: how many
+    of them came from each stream of the program."""
+
+    attempt: AttemptId
+    chunks: Sequence[LogChunk]
+    size: int
+    stdout: int
+    stderr: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """The middle of one attempt's log that is to be deleted: the chunks whose position is at least ``head`` and less than ``tail``."""
+
+    attempt: AttemptId
+    head: int
+    tail: int

@@ -22,7 +22,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.db import Database
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, End, Outcome, Revision, SourceFile, Workflow
+from arkqueue.model import ArchiveSettings, End, Outcome, Receipt, Revision, SourceFile, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.manager import LATE
@@ -188,7 +188,7 @@ class _TaskManager:
                     return
                 began = time.perf_counter()
                 receipts = finish.finish(self._session, self._process, batch)
-                assert set(receipts.values()) == {finish.Receipt.RECORDED}, "an attempt of ours was another's"
+                assert set(receipts.values()) == {Receipt.RECORDED}, "an attempt of ours was another's"
                 with self._changed:
                     self._finishes.append((time.perf_counter() - began, len(batch)))
                     self._unrecorded -= len(batch)

@@ -16,10 +16,22 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, AttemptId, End, Fault, Outcome, Revision, SourceFile, TaskId, Workflow
+from arkqueue.gateway.sql import SqlGateway
+from arkqueue.model import (
+    ArchiveSettings,
+    AttemptId,
+    Claim,
+    End,
+    Fault,
+    Outcome,
+    Receipt,
+    Revision,
+    SourceFile,
+    TaskId,
+    Workflow,
+)
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, control, finish, ledger, triggering
-from arkqueue.queue.claim import Claim
 
 PROCESS, HOST = "manager-1", "host-1"
 NOTHING = Workflow()
@@ -115,14 +127,14 @@ class AnArchive:
         """Claim up to so many tasks, whichever the queue gives."""
         return claim.claim(self.session, PROCESS, HOST, slots)
 
-    def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> finish.Receipt:
+    def record(self, attempt: AttemptId, end: End, code: int | None, **more: Any) -> Receipt:
         """Report the end of an attempt."""
         return finish.finish(self.session, PROCESS, [Outcome(attempt, end, code, **more)])[attempt]
 
     def attempt(self, key: str) -> AttemptId:
         return self.claim(key).attempt
 
-    def end(self, key: str, code: int | None = 0, end: End = End.EXITED, **more: Any) -> finish.Receipt:
+    def end(self, key: str, code: int | None = 0, end: End = End.EXITED, **more: Any) -> Receipt:
         """End the running attempt of a task, which is claimed first where it is ready."""
         attempt = self.attempt(key)
         del self.running[self.task(key)]
@@ -131,7 +143,7 @@ class AnArchive:
     def run(self, *keys: str) -> None:
         """Claim and complete tasks."""
         for key in keys:
-            assert self.end(key) is finish.Receipt.RECORDED
+            assert self.end(key) is Receipt.RECORDED
 
     def fail(self, *keys: str) -> None:
         for key in keys:
@@ -166,6 +178,11 @@ class AnArchive:
         with self.session.database.transaction() as connection:
             cursor = connection.execute(text.encode(), values)
             return cursor.fetchall() if cursor.description else []
+
+
+def a_gateway(session: Session, process: str = PROCESS) -> SqlGateway:
+    """What a task manager may ask of the queue."""
+    return SqlGateway(session, process, HOST)
 
 
 def a_revision(number: int, *, author: str = "ann", branch: str = "") -> Revision:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -157,9 +158,10 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             queue_manager.start()
             stack.callback(queue_manager.close)
         if worker:
+            from arkqueue.gateway.sql import SqlGateway
             from arkqueue.task_manager import TaskManager
 
-            task_manager = TaskManager(session, configuration)
+            task_manager = TaskManager(partial(SqlGateway, session), configuration)
             engine = task_manager.start(engine=_containers_are_meant(session, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()

@@ -8,11 +8,11 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.logs.overflow import Piece, Spill
-from arkqueue.model import AttemptId, Stream
+from arkqueue.model import AttemptId, LogAppend, LogChunk, LogCut, Stream
 
 log = logging.getLogger("arkqueue")
 
@@ -34,6 +34,16 @@ INTERVAL = 0.05
 """Seconds between two turns of the flusher; with a follower's ``follow.POLL`` it bounds how late a line is seen."""
 PAUSE = 0.5
 """Seconds until the flusher tries again when the database is away."""
+
+
+class LogStore(Protocol):
+    """Where one task manager's logs are stored; its gateway is one. Both calls raise DatabaseUnavailable, and may be repeated."""
+
+    def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
+        """Store the next chunks of some logs; the attempts that still belong to the task manager."""
+
+    def cut_log(self, cuts: Sequence[LogCut]) -> None:
+        """Delete the middle of some logs."""
 
 
 class _Pending:
@@ -58,6 +68,12 @@ class _Pending:
     def fetch(self) -> None:
         """Have it in memory, as it is sent; raises OSError where the file does not give it back."""
         self.data = bytes(self.data)
+
+    @property
+    def sent(self) -> bytes:
+        """Its bytes, once they were fetched."""
+        assert isinstance(self.data, bytes)
+        return self.data
 
     @property
     def size(self) -> int:
@@ -215,11 +231,9 @@ class Logs:
     ``folder``: where what waits is put into files; None: where temporary files are.
     """
 
-    def __init__(
-        self, session: Session, process: str, head: int = HEAD, tail: int = TAIL, folder: Path | None = None
-    ) -> None:
+    def __init__(self, store: LogStore, head: int = HEAD, tail: int = TAIL, folder: Path | None = None) -> None:
         self.head, self.tail = head, tail
-        self._session, self._process, self._folder = session, process, folder
+        self._store, self._folder = store, folder
         self._writers: dict[AttemptId, LogWriter] = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
@@ -304,27 +318,13 @@ class Logs:
                 batch.append((writer, chunks))
                 size += sum(chunk.size for chunk in chunks)
             if size >= STATEMENT:
-                self._store(batch)
+                self._append(batch)
                 batch, size = [], 0
         if batch:
-            self._store(batch)
+            self._append(batch)
 
-    def _store(self, batch: Sequence[tuple[LogWriter, Sequence[_Pending]]]) -> None:
-        rows = [(writer.attempt, chunk) for writer, chunks in batch for chunk in chunks]
-        ours = self._session.rows(
-            "append_log",
-            process=self._process,
-            attempts=[writer.attempt for writer, _ in batch],
-            bytes=[chunks[-1].position + chunks[-1].size for _, chunks in batch],
-            stdouts=[chunks[-1].counted(Stream.STDOUT) for _, chunks in batch],
-            stderrs=[chunks[-1].counted(Stream.STDERR) for _, chunks in batch],
-            ids=[attempt for attempt, _ in rows],
-            positions=[chunk.position for _, chunk in rows],
-            streams=[str(chunk.stream) for _, chunk in rows],
-            times=[chunk.at for _, chunk in rows],
-            datas=[chunk.data for _, chunk in rows],
-        )
-        still = {row.id for row in ours}
+    def _append(self, batch: Sequence[tuple[LogWriter, Sequence[_Pending]]]) -> None:
+        still = self._store.append_log([_as_append(writer.attempt, chunks) for writer, chunks in batch])
         for writer, _ in batch:
             if writer.attempt in still:
                 writer.stored()
@@ -332,12 +332,20 @@ class Logs:
                 writer.discard()
 
     def _cut(self, writers: Sequence[LogWriter], *, final: bool) -> None:
-        cuts = [(writer.attempt, to) for writer in writers if (to := writer.cut(final=final)) is not None]
+        cuts = [
+            LogCut(writer.attempt, self.head, to) for writer in writers if (to := writer.cut(final=final)) is not None
+        ]
         if cuts:
-            self._session.do(
-                "cut_log",
-                process=self._process,
-                attempts=[attempt for attempt, _ in cuts],
-                heads=[self.head] * len(cuts),
-                tails=[to for _, to in cuts],
-            )
+            self._store.cut_log(cuts)
+
+
+def _as_append(attempt: AttemptId, chunks: Sequence[_Pending]) -> LogAppend:
+    """Chunks that are about to be stored; they are in memory and grow no more, and what they are made of is not copied."""
+    last = chunks[-1]
+    return LogAppend(
+        attempt,
+        [LogChunk(chunk.position, chunk.stream, chunk.at, chunk.sent) for chunk in chunks],
+        last.position + last.size,
+        last.counted(Stream.STDOUT),
+        last.counted(Stream.STDERR),
+    )

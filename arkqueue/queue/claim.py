@@ -9,80 +9,14 @@ it becomes the attempt's process, and the fence then refuses the earlier one (de
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveKind, ArchiveSettings, AttemptId, Stream, TaskId
+from arkqueue.model import Adopted, ArchiveKind, AttemptId, Claim, Live, Registration, Stream, TaskId
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """An archive as it is registered, as far as its tasks are concerned."""
-
-    id: int
-    name: str
-    kind: ArchiveKind
-    url: str
-    uuid: str
-    stored: str
-    """Its settings as JSON."""
-
-    @property
-    def settings(self) -> ArchiveSettings:
-        """Read where they are needed, by the attempt itself: what cannot be read, of a newer version say, harms no other of the same claim."""
-        return ArchiveSettings(**json.loads(self.stored))
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One claimed task, with all that its attempt needs to know, as it was when it was claimed."""
-
-    task: TaskId
-    ticket: int
-    attempt: AttemptId
-    attempt_number: int
-    name: str
-    item: str
-    definition: int
-    archive: Registration
-    branch: str
-    main: bool
-    number: int
-    run: int
-    trigger: str
-    revision: str
-    previous: str | None
-    generation: int
-    base: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """An attempt that has no end yet. ``outlives``: it may go on without its task manager."""
-
-    attempt: AttemptId
-    process: str
-    outlives: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """An attempt that is ours now. ``age``: seconds since its program began. ``stop``: what it was asked for meanwhile (``cancel``, ``restart``).
-
-    Its log goes on at ``log_bytes``; of what its program wrote, ``stored`` bytes of each stream are part of that.
-    """
-
-    claim: Claim
-    stop: str | None
-    age: float
-    log_bytes: int
-    stored: Mapping[Stream, int]
 
 
 def register(
@@ -97,12 +31,12 @@ def register(
 ) -> None:
     """Say that a task manager is here, and why it can start no tasks for now, or no containers (None: it can)."""
     told = {"fault": fault, "engine_fault": engine_fault}
-    session.do("here", process=process, host=host, hostname=hostname, slots=slots, **told)
+    session.do("register_manager", process=process, host=host, hostname=hostname, slots=slots, **told)
 
 
-def leave(session: Session, process: str) -> None:
+def unregister(session: Session, process: str) -> None:
     """Say that a task manager has stopped."""
-    session.do("gone", process=process)
+    session.do("unregister_manager", process=process)
 
 
 def claim(
@@ -189,11 +123,6 @@ def renew(
 def stops(session: Session, process: str) -> dict[AttemptId, str]:
     """Which of a task manager's attempts have been asked to stop."""
     return {row.id: row.stop for row in session.rows("stops", process=process)}
-
-
-def live(session: Session, process: str) -> list[AttemptId]:
-    """All live attempts of a process, those of a claim whose answer was lost included."""
-    return [row.id for row in session.rows("live", process=process)]
 
 
 def live_on(session: Session, host: str) -> list[Live]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Sequence
-from enum import StrEnum
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.model import AttemptId, End, Outcome, Retries
+from arkqueue.model import AttemptId, End, Outcome, Receipt, Retries
 from arkqueue.queue.claim import LEASE
 from arkqueue.queue.graph import Graph, change_in_turn
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
@@ -31,15 +30,6 @@ MOST_DUE = 1000
 """Deferred tasks that one transaction takes up."""
 MOST_ARCHIVES = 100
 """Archives whose deferred tasks one transaction takes up."""
-
-
-class Receipt(StrEnum):
-    RECORDED = "recorded"
-    ALREADY_RECORDED = "already recorded"
-    NOT_YOURS = "not yours"
-    """The attempt has another end, or belongs to another process: what was reported changed nothing."""
-    BUSY = "busy"
-    """Another transaction has locked the archive: nothing was changed, and the end is to be reported again."""
 
 
 def finish(
@@ -77,12 +67,12 @@ def lapse(
     return _end_each(session, lost, lambda row: row.ended_at is None and row.lapsed, patience)
 
 
-def bury(session: Session, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
+def expire(session: Session, process: str, host: str, gone: Collection[AttemptId] = ()) -> list[AttemptId]:
     """End the attempts of earlier processes of a host, which its present task manager has proved dead, and count these no more.
 
     ``gone``: those of which no container is left; others that outlive their task manager are not touched.
     """
-    session.do("dead", process=process, host=host)
+    session.do("expire_managers", process=process, host=host)
     left = [row for row in session.rows("live_on", host=host) if row.process != process]
     lost = [Outcome(row.id, End.LOST, message="its task manager died") for row in left if not row.outlives]
     lost += [

@@ -3,7 +3,7 @@
 A task manager holds ``task-manager.lock`` as long as it lives. Its guard processes inherit ``guards.lock`` (an flock belongs to all who have the
 descriptor), so whoever gets both knows that of an earlier task manager of this home nothing acts any more: neither it nor a guard of its. Guards end
 when their tasks have ended; what tasks of guards that were killed all at once have left is looked for then (``executor.process.leftovers``). Together
-that is the proof that ``finish.bury`` asks for.
+that is the proof that ``finish.expire`` asks for.
 """
 
 from __future__ import annotations

@@ -104,22 +104,18 @@ returning a.id, t.stop;
 select a.id, t.stop from attempt a join task t on t.id = a.task_id
 where a.process = %(process)s and a.ended_at is null and t.stop is not null;
 
--- name: live
--- All live attempts of a task manager's process.
-select id from attempt where process = %(process)s and ended_at is null order by id;
-
--- name: here
+-- name: register_manager
 -- Register a task manager's process, or say that it is still here.
 insert into task_manager (process, host, hostname, slots, fault, engine_fault)
 values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s)
 on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = null,
     fault = excluded.fault, engine_fault = excluded.engine_fault;
 
--- name: gone
+-- name: unregister_manager
 -- Note that a task manager has stopped.
 update task_manager set stopped_at = clock_timestamp() where process = %(process)s;
 
--- name: dead
+-- name: expire_managers
 -- Note that the earlier task managers of a host have stopped, as its present one proved. When is not known; they were there when they were heard last.
 update task_manager set stopped_at = seen_at where host = %(host)s and process <> %(process)s and stopped_at is null;
 

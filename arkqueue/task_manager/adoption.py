@@ -5,7 +5,7 @@ A container goes on without its task manager, and its attempt stays reserved for
     what the engine has of ours (by label)                    first, so that what is made meanwhile is not taken for a stray
     the live attempts of this host                            as the database knows them
     adopted: live, found, and in nobody's hands               its output goes on where the log ends, its exit code is taken, nothing runs twice
-    buried:  live, in nobody's hands, and without a container
+    ended:   live, in nobody's hands, and without a container
     removed: found, and not live: it was given to another meanwhile, or its end is recorded already
 
 The first turn is over before anything is claimed, so that adopted attempts take their slots first. While the engine is away turns are tried again and
@@ -20,18 +20,15 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable, ExecutorError
 from arkqueue.executor import TASK_LABEL
-from arkqueue.logs import Logs
-from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import claim, finish
-from arkqueue.queue.claim import Adopted
+from arkqueue.gateway import Gateway
+from arkqueue.logs.write import Logs
+from arkqueue.model import Adopted, AttemptId, End, Outcome
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.leases import asked_for, boottime
 from arkqueue.task_manager.sources import Sources
-from arkqueue.views.naming import attempt_names
 
 log = logging.getLogger("arkqueue")
 
@@ -49,10 +46,8 @@ class Adoption:
 
     def __init__(
         self,
-        session: Session,
+        gateway: Gateway,
         configuration: Configuration,
-        process: str,
-        host: str,
         executors: Executors,
         logs: Logs,
         sources: Sources,
@@ -61,7 +56,7 @@ class Adoption:
         answers: Callable[[], None],
     ) -> None:
         """``answers`` is told each time that the engine has answered."""
-        self._session, self._configuration, self._process, self._host = session, configuration, process, host
+        self._gateway, self._configuration = gateway, configuration
         self._executors, self._logs, self._sources, self._held, self._take = executors, logs, sources, held, take
         self._answers = answers
         self.is_swept = False
@@ -106,7 +101,7 @@ class Adoption:
             self._closing.wait(pause)
 
     def turn(self) -> None:
-        """Adopt, bury and remove what is to be."""
+        """Adopt, end and remove what is to be."""
         if not self._executors.used_docker:
             self.is_swept = True
             return
@@ -114,12 +109,12 @@ class Adoption:
             self._executors.docker.sweep()
         found = self._found()
         self._answers()
-        live = claim.live_on(self._session, self._host)
+        live = self._gateway.live()
         held = {attempt.id for attempt in self._held()}
         # Also those that are ours by the database's word, but of whose adoption the answer never came.
         left = {one.attempt: one.process for one in live if one.outlives and one.attempt not in held}
         self._adopt({id: process for id, process in left.items() if id in found})
-        self._bury([id for id in left if id not in found], left)
+        self._expire([id for id in left if id not in found], left)
         if strays := found.keys() - {one.attempt for one in live} - held:
             self._remove(strays)
         self.is_swept = True
@@ -142,10 +137,7 @@ class Adoption:
             if self._closing.is_set():
                 return
             since = boottime()
-            adopted = claim.adopt(
-                self._session, self._process, self._host, left, configuration.adopt_within, configuration.lease
-            )
-            for one in adopted:
+            for one in self._gateway.adopt(left, configuration.adopt_within, configuration.lease):
                 # Should the engine or the database go away between them, the rest is adopted by the next turn.
                 self._take(self._attempt(one), since)
 
@@ -161,10 +153,8 @@ class Adoption:
         log.warning("%s, which an earlier task manager of this host ran, is adopted with its container", attempt)
         return attempt
 
-    def _bury(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:
-        for name in attempt_names(self._session, finish.bury(self._session, self._process, self._host, gone)):
+    def _expire(self, gone: Sequence[AttemptId], left: dict[AttemptId, str]) -> None:
+        for name in self._gateway.expire(gone):
             log.warning("%s, which an earlier task manager of this host ran, was lost with its container", name)
-        own = [id for id in gone if left[id] == self._process]
-        finish.finish(
-            self._session, self._process, [Outcome(id, End.LOST, message="its container is gone") for id in own]
-        )
+        own = [id for id in gone if left[id] == self._gateway.process]
+        self._gateway.finish([Outcome(id, End.LOST, message="its container is gone") for id in own])

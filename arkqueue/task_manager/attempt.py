@@ -21,9 +21,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from arkqueue.errors import ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
 from arkqueue.executor import Ended, Running
-from arkqueue.logs import LogWriter
-from arkqueue.model import AttemptId, End, Outcome, TaskDefinition
-from arkqueue.queue.claim import Claim
+from arkqueue.logs.write import LogWriter
+from arkqueue.model import AttemptId, Claim, End, Outcome, TaskDefinition
 from arkqueue.repository.hangup import hang_up
 from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
 

@@ -10,8 +10,7 @@ import pwd
 from functools import cache
 from pathlib import Path
 
-from arkqueue.model import TaskDefinition
-from arkqueue.queue.claim import Claim
+from arkqueue.model import Claim, TaskDefinition
 from arkqueue.workspace import Workspace
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

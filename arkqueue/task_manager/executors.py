@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable, EngineFault, ExecutorError
 from arkqueue.executor import Program, Running
 from arkqueue.executor.process.executor import ProcessExecutor
-from arkqueue.logs import LogWriter
-from arkqueue.queue import claim
+from arkqueue.gateway import Gateway
+from arkqueue.logs.write import LogWriter
 from arkqueue.workspace import WORK
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ MARK = "containers"
 class Executors:
     """Any thread may call it. ``host``: this host's id, which its containers carry."""
 
-    def __init__(self, session: Session, configuration: Configuration, host: str, guards: int) -> None:
-        self._session, self._configuration, self.host = session, configuration, host
+    def __init__(self, gateway: Gateway, configuration: Configuration, guards: int) -> None:
+        self._gateway, self._configuration, self.host = gateway, configuration, gateway.host
         self._process = ProcessExecutor(guards, configuration.home / WORK)
         self._mark = configuration.home / MARK
         self._lock = threading.Lock()
@@ -45,7 +44,7 @@ class Executors:
     def installation(self) -> str:
         """The installation's id, which its containers carry. Raises DatabaseUnavailable."""
         if self._installation is None:
-            self._installation = claim.installation(self._session)
+            self._installation = self._gateway.installation()
         return self._installation
 
     @property

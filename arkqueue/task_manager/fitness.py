@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from arkqueue.errors import EngineFault, HostFault
-from arkqueue.model import AttemptId
-from arkqueue.queue.claim import Claim
+from arkqueue.model import AttemptId, Claim
 from arkqueue.task_manager.attempt import Attempt
 
 log = logging.getLogger("arkqueue")

@@ -20,10 +20,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
+from arkqueue.gateway import Gateway
 from arkqueue.model import AttemptId
-from arkqueue.queue import claim
 from arkqueue.task_manager.attempt import Attempt, Why
 
 log = logging.getLogger("arkqueue")
@@ -44,10 +43,8 @@ def boottime() -> float:
 class Leases:
     """The attempts of one task manager, from their claim until the database knows their end."""
 
-    def __init__(
-        self, session: Session, configuration: Configuration, process: str, clock: Callable[[], float] = boottime
-    ) -> None:
-        self._session, self._process, self._clock = session, process, clock
+    def __init__(self, gateway: Gateway, configuration: Configuration, clock: Callable[[], float] = boottime) -> None:
+        self._gateway, self._clock = gateway, clock
         self._lease, self._renew = configuration.lease, configuration.renew
         self._adopt_within = configuration.adopt_within
         self._margin = min(MARGIN, self._lease / 9)
@@ -57,8 +54,7 @@ class Leases:
         self._renewed: dict[AttemptId, float] = {}
         self._asked: dict[AttemptId, str] = {}
         """Requests to stop what we claim at this very moment."""
-        assert session.wakeups is not None, "a task manager waits to be woken"
-        self._bell = session.wakeups.bell("stop")
+        self._bell = gateway.bell("stop")
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
@@ -128,7 +124,7 @@ class Leases:
         attempts = {attempt.id: attempt for attempt in self.held()}
         if not attempts:
             return
-        ours = claim.renew(self._session, self._process, list(attempts), self._lease)
+        ours = self._gateway.renew(list(attempts), self._lease)
         with self._lock:
             self._renewed |= {id: since for id in ours if id in self._held}
             self._asked.clear()
@@ -154,7 +150,7 @@ class Leases:
 
     def obey(self) -> None:
         """Ask for requests to stop and pass them on."""
-        for id, request in claim.stops(self._session, self._process).items():
+        for id, request in self._gateway.stops().items():
             with self._lock:
                 attempt = self._held.get(id)
                 if attempt is None:

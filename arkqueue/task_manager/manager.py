@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.executor.process.leftovers import end_leftovers
-from arkqueue.logs import Logs
-from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import claim, finish
-from arkqueue.queue.claim import Claim
+from arkqueue.gateway import Opener
+from arkqueue.logs.write import Logs
+from arkqueue.model import AttemptId, Claim
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
@@ -29,7 +27,6 @@ from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.sources import Sources
-from arkqueue.views.naming import attempt_names
 from arkqueue.workspace import WORK, Workspaces
 
 log = logging.getLogger("arkqueue")
@@ -42,14 +39,12 @@ PAUSE = 0.5
 
 
 class TaskManager:
-    """Runs tasks between ``start`` and ``stop``."""
+    """Runs tasks between ``start`` and ``stop``. ``opener`` opens its way to the queue."""
 
-    def __init__(self, session: Session, configuration: Configuration) -> None:
-        assert session.wakeups is not None, "a task manager waits to be woken"
-        self._session, self._configuration = session, configuration
+    def __init__(self, opener: Opener, configuration: Configuration) -> None:
+        self._opener, self._configuration = opener, configuration
         self.process = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(6)}"
         self.host = ""
-        self._bell = session.wakeups.bell("ready")
         self._work: queues.SimpleQueue[Attempt | None] = queues.SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._idle = threading.Condition()
@@ -77,13 +72,13 @@ class TaskManager:
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = HomeLock(configuration.home)
         self.host = host_id(configuration.home)
-        self._logs = Logs(
-            self._session, self.process, configuration.log_head, configuration.log_tail, configuration.home
-        )
-        self._leases = Leases(self._session, configuration, self.process)
-        self._recorder = Recorder(self._session, self.process, self._logs, self._leases.let_go)
+        gateway = self._gateway = self._opener(self.process, self.host)
+        self._bell = gateway.bell("ready")
+        self._logs = Logs(gateway, configuration.log_head, configuration.log_tail, configuration.home)
+        self._leases = Leases(gateway, configuration)
+        self._recorder = Recorder(gateway, self._logs, self._leases.let_go)
         try:
-            self.executors = Executors(self._session, configuration, self.host, self._lock.guards)
+            self.executors = Executors(gateway, configuration, self._lock.guards)
         except BaseException:
             self._lock.release()
             raise
@@ -95,7 +90,7 @@ class TaskManager:
             self.executors.close()
             self._lock.release()
             raise
-        self._sources = Sources(self._session, configuration)
+        self._sources = Sources(gateway, configuration)
         preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
         self._means = Means(
             preparation,
@@ -106,8 +101,7 @@ class TaskManager:
             self._leases.kept,
         )
         self._adoption = Adoption(
-            self._session, configuration, self.process, self.host, self.executors, self._logs, self._sources,
-            self._leases.held, self._take, self._engine_answers,
+            gateway, configuration, self.executors, self._logs, self._sources, self._leases.held, self._take, self._engine_answers,
         )  # fmt: skip
         self._logs.start()
         self._recorder.start()
@@ -149,7 +143,7 @@ class TaskManager:
             self._logs.close()
             self.executors.close()
             try:
-                claim.leave(self._session, self.process)
+                self._gateway.unregister()
             except DatabaseUnavailable as error:
                 log.warning("the task manager leaves without a word: %s", error)
             self._lock.release()
@@ -178,8 +172,7 @@ class TaskManager:
                     self._sweep()
                     is_swept = True
                 if is_in_doubt:
-                    self._hand_back_unknown()
-                    is_in_doubt = False
+                    is_in_doubt = not self._hand_back_unknown()
                 if is_away:
                     log.warning("the database answers again")
                 is_away = False
@@ -197,15 +190,12 @@ class TaskManager:
 
     def _register(self) -> None:
         fault, engine_fault = self._fitness.faults
-        claim.register(
-            self._session, self.process, self.host, socket.gethostname(), self._configuration.slots,
-            fault=fault, engine_fault=engine_fault,
-        )  # fmt: skip
+        self._gateway.register(socket.gethostname(), self._configuration.slots, fault, engine_fault)
 
     def _take_over(self) -> None:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
         self._end_leftovers()
-        for name in attempt_names(self._session, finish.bury(self._session, self.process, self.host)):
+        for name in self._gateway.expire():
             log.warning("%s, which an earlier task manager of this host ran, was lost with it", name)
         self._adoption.start()
 
@@ -225,17 +215,16 @@ class TaskManager:
 
     def _sweep(self) -> None:
         """Remove the workspaces of the past, once no container of the past is left in one. Nothing is claimed meanwhile."""
-        live = {one.attempt for one in claim.live_on(self._session, self.host)}
+        live = {one.attempt for one in self._gateway.live()}
         for note in self._workspaces.sweep(live | {attempt.id for attempt in self._leases.held()}):
             log.warning(note)
 
-    def _hand_back_unknown(self) -> None:
-        """Hand back what a claim took whose answer never came. What runs in a container is adopted."""
+    def _hand_back_unknown(self) -> bool:
+        """Hand back what a claim took whose answer never came; False where some of it is left. What runs in a container is adopted."""
         held = {attempt.id for attempt in self._leases.held()}
-        live = [one for one in claim.live_on(self._session, self.host) if one.process == self.process]
+        live = [one for one in self._gateway.live() if one.process == self.process]
         unknown = [one.attempt for one in live if not one.outlives and one.attempt not in held]
-        outcomes = [Outcome(id, End.STOPPED, message=f"not started: {Why.SILENCE}") for id in unknown]
-        finish.finish(self._session, self.process, outcomes)
+        return self._gateway.hand_back(unknown, f"not started: {Why.SILENCE}")
 
     def _claim(self) -> None:
         """Claim for all free slots and pass the attempts to workers."""
@@ -264,8 +253,7 @@ class TaskManager:
         self._staff()
 
     def _claim_up_to(self, count: int, in_container: bool | None) -> list[Claim]:
-        lease = self._configuration.lease
-        return claim.claim(self._session, self.process, self.host, count, lease, self._floor, in_container)
+        return self._gateway.claim(count, self._configuration.lease, self._floor, in_container)
 
     def _take(self, attempt: Attempt, since: float) -> None:
         """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""
@@ -312,8 +300,7 @@ class TaskManager:
                 self._bell.ring()
 
     def _reserve(self, attempt: Attempt, image: str) -> bool:
-        within = self._configuration.adopt_within
-        return claim.reserve(self._session, self.process, attempt.id, image, within)
+        return self._gateway.reserve(attempt.id, image, self._configuration.adopt_within)
 
     def _started(self, attempt: Attempt) -> None:
         self._recorder.started(attempt)

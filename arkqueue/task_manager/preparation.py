@@ -16,10 +16,9 @@ from pathlib import Path
 from arkqueue.config import Configuration
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container, Mount, Program, argv_for
-from arkqueue.logs import LogWriter
-from arkqueue.model import Checkout, Origin, TaskDefinition
+from arkqueue.logs.write import LogWriter
+from arkqueue.model import Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
-from arkqueue.queue.claim import Claim
 from arkqueue.repository import Archive, Handover, locate
 from arkqueue.repository.location import local_path
 from arkqueue.repository.origin import AUTHORS

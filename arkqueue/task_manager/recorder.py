@@ -15,12 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.logs import Logs
-from arkqueue.model import AttemptId, Outcome
-from arkqueue.queue import claim, finish
-from arkqueue.queue.finish import Receipt
+from arkqueue.gateway import Gateway
+from arkqueue.logs.write import Logs
+from arkqueue.model import AttemptId, Outcome, Receipt
 from arkqueue.task_manager.attempt import Attempt
 
 log = logging.getLogger("arkqueue")
@@ -45,8 +43,8 @@ Ending = tuple[Attempt, Outcome]
 class Recorder:
     """``settled`` is told of each attempt whose end is known to the database, or not ours to tell."""
 
-    def __init__(self, session: Session, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
-        self._lanes = [_Lane(session, process, logs, settled) for _ in range(LANES)]
+    def __init__(self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+        self._lanes = [_Lane(gateway, logs, settled) for _ in range(LANES)]
 
     def start(self) -> None:
         for lane in self._lanes:
@@ -74,8 +72,8 @@ class Recorder:
 class _Lane:
     """The thread that records what concerns some archives."""
 
-    def __init__(self, session: Session, process: str, logs: Logs, settled: Callable[[Attempt], None]) -> None:
-        self._session, self._process, self._logs, self._settled = session, process, logs, settled
+    def __init__(self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+        self._gateway, self._logs, self._settled = gateway, logs, settled
         self._changed = threading.Condition()
         self._started: dict[AttemptId, float] = {}
         """When programs began that run, oldest first, until that is recorded."""
@@ -158,7 +156,7 @@ class _Lane:
         try:
             if started:
                 now = time.monotonic()
-                claim.started(self._session, {id: now - at for id, at in started.items()})
+                self._gateway.started({id: now - at for id, at in started.items()})
         except DatabaseUnavailable:
             self._is_away = True
             return started
@@ -172,8 +170,7 @@ class _Lane:
             return []
         try:
             self._logs.flush([attempt.log for attempt, _ in ended])
-            outcomes = [self._said(outcome) for _, outcome in ended]
-            receipts = finish.finish(self._session, self._process, outcomes, PATIENCE)
+            receipts = self._gateway.finish([self._said(outcome) for _, outcome in ended], PATIENCE)
         except DatabaseUnavailable:
             self._is_away = True
             return ended

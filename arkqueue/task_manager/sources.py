@@ -12,10 +12,8 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
-from arkqueue.model import TaskDefinition, TaskId
-from arkqueue.queue import claim
-from arkqueue.queue.claim import Claim, Registration
+from arkqueue.gateway import Gateway
+from arkqueue.model import Claim, Registration, TaskDefinition, TaskId
 from arkqueue.repository import Archive, Location
 from arkqueue.repository.opening import location_of, open_location
 
@@ -27,8 +25,8 @@ MOST_OPEN = 4
 class Sources:
     """Any thread may call it."""
 
-    def __init__(self, session: Session, configuration: Configuration) -> None:
-        self._session, self._configuration = session, configuration
+    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
+        self._gateway, self._configuration = gateway, configuration
         self._lock = threading.Lock()
         self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
@@ -39,7 +37,7 @@ class Sources:
         with self._lock:
             missing = sorted({id for id in ids if id not in self._bodies})
         if missing:
-            found = claim.definitions(self._session, missing)
+            found = self._gateway.definitions(missing)
             with self._lock:
                 self._bodies.update(found)
                 while len(self._bodies) > MOST_DEFINITIONS:
@@ -65,7 +63,7 @@ class Sources:
             # One that is not kept any more, as there are too many, is asked about.
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         tasks = [task for task, body in bodies.items() if body is None or body.get("depends")]
-        return claim.inputs(self._session, tasks) if tasks else {}
+        return self._gateway.inputs(tasks) if tasks else {}
 
     def open(self, archive: Registration, url: str) -> Archive:
         """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""

@@ -10,11 +10,10 @@ from arkqueue import logs
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.logs import Logs
-from arkqueue.model import AttemptId, End, Outcome, Stream
+from arkqueue.model import AttemptId, End, Outcome, Receipt, Stream
 from arkqueue.queue import claim, control, finish
-from arkqueue.queue.finish import Receipt
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
 from tests.db.test_claim import lapse
 from tests.db.test_races import InThread, wait_until_blocked
 
@@ -146,7 +145,7 @@ def test_adoption_says_what_was_asked_meanwhile(archive: AnArchive) -> None:
 
 def test_log_goes_on_where_the_earlier_process_ended(archive: AnArchive) -> None:
     attempt = in_container(archive)
-    before = Logs(archive.session, PROCESS)
+    before = Logs(a_gateway(archive.session))
     writer = before.open(attempt)
     writer.write(Stream.STDOUT, b"one\n")
     writer.note("said by arkqueue")
@@ -157,7 +156,7 @@ def test_log_goes_on_where_the_earlier_process_ended(archive: AnArchive) -> None
     assert adopted.log_bytes == 24
     assert adopted.stored == {Stream.STDOUT: 4, Stream.STDERR: 3}
     before.flush([writer])
-    after = Logs(archive.session, NEXT)
+    after = Logs(a_gateway(archive.session, NEXT))
     writer = after.adopt(attempt, adopted.log_bytes, adopted.stored)
     writer.write(Stream.STDERR, b"three")
     after.flush([writer])
@@ -172,7 +171,7 @@ def test_log_goes_on_where_the_earlier_process_ended(archive: AnArchive) -> None
 def test_dropped_middle_of_a_log_counts(archive: AnArchive) -> None:
     """What was too long to be kept is accounted for all the same: it is not to come again."""
     attempt = in_container(archive)
-    flusher = Logs(archive.session, PROCESS, 100, 1000)
+    flusher = Logs(a_gateway(archive.session), 100, 1000)
     writer = flusher.open(attempt)
     for _ in range(10_000):
         writer.write(Stream.STDOUT, b"x" * 700)
@@ -185,7 +184,7 @@ def test_dropped_middle_of_a_log_counts(archive: AnArchive) -> None:
 
 def test_counts_are_of_what_is_stored_not_of_what_was_written(archive: AnArchive) -> None:
     attempt = in_container(archive)
-    flusher = Logs(archive.session, PROCESS)
+    flusher = Logs(a_gateway(archive.session))
     writer = flusher.open(attempt)
     for _ in range(40):
         writer.write(Stream.STDOUT, b"x" * 70_000)
@@ -211,11 +210,11 @@ def test_what_cannot_be_adopted_is_buried(archive: AnArchive) -> None:
     archive.claim()
     kept, gone = in_container(archive, "a@2"), in_container(archive, "b@2")
     process = archive.attempt("c@2")
-    assert finish.bury(archive.session, NEXT, HOST) == [process]
-    assert finish.bury(archive.session, NEXT, HOST, gone=[gone]) == [gone]
+    assert finish.expire(archive.session, NEXT, HOST) == [process]
+    assert finish.expire(archive.session, NEXT, HOST, gone=[gone]) == [gone]
     assert archive.states() == {"a@2": "running", "b@2": "ready", "c@2": "ready"}
     adopt(archive.session, kept)
-    assert finish.bury(archive.session, NEXT, HOST, gone=[kept]) == [], "it is no earlier process's any more"
+    assert finish.expire(archive.session, NEXT, HOST, gone=[kept]) == [], "it is no earlier process's any more"
 
 
 def test_late_report_and_log_of_the_earlier_process_are_refused(archive: AnArchive) -> None:
@@ -223,7 +222,7 @@ def test_late_report_and_log_of_the_earlier_process_are_refused(archive: AnArchi
     adopt(archive.session, attempt)
     assert archive.record(attempt, End.EXITED, 1) is Receipt.NOT_YOURS
     assert claim.renew(archive.session, PROCESS, [attempt]) == {}
-    zombie = Logs(archive.session, PROCESS)
+    zombie = Logs(a_gateway(archive.session))
     writer = zombie.open(attempt)
     writer.write(Stream.STDOUT, b"late")
     zombie.flush([writer])

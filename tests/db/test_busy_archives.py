@@ -9,9 +9,8 @@ import pytest
 
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
-from arkqueue.model import AttemptId, End, Outcome
+from arkqueue.model import AttemptId, End, Outcome, Receipt
 from arkqueue.queue import archives, claim, finish, schedules
-from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_races import PATIENCE, InThread, wait_until_blocked
 from tests.waiting import eventually

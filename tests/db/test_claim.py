@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome
+from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome, Receipt
 from arkqueue.queue import archives, claim, finish
-from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, an_archive
 
 LEASE = 90.0
@@ -249,11 +248,11 @@ def test_a_task_that_kills_its_task_managers_is_given_up_after_three_reruns(sess
     for _ in range(3):
         archive.running.clear()
         archive.claim("a@2")
-        assert len(finish.bury(session, "its successor", HOST)) == 1
+        assert len(finish.expire(session, "its successor", HOST)) == 1
         assert archive.state("a@2") == "ready"
     archive.running.clear()
     archive.claim("a@2")
-    finish.bury(session, "its successor", HOST)
+    finish.expire(session, "its successor", HOST)
     assert archive.states() == {"a@2": "failed", "b@2": "skipped"}
 
 
@@ -261,7 +260,7 @@ def test_on_lost_fail_fails_at_the_first_loss(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "on_lost: fail"})
     archive.claim("a@2")
-    finish.bury(session, "its successor", HOST)
+    finish.expire(session, "its successor", HOST)
     assert archive.state("a@2") == "failed"
 
 
@@ -270,7 +269,7 @@ def test_a_new_task_manager_buries_only_its_own_hosts_dead(session: Session) -> 
     archive.commit({"a": "", "b": ""})
     (mine,) = claim.claim(session, "old", HOST, 1)
     (other,) = claim.claim(session, "elsewhere", "host-2", 1)
-    assert finish.bury(session, "new", HOST) == [mine.attempt]
+    assert finish.expire(session, "new", HOST) == [mine.attempt]
     assert {r["state"] for r in archive.sql("select state from task where id = %s", other.task)} == {"running"}
 
 
@@ -338,7 +337,7 @@ def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(session: S
     archive.claim()
     body = '{"retries": {"no such word": 1}}'
     archive.sql("update definition set body = %s where id = (select definition_id from task where name = 'a')", body)
-    assert len(finish.bury(session, "its successor", HOST)) == 1
+    assert len(finish.expire(session, "its successor", HOST)) == 1
     assert archive.states() == {"a@2": "running", "b@2": "ready"}
 
 

@@ -178,7 +178,7 @@ def test_is_ready_but_no_task_manager_runs(session: Session) -> None:
     told = why(archive, "a@2")
     assert kinds(told) == [Why.NO_TASK_MANAGER]
     assert "(that of machine was heard last at 2" in told.text
-    claim.leave(session, PROCESS)
+    claim.unregister(session, PROCESS)
     assert "(that of machine stopped at 2" in why(archive, "a@2").text
 
 
@@ -207,7 +207,7 @@ def test_is_ready_and_the_dead_are_not_counted_who_would_claim_it(session: Sessi
     claim.register(session, "its successor", HOST, "machine", 2)
     claim.register(session, "elsewhere", "host-2", "other", 1)
     assert "(3 task managers with 7 slots, 7 free)" in why(archive, "a@2").text
-    finish.bury(session, "its successor", HOST)
+    finish.expire(session, "its successor", HOST)
     assert "(2 task managers with 3 slots, 3 free)" in why(archive, "a@2").text
     archive.sql("update task_manager set seen_at = seen_at - interval '1 h', stopped_at = stopped_at - interval '1 h'")
     assert "(that of other was heard last at 2" in why(archive, "a@2").text, "those that were buried had died before"
@@ -217,7 +217,7 @@ def test_is_ready_and_whoever_is_heard_again_is_counted(session: Session) -> Non
     archive = an_archive(session)
     archive.commit({"a": ""})
     a_task_manager(session)
-    claim.leave(session, PROCESS)
+    claim.unregister(session, PROCESS)
     assert kinds(why(archive, "a@2")) == [Why.NO_TASK_MANAGER]
     a_task_manager(session)
     assert kinds(why(archive, "a@2")) == [Why.ABOUT_TO_START]
@@ -251,7 +251,7 @@ def test_is_ready_but_no_host_can_start_it(session: Session) -> None:
     assert kinds(why(archive, "last@3")) == [Why.NO_SLOT]
     assert "(1 task manager with 2 slots, 2 free)" in why(archive, "boxed@2").text
     assert "(2 task managers with 6 slots, 6 free)" in why(archive, "bare@2").text
-    claim.leave(session, "other")
+    claim.unregister(session, "other")
     claim.register(session, PROCESS, HOST, "machine", 4, fault="work folder: it is full. Make room")
     for key in ("boxed@2", "bare@2"):
         assert why(archive, key).text.endswith("machine: work folder: it is full. Make room.")
@@ -610,7 +610,7 @@ def test_task_that_was_given_up_because_its_task_managers_died(session: Session)
     archive.commit({"a": "", "b": "on_lost: fail"})
     for _ in range(4):
         archive.claim("a@2")
-        finish.bury(session, "the next one", HOST)
+        finish.expire(session, "the next one", HOST)
     assert archive.states() == {"a@2": "failed", "b@2": "failed"}
     told = why(archive, "a@2")
     assert "(lost: its task manager died; given up after 3 reruns) at attempt 4. Find out what ends" in told.text

@@ -11,9 +11,8 @@ from psycopg import sql
 
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
-from arkqueue.model import AttemptId, BranchId, End, Outcome
+from arkqueue.model import AttemptId, BranchId, End, Outcome, Receipt
 from arkqueue.queue import archives, claim, finish
-from arkqueue.queue.finish import Receipt
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 
 Connect = Callable[[], Connection]
@@ -68,7 +67,6 @@ HOT: dict[str, dict[str, Any]] = {
     "claim": {"process": "p", "host": "h", "slots": 8, "lease": 90.0, "floor": 0, "in_container": None},
     "renew": {"attempts": [1], "process": "p", "lease": 90.0},
     "stops": {"process": "p"},
-    "live": {"process": "p"},
     "lapsed": {},
     "due": {},
     "next_due": {},
@@ -253,7 +251,7 @@ def test_what_is_gone_is_not_tried_again_by_itself(
     attempt = archive.attempt("a@2")
     go(archive)
     if end is End.LOST:
-        assert finish.bury(archive.session, "its successor", HOST) == [attempt]
+        assert finish.expire(archive.session, "its successor", HOST) == [attempt]
     else:
         assert archive.record(attempt, end, code) is Receipt.RECORDED
     assert archive.states() == {"a@2": "canceled", "b@2": "canceled"}

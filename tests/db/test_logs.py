@@ -21,7 +21,7 @@ from arkqueue.logs.overflow import Piece
 from arkqueue.logs.write import CHUNK, OVERHEAD, TURN
 from arkqueue.model import AttemptId, End, Outcome, Stream
 from arkqueue.queue import finish
-from tests.builders import PROCESS, an_archive
+from tests.builders import PROCESS, a_gateway, an_archive
 from tests.conftest import OwnPostgres
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
@@ -53,7 +53,7 @@ def end(session: Session, attempt: AttemptId, process: str = PROCESS) -> None:
 
 
 def test_bytes_of_both_streams_are_read_as_they_came(session: Session, attempt: AttemptId) -> None:
-    writer = Logs(session, PROCESS).open(attempt)
+    writer = Logs(a_gateway(session)).open(attempt)
     for stream, data in [(OUT, b"\x00\xff1"), (OUT, b"2"), (ERR, b"3\xc3"), (OUT, b"\xa44")]:
         writer.write(stream, data)
     writer.note("stopped")
@@ -67,7 +67,7 @@ def test_bytes_of_both_streams_are_read_as_they_came(session: Session, attempt: 
 
 @pytest.mark.parametrize("piece", [100, 60_000, 65_536, 200_000])
 def test_chunks_are_filled_whatever_the_pieces_are(session: Session, attempt: AttemptId, piece: int) -> None:
-    writer = Logs(session, PROCESS).open(attempt)
+    writer = Logs(a_gateway(session)).open(attempt)
     text = b"".join(b"%07d\n" % n for n in range(100_000))
     for start in range(0, len(text), piece):
         writer.write(OUT, text[start : start + piece])
@@ -78,7 +78,7 @@ def test_chunks_are_filled_whatever_the_pieces_are(session: Session, attempt: At
 
 
 def test_log_can_be_read_from_any_position(session: Session, attempt: AttemptId) -> None:
-    writer = Logs(session, PROCESS).open(attempt)
+    writer = Logs(a_gateway(session)).open(attempt)
     writer.write(OUT, b"abc")
     writer.write(ERR, b"def")
     writer._logs.flush([writer])
@@ -88,7 +88,7 @@ def test_log_can_be_read_from_any_position(session: Session, attempt: AttemptId)
 
 
 def test_pages_are_short_and_complete(session: Session, attempt: AttemptId) -> None:
-    writer = Logs(session, PROCESS).open(attempt)
+    writer = Logs(a_gateway(session)).open(attempt)
     for number in range(1200):
         writer.write((OUT, ERR)[number % 2], b"%04d" % number)
     writer._logs.flush([writer])
@@ -102,7 +102,7 @@ def test_long_log_keeps_head_and_tail_and_shows_the_cut(
     session: Session, attempt: AttemptId, storing: str, piece: int
 ) -> None:
     head, tail = 1 << 20, 2 << 20
-    flusher = Logs(session, PROCESS, head, tail)
+    flusher = Logs(a_gateway(session), head, tail)
     writer = flusher.open(attempt)
     text = b"".join(b"%07d\n" % n for n in range(1_000_000))
     for start in range(0, len(text), piece):
@@ -124,7 +124,7 @@ def test_long_log_keeps_head_and_tail_and_shows_the_cut(
 
 def test_memory_of_a_log_that_is_not_stored_is_bounded(session: Session, attempt: AttemptId) -> None:
     head, tail = 100_000, 200_000
-    writer = Logs(session, PROCESS, head, tail).open(attempt)
+    writer = Logs(a_gateway(session), head, tail).open(attempt)
     for number in range(200_000):
         writer.write((OUT, ERR)[number % 2], b"x")
         assert len(writer._tail) * OVERHEAD <= 2 * tail + 2 * CHUNK
@@ -137,7 +137,7 @@ def test_memory_of_a_log_that_is_not_stored_is_bounded(session: Session, attempt
 def test_what_waits_behind_the_next_turn_is_not_in_memory(
     session: Session, attempt: AttemptId, tmp_path: Path, tail: int
 ) -> None:
-    flusher = Logs(session, PROCESS, 1 << 20, tail, tmp_path)
+    flusher = Logs(a_gateway(session), 1 << 20, tail, tmp_path)
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(12 << 20)
     for start in range(0, len(text), 10_000):
@@ -151,7 +151,7 @@ def test_what_waits_behind_the_next_turn_is_not_in_memory(
 
 
 def test_disk_gets_its_room_back(session: Session, attempt: AttemptId, tmp_path: Path) -> None:
-    flusher = Logs(session, PROCESS, folder=tmp_path)
+    flusher = Logs(a_gateway(session), folder=tmp_path)
     writer = flusher.open(attempt)
 
     for leaves in (flusher.flush, lambda _: flusher.forget(writer)):
@@ -167,7 +167,7 @@ def test_disk_gets_its_room_back(session: Session, attempt: AttemptId, tmp_path:
 def test_what_is_stored_while_it_is_put_away_is_there_once(
     session: Session, attempt: AttemptId, tmp_path: Path
 ) -> None:
-    flusher = Logs(session, PROCESS, 1 << 20, 1 << 30, tmp_path)
+    flusher = Logs(a_gateway(session), 1 << 20, 1 << 30, tmp_path)
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(24 << 20)
     seen = set[type]()
@@ -190,7 +190,7 @@ def test_what_is_stored_while_it_is_put_away_is_there_once(
 def test_where_there_is_no_room_for_a_file_it_waits_in_memory(
     session: Session, attempt: AttemptId, tmp_path: Path
 ) -> None:
-    flusher = Logs(session, PROCESS, folder=tmp_path / "nowhere")
+    flusher = Logs(a_gateway(session), folder=tmp_path / "nowhere")
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(8 << 20)
     writer.write(OUT, text)
@@ -201,7 +201,7 @@ def test_where_there_is_no_room_for_a_file_it_waits_in_memory(
 def test_what_the_disk_loses_is_a_gap_and_holds_up_nobody(
     session: Session, attempt: AttemptId, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flusher = Logs(session, PROCESS, folder=tmp_path)
+    flusher = Logs(a_gateway(session), folder=tmp_path)
     writer = flusher.open(attempt)
     text = random.Random(7).randbytes(4 << 20)
     writer.write(OUT, text)
@@ -217,7 +217,7 @@ def test_what_the_disk_loses_is_a_gap_and_holds_up_nobody(
 
 
 def test_log_of_an_attempt_that_has_ended_takes_nothing_more(session: Session, attempt: AttemptId) -> None:
-    flusher = Logs(session, PROCESS)
+    flusher = Logs(a_gateway(session))
     writer = flusher.open(attempt)
     writer.write(OUT, b"mine")
     flusher.flush([writer])
@@ -230,7 +230,7 @@ def test_log_of_an_attempt_that_has_ended_takes_nothing_more(session: Session, a
 
 
 def test_log_of_another_process_is_not_written(session: Session, attempt: AttemptId) -> None:
-    zombie = Logs(session, "another process")
+    zombie = Logs(a_gateway(session, "another process"))
     writer = zombie.open(attempt)
     writer.write(OUT, b"zombie")
     zombie.flush([writer])
@@ -238,7 +238,7 @@ def test_log_of_another_process_is_not_written(session: Session, attempt: Attemp
 
 
 def test_lost_attempt_does_not_keep_others_from_storing(session: Session, attempt: AttemptId) -> None:
-    flusher = Logs(session, PROCESS)
+    flusher = Logs(a_gateway(session))
     ours, lost = flusher.open(attempt), flusher.open(AttemptId(10**9))
     lost.write(OUT, b"lost")
     ours.write(OUT, b"ours")
@@ -247,12 +247,12 @@ def test_lost_attempt_does_not_keep_others_from_storing(session: Session, attemp
 
 
 def test_chunks_that_are_stored_twice_are_there_once(session: Session, attempt: AttemptId) -> None:
-    flusher = Logs(session, PROCESS)
+    flusher = Logs(a_gateway(session))
     writer = flusher.open(attempt)
     writer.write(OUT, b"once")
     batch = [(writer, writer.take())]
-    flusher._store(batch)  # its answer is thought to be lost
-    flusher._store(batch)
+    flusher._append(batch)  # its answer is thought to be lost
+    flusher._append(batch)
     writer.write(OUT, b" more")
     flusher.flush([writer])
     assert b"".join(c.data for c in everything(session, attempt)) == b"once more"
@@ -269,7 +269,7 @@ def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgr
         archive = an_archive(session)
         archive.commit({"index": ""})
         attempt = archive.attempt("index@2")
-        flusher = Logs(session, PROCESS)
+        flusher = Logs(a_gateway(session))
         writer = flusher.open(attempt)
         writer.write(OUT, b"before ")
         flusher.flush([writer])
@@ -285,7 +285,7 @@ def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgr
 
 @pytest.fixture
 def flusher(session: Session) -> Iterator[Logs]:
-    flusher = Logs(session, PROCESS)
+    flusher = Logs(a_gateway(session))
     flusher.start()
     yield flusher
     flusher.close()
@@ -334,7 +334,7 @@ def test_log_of_an_unknown_attempt_is_not_found(session: Session) -> None:
 
 
 def test_positions_count_every_byte(session: Session, attempt: AttemptId) -> None:
-    writer = Logs(session, PROCESS, 10, 10).open(attempt)
+    writer = Logs(a_gateway(session), 10, 10).open(attempt)
     for number in range(5000):
         writer.write((OUT, ERR)[number % 2], b"ab")
     writer._logs.flush([writer])

@@ -24,7 +24,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import ArchiveId, BranchId, End, RunId, Workflow
+from arkqueue.model import ArchiveId, BranchId, End, Receipt, RunId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, finish, ledger, triggering
 from arkqueue.queue_manager import reader as reader_module
@@ -104,7 +104,7 @@ class QueueAsSubject:
             )
             assert finish.lapse(self.session) == [attempt]
             # The task manager lives after all, and reports: the attempt is not its own any more.
-            assert self.archive.record(attempt, End.EXITED, 0) is finish.Receipt.NOT_YOURS
+            assert self.archive.record(attempt, End.EXITED, 0) is Receipt.NOT_YOURS
         else:
             self.archive.record(attempt, end, exit_code)
 

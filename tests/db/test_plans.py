@@ -190,7 +190,7 @@ def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(p
     plans.of(lambda: finish.lapse(session))
     plans.of(lambda: finish.wake_deferred(session))
     plans.uses("task_due", "min(due_at)")
-    plans.of(lambda: finish.bury(session, ME, "host-2"))
+    plans.of(lambda: finish.expire(session, ME, "host-2"))
     plans.of(lambda: archives.to_read(session))
 
 

@@ -17,12 +17,11 @@ from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
-from arkqueue.model import End, Outcome, RunId
+from arkqueue.model import End, Outcome, Receipt, RunId
 from arkqueue.plan import Entry
 from arkqueue.queue import claim, control, finish, ledger
-from arkqueue.queue.finish import Receipt
 from arkqueue.queue.graph import Graph
-from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, an_entry
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_example import EXAMPLE
 
 Connect = Callable[[], Connection]
@@ -312,7 +311,7 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     archive.commit({"a": ""})
     attempt = archive.attempt("a@2")
     before = archive.sql("select started_at, lease_until, log_bytes from attempt")
-    flusher = Logs(session, PROCESS)
+    flusher = Logs(a_gateway(session))
     writer = flusher.open(attempt)
     writer.note("too late")
     say: dict[str, Callable[[], Any]] = {

@@ -503,7 +503,7 @@ def test_a_victim_whose_lease_lapses_is_canceled_and_not_rerun(archive: AnArchiv
     archive.commit(PDF)
     archive.claim("pdf@2")
     archive.commit(PDF)
-    finish.bury(archive.session, "another", "host-1")
+    finish.expire(archive.session, "another", "host-1")
     assert archive.states() == {"pdf@2": "canceled", "pdf@3": "ready"}
 
 

@@ -526,7 +526,7 @@ def test_task_managers_are_shown_with_their_slots(session: Session) -> None:
     archive.commit({"a": ""})
     claim.register(session, "manager-1", "host-1", "machine", 4)
     claim.register(session, "manager-2", "host-2", "other", 2)
-    claim.leave(session, "manager-2")
+    claim.unregister(session, "manager-2")
     archive.claim("a@2")
     first, second = installation.task_managers(session)
     assert (first.hostname, first.alive, first.running, first.free) == ("machine", True, 1, 3)

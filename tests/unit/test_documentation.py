@@ -21,8 +21,7 @@ import pytest
 
 from arkqueue.config import PREFIX, Configuration, Credentials, Docker, PersistentMount, variables
 from arkqueue.db.statements import load
-from arkqueue.model import End
-from arkqueue.queue.claim import Claim
+from arkqueue.model import Claim, End
 from arkqueue.queue.tokens import Scope
 from arkqueue.states import MOVES, SETTLED, Event, State, expand
 from arkqueue.task_manager import environment

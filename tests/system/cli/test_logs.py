@@ -11,7 +11,7 @@ from arkqueue.db.session import Session
 from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
 from arkqueue.queue import finish
-from tests.builders import PROCESS, AnArchive, an_archive
+from tests.builders import AnArchive, a_gateway, an_archive
 from tests.system.cli.conftest import Cli, Server, Start, the_rest
 
 
@@ -22,7 +22,7 @@ class Writing:
         self.session = session
         self.archive: AnArchive = an_archive(session)
         self.archive.commit({"a": fields, "gate": "# gate"})
-        self.logs = Logs(session, PROCESS, head, tail)
+        self.logs = Logs(a_gateway(session), head, tail)
         self.begin()
 
     def begin(self) -> None:

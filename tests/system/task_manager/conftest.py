@@ -6,6 +6,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
+from arkqueue.gateway.sql import SqlGateway
 from arkqueue.model import AttemptId, Stream
 from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
@@ -49,7 +51,8 @@ def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
 
     def start(**settings: Any) -> TaskManager:
         settings = {"home": home_folder, "slots": 4, "poll": "100ms", **settings}
-        manager = TaskManager(settings.pop("session", session), Configuration.load({}, **settings))
+        opener = partial(SqlGateway, settings.pop("session", session))
+        manager = TaskManager(opener, Configuration.load({}, **settings))
         manager.start()
         started.append(manager)
         return manager

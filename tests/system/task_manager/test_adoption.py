@@ -31,14 +31,16 @@ Drivers = Callable[..., subprocess.Popen[bytes]]
 
 DRIVER = """
 import json, sys, threading
+from functools import partial
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
+from arkqueue.gateway.sql import SqlGateway
 from arkqueue.task_manager import TaskManager
 
 database = Database.open(sys.argv[1])
 configuration = Configuration.load({}, home=sys.argv[2], slots=4, poll="100ms", **json.loads(sys.argv[3]))
-manager = TaskManager(Session(database, Wakeups(database)), configuration)
+manager = TaskManager(partial(SqlGateway, Session(database, Wakeups(database))), configuration)
 manager.start()
 threading.Event().wait()
 """

@@ -15,16 +15,17 @@ import pytest
 from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError, Conflict, DatabaseUnavailable
+from arkqueue.gateway.sql import SqlGateway
 from arkqueue.logs import LogWriter
+from arkqueue.model import Claim
 from arkqueue.queue import claim, finish
-from arkqueue.queue.claim import Claim
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.attempt import Attempt
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
 from tests.system.task_manager.test_running import NONE, command
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 MakeBells = Callable[[str], Bells]
 OFTEN = {"renew": "200ms"}
@@ -221,10 +222,9 @@ def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(
     assert "could not record" in poisoned["message"]
 
 
-def test_claim_whose_answer_was_lost_is_handed_back(
-    archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The connection breaks after the claim was stored: the task manager finds out what it was given."""
+@pytest.fixture
+def loses_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection breaks after the first claim was stored."""
     real, lost = claim.claim, []
 
     def claim_and_lose(*arguments: Any) -> list[Claim]:
@@ -235,7 +235,38 @@ def test_claim_whose_answer_was_lost_is_handed_back(
         return claimed
 
     monkeypatch.setattr(claim, "claim", claim_and_lose)
+
+
+@pytest.mark.usefixtures("loses_a_claim")
+def test_claim_whose_answer_was_lost_is_handed_back(archive: AnArchive, managers: Managers) -> None:
+    """The task manager finds out what it was given."""
     archive.commit({"task": NONE})
     managers()
+    settled(archive, "task@2", "completed")
+    assert [a["end"] for a in attempts(archive, "task@2")] == ["stopped", "exited"]
+
+
+@pytest.mark.usefixtures("loses_a_claim")
+def test_lost_claim_of_a_busy_archive_is_handed_back_when_that_is_free(
+    archive: AnArchive,
+    managers: Managers,
+    second_connection: Callable[[], Connection],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried, hand_back = threading.Event(), SqlGateway.hand_back
+
+    def hand_back_and_say(*arguments: Any) -> bool:
+        is_done = hand_back(*arguments)
+        tried.set()
+        return is_done
+
+    monkeypatch.setattr(SqlGateway, "hand_back", hand_back_and_say)
+    archive.commit({"task": NONE})
+    other = second_connection()
+    other.execute("begin")
+    other.execute("select from archive for update")
+    managers()
+    assert tried.wait(PATIENCE)
+    other.execute("rollback")
     settled(archive, "task@2", "completed")
     assert [a["end"] for a in attempts(archive, "task@2")] == ["stopped", "exited"]

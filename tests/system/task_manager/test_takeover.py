@@ -21,14 +21,16 @@ Drivers = Callable[..., subprocess.Popen[bytes]]
 
 DRIVER = """
 import sys, threading
+from functools import partial
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
+from arkqueue.gateway.sql import SqlGateway
 from arkqueue.task_manager import TaskManager
 
 database = Database.open(sys.argv[1])
 settings = {"slots": 2, "poll": "100ms"} | dict(one.removeprefix("--").split("=") for one in sys.argv[3:])
-TaskManager(Session(database, Wakeups(database)), Configuration.load({}, home=sys.argv[2], **settings)).start()
+TaskManager(partial(SqlGateway, Session(database, Wakeups(database))), Configuration.load({}, home=sys.argv[2], **settings)).start()
 threading.Event().wait()
 """
 

@@ -199,7 +199,7 @@ def test_health_and_metrics_tell_of_hosts_that_can_start_nothing(
     ]
     assert "arkqueue_task_managers_unfit 2" in reader.get("/metrics").text.splitlines()
     claim.register(session, "manager-1", "host-1", "machine", 4)
-    claim.leave(session, "manager-2")
+    claim.unregister(session, "manager-2")
     assert client().get("/healthz").json()["faults"] == []
 
 

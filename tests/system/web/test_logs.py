@@ -15,7 +15,7 @@ from arkqueue.logs import Logs, LogWriter
 from arkqueue.model import End, Stream
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope
-from tests.builders import PROCESS, AnArchive, an_archive
+from tests.builders import AnArchive, a_gateway, an_archive
 from tests.system.web.conftest import Client, problem
 
 
@@ -26,7 +26,7 @@ class Writing:
         self.archive: AnArchive = an_archive(session)
         self.archive.commit({"a": ""})
         self.attempt = self.archive.attempt("a@2")
-        self.logs = Logs(session, PROCESS, head, tail)
+        self.logs = Logs(a_gateway(session), head, tail)
         self.writer: LogWriter = self.logs.open(self.attempt)
         self.path = f"/attempts/{self.attempt}/log"
 

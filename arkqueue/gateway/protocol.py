@@ -1,0 +1,130 @@
+"""What a task manager may ask of the queue, and what each call promises.
+
+Any thread may make any call. No call waits for ever.
+
+*Errors.* Every call but ``bell`` may raise DatabaseUnavailable: the queue did not answer, and the caller cannot know whether the call was carried out.
+The caller tries again, as every call may be repeated. Two of them leave something to look after: attempts that were claimed or adopted by a call
+whose answer was lost are among ``live``, with the gateway's own process. The first are handed back, the second adopted once more. Any other exception
+is a fault of arkqueue or of stored data. That an attempt is not ours any more is never an exception: the answer of the call says so.
+
+*The fence.* An attempt belongs to the process that claimed or adopted it until its end is recorded or another process has got it. A call writes to
+attempts of the gateway's own process alone. There are two exceptions: ``expire`` ends attempts of earlier processes of the host, and ``started``
+notes a time for any live attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from arkqueue.model import Adopted, AttemptId, Claim, Live, LogAppend, LogCut, Outcome, Receipt, TaskId
+from arkqueue.runtime.wakeup import Bell
+
+Topic = Literal["ready", "stop"]
+"""What a task manager can be woken by: tasks may be ready, an attempt may have been asked to stop."""
+
+
+class Gateway(Protocol):
+    """The queue, as one process of a task manager sees it. ``process``: the id of the process, new at each start. ``host``: the id of its host."""
+
+    @property
+    def process(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    def register(self, hostname: str, slots: int, fault: str | None, engine_fault: str | None) -> None:
+        """Say that this process is here, once and then again and again: after ``SILENCE`` without a word it counts as gone.
+
+        ``fault``: why this host can start no tasks for now; ``engine_fault``: why it can start no containers. None: it can.
+        """
+
+    def unregister(self) -> None:
+        """Say that this process has stopped."""
+
+    def expire(self, gone: Collection[AttemptId] = ()) -> list[str]:
+        """End the attempts of earlier processes of this host, and count these processes as stopped; return the names of the ended attempts.
+
+        Only who holds the locks of the home folder may call it: they prove that no earlier process is left. Attempts that outlive their task manager
+        are ended only where they are in ``gone``: those of which no container is left.
+        """
+
+    # -- getting attempts, and giving them back ----------------------------------------------------------------------
+
+    def claim(self, slots: int, lease: float, floor: int = 0, in_container: bool | None = None) -> list[Claim]:
+        """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that is ours for ``lease`` seconds.
+
+        ``floor``: the lowest ticket that is looked at. ``in_container``: True, only tasks that run in containers; False, only others; None, all.
+        """
+
+    def live(self) -> list[Live]:
+        """All attempts of this host that have no end, whichever process has them."""
+
+    def adopt(self, attempts: Mapping[AttemptId, str], adopt_within: float, lease: float) -> list[Adopted]:
+        """Take over attempts whose containers were found on this host, each from the process that is named.
+
+        What is missing in the answer has ended, or another process was quicker. ``adopt_within``: as with ``reserve``.
+        """
+
+    def hand_back(self, attempts: Sequence[AttemptId], reason: str) -> bool:
+        """End attempts of this process that have not begun; their tasks are ready for others. ``reason``: words for people.
+
+        False: an archive was busy, so that attempts are left to be handed back.
+        """
+
+    # -- what attempts are made from ---------------------------------------------------------------------------------
+
+    def definitions(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Frozen definitions by id, as the JSON that ``workflow.from_json`` reads. They never change."""
+
+    def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
+        """The newest outputs of what each task depends on, by the dependency's name; a task without any is left out."""
+
+    def installation(self) -> str:
+        """The id of this installation, the same for all that share its database."""
+
+    # -- the life of an attempt --------------------------------------------------------------------------------------
+
+    def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
+        """Say that an attempt is about to outlive its task manager, in a container of ``image``; False: it is not ours any more.
+
+        From then on it stays reserved for this host for ``adopt_within`` seconds after its lease.
+        """
+
+    def started(self, ages: Mapping[AttemptId, float]) -> None:
+        """Note that the programs of attempts have begun, so many seconds ago."""
+
+    def finish(self, outcomes: Sequence[Outcome], patience: float = 10.0) -> dict[AttemptId, Receipt]:
+        """Record how attempts ended and move their tasks. ``patience``: the seconds that a busy archive is waited for.
+
+        The receipt of an end that is recorded already is ``ALREADY_RECORDED``; of an attempt that is not ours any more, ``NOT_YOURS``; of an archive
+        that is busy for longer, ``BUSY``: that end is to be reported again.
+        """
+
+    # -- leases, requests to stop, wake-ups --------------------------------------------------------------------------
+
+    def renew(self, attempts: Sequence[AttemptId], lease: float) -> dict[AttemptId, str | None]:
+        """Renew leases: they end ``lease`` seconds from now. What is missing in the answer is not ours any more.
+
+        The value is what the attempt was asked for: None, ``cancel`` or ``restart``.
+        """
+
+    def stops(self) -> dict[AttemptId, str]:
+        """The attempts of this process that were asked to stop, with what they were asked for: ``cancel`` or ``restart``."""
+
+    def bell(self, topic: Topic) -> Bell:
+        """A bell that rings soon after something has happened, as long as the caller keeps it. It may ring for nothing, or not at all: who waits polls, too."""
+
+    # -- logs --------------------------------------------------------------------------------------------------------
+
+    def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
+        """Store the next chunks of some logs; the attempts that are still ours. Of the others nothing is stored, and what is stored already stays."""
+
+    def cut_log(self, cuts: Sequence[LogCut]) -> None:
+        """Delete the middle of some logs."""
+
+
+Opener = Callable[[str, str], Gateway]
+"""Opens the gateway of one process: the process's id, its host's id."""

@@ -1,0 +1,80 @@
+"""The gateway of a task manager that reaches PostgreSQL: each call is a verb of ``queue``. It runs no SQL itself, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.gateway.protocol import Topic
+from arkqueue.model import Adopted, AttemptId, Claim, End, Live, LogAppend, LogCut, Outcome, Receipt, TaskId
+from arkqueue.queue import claim, finish, logs
+from arkqueue.runtime.wakeup import Bell
+from arkqueue.views.naming import attempt_names
+
+
+@dataclass(frozen=True, slots=True)
+class SqlGateway:
+    """A ``Gateway`` on a session, which needs wake-ups where a bell is asked for."""
+
+    session: Session
+    process: str
+    host: str
+
+    def register(self, hostname: str, slots: int, fault: str | None, engine_fault: str | None) -> None:
+        claim.register(self.session, self.process, self.host, hostname, slots, fault=fault, engine_fault=engine_fault)
+
+    def unregister(self) -> None:
+        claim.unregister(self.session, self.process)
+
+    def expire(self, gone: Collection[AttemptId] = ()) -> list[str]:
+        return attempt_names(self.session, finish.expire(self.session, self.process, self.host, gone))
+
+    def claim(self, slots: int, lease: float, floor: int = 0, in_container: bool | None = None) -> list[Claim]:
+        return claim.claim(self.session, self.process, self.host, slots, lease, floor, in_container)
+
+    def live(self) -> list[Live]:
+        return claim.live_on(self.session, self.host)
+
+    def adopt(self, attempts: Mapping[AttemptId, str], adopt_within: float, lease: float) -> list[Adopted]:
+        return claim.adopt(self.session, self.process, self.host, attempts, adopt_within, lease)
+
+    def hand_back(self, attempts: Sequence[AttemptId], reason: str) -> bool:
+        outcomes = [Outcome(attempt, End.STOPPED, message=reason) for attempt in attempts]
+        receipts = self.finish(outcomes, finish.LITTLE_PATIENCE)
+        return Receipt.BUSY not in receipts.values()
+
+    def definitions(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        return claim.definitions(self.session, ids)
+
+    def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
+        return claim.inputs(self.session, tasks)
+
+    def installation(self) -> str:
+        return claim.installation(self.session)
+
+    def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
+        return claim.reserve(self.session, self.process, attempt, image, adopt_within)
+
+    def started(self, ages: Mapping[AttemptId, float]) -> None:
+        claim.started(self.session, ages)
+
+    def finish(self, outcomes: Sequence[Outcome], patience: float = finish.PATIENCE) -> dict[AttemptId, Receipt]:
+        return finish.finish(self.session, self.process, outcomes, patience)
+
+    def renew(self, attempts: Sequence[AttemptId], lease: float) -> dict[AttemptId, str | None]:
+        return claim.renew(self.session, self.process, attempts, lease)
+
+    def stops(self) -> dict[AttemptId, str]:
+        return claim.stops(self.session, self.process)
+
+    def bell(self, topic: Topic) -> Bell:
+        assert self.session.wakeups is not None, "a task manager waits to be woken"
+        return self.session.wakeups.bell(topic)
+
+    def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
+        return logs.append(self.session, self.process, appends)
+
+    def cut_log(self, cuts: Sequence[LogCut]) -> None:
+        logs.cut(self.session, self.process, cuts)
