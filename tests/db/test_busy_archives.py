@@ -118,8 +118,8 @@ def test_many_lapsed_leases_of_a_busy_archive_hide_no_other(session: Session, se
         " select nextval('task_id'), 1, %s, %s, now(), null, null from generate_series(1, 1500)", PROCESS, HOST,
     )  # fmt: skip
     a.sql(
-        "insert into task (id, run_id, archive_id, branch_id, number, run, unmet, position, state, gate, name)"
-        " select a.task_id, 0, %s, %s, 99, 1, 0, 1, 'running', false, 't' || a.id from attempt a",
+        "insert into task (id, run_id, archive_id, branch_id, number, run, unmet, position, state, kind, program, name)"
+        " select a.task_id, 0, %s, %s, 99, 1, 0, 1, 'running', 'ordinary', true, 't' || a.id from attempt a",
         a.id, a.branches[""].id,
     )  # fmt: skip
     b = an_archive(session, "b")
