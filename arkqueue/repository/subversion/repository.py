@@ -114,17 +114,25 @@ class SubversionArchive:
         with self._session(fresh=True) as session:
             return bool(number <= session.get_latest_revnum())
 
-    def check_known(self, known: Revision) -> None:
+    def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
+        found = {branch: self.baseline(branch) for branch in heads}
+        return {branch: revision for branch, revision in found.items() if revision}
+
+    def check_known(self, *known: Revision) -> None:
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
-            if head < known.number:
-                raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
-            now = revision_of(known.number, session.rev_proplist(known.number))
-            if (now.author, now.date) != (known.author, known.date) and is_told(now) and is_told(known):
-                raise self._mismatch(
-                    f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
-                    f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
-                )
+            for revision in known:
+                self._check_known(session, head, revision)
+
+    def _check_known(self, session: Any, head: int, known: Revision) -> None:
+        if head < known.number:
+            raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
+        now = revision_of(known.number, session.rev_proplist(known.number))
+        if (now.author, now.date) != (known.author, known.date) and is_told(now) and is_told(known):
+            raise self._mismatch(
+                f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
+                f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
+            )
 
     # The ledger
 
