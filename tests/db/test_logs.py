@@ -22,7 +22,7 @@ from arkqueue.logs.write import CHUNK, OVERHEAD, TURN
 from arkqueue.model import AttemptId, End, Outcome, Stream
 from arkqueue.queue import finish
 from tests.builders import PROCESS, a_gateway, an_archive
-from tests.conftest import OwnPostgres
+from tests.postgres import OwnPostgres
 
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 
@@ -259,12 +259,8 @@ def test_chunks_that_are_stored_twice_are_there_once(session: Session, attempt: 
 
 
 def test_nothing_is_lost_while_the_database_is_away(own_postgres: type[OwnPostgres]) -> None:
-    from arkqueue.db.migrations import migrate
-
     server = own_postgres()
     with Database.open(server.uri) as database:
-        with database.connect() as connection:
-            migrate(connection)
         session = Session(database)
         archive = an_archive(session)
         archive.commit({"index": ""})

@@ -24,7 +24,7 @@ from arkqueue.views.explain import explain
 from arkqueue.views.runs import run, runs
 from benchmarks import history
 from benchmarks.lines import Line
-from tests.conftest import _a_database
+from tests.postgres import a_database
 
 TASKS, ARCHIVES = 100_000, 20
 OPEN, TURNS = 5, 5
@@ -89,11 +89,11 @@ def explaining(plans: dict[str, list[str]], aside: psycopg.Connection[Any]) -> t
 
 
 @pytest.fixture(scope="module", params=[BUSY, IDLE, FIRST, NEW])
-def plans(request: pytest.FixtureRequest, _postgres: Embedded, _template: str) -> Iterator[Plans]:
+def plans(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> Iterator[Plans]:
     """A queue with much to do and, unless it is new, a long past, on one connection; its statistics are of the day that is named."""
     day = request.param
     with (
-        _a_database(_postgres, _template) as uri,
+        a_database(postgres, template) as uri,
         psycopg.connect(uri, autocommit=True, connect_timeout=10) as connection,
     ):
         for (table,) in connection.execute("select relname from pg_stat_user_tables").fetchall():

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 
 from arkqueue.db.embedded.server import Embedded
-from tests.conftest import _a_database
+from tests.postgres import a_database
 from tests.repositories import a_git_repository, a_subversion_repository
 from tests.system.end_to_end.installation import ROOT, Archive, Installation, Stage
 
@@ -25,9 +25,9 @@ class Archives(Protocol):
 
 
 @pytest.fixture(scope="session")
-def shared(_postgres: Embedded, _template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def shared(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A server that many tests use, each with archives of its own."""
-    with _a_database(_postgres, _template) as uri:
+    with a_database(postgres, template) as uri:
         arkqueue = Installation(tmp_path_factory.mktemp("shared"), uri, slots=8)
         arkqueue.start()
         yield arkqueue

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from arkqueue import __version__
-from tests.conftest import OwnPostgres
+from tests.postgres import OwnPostgres
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Stage, is_gone, tasks
 from tests.waiting import eventually

@@ -12,7 +12,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import archives
 from arkqueue.queue_manager.readers import Readers
-from tests.conftest import OwnPostgres
+from tests.postgres import OwnPostgres
 from tests.repositories import a_subversion_repository
 from tests.system.queue_manager.conftest import Watched
 from tests.waiting import eventually

@@ -15,7 +15,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.queue import claim
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
-from tests.conftest import OwnPostgres
+from tests.postgres import OwnPostgres
 from tests.system.task_manager.conftest import Bells, Managers, attempts, is_gone, log_of
 from tests.system.task_manager.test_running import command
 from tests.waiting import eventually

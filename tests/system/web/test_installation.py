@@ -14,7 +14,6 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db import Database
-from arkqueue.db.migrations import migrate
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError
 from arkqueue.queue import archives, claim, finish, tokens
@@ -22,8 +21,8 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 from arkqueue.web.app import LONGEST_BODY
 from tests.builders import an_archive
-from tests.conftest import OwnPostgres
 from tests.ports import a_port
+from tests.postgres import OwnPostgres
 from tests.system.web.conftest import Client, problem
 
 # Tokens
@@ -280,8 +279,6 @@ def test_database_that_is_away_is_told_and_waited_for(
 ) -> None:
     postgres = own_postgres()
     with Database.open(postgres.uri) as database:
-        with database.connect() as connection:
-            migrate(connection)
         session = Session(database)
         _, secret = tokens.create(session, name="x", scope=Scope.READ, by="test")
         server = run_api(create_app(session, configuration), "127.0.0.1", 0)

@@ -1,0 +1,78 @@
+"""The databases that tests of one worker use one after the other: each test finds one that nobody can tell from a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from arkqueue.db import Database
+from arkqueue.db.embedded.server import Embedded
+from arkqueue.db.session import Session
+from tests.builders import an_archive
+from tests.postgres import Databases, a_database
+
+
+@pytest.fixture
+def databases(postgres: Embedded, template: str) -> Iterator[Databases]:
+    databases = Databases(postgres, template)
+    yield databases
+    databases.close()
+
+
+def what_is_in(uri: str) -> dict[str, Any]:
+    """The rows of every table, and where every sequence is."""
+    with psycopg.connect(uri) as connection:
+        tables = connection.execute(
+            "select relname, relkind::text from pg_class where relkind in ('r', 'S') and relnamespace = 'public'::regnamespace"
+        ).fetchall()
+        what = {"r": sql.SQL("jsonb_agg(t)"), "S": sql.SQL("jsonb_agg(array[last_value::text, is_called::text])")}
+        return {
+            name: connection.execute(sql.SQL("select {} from {} t").format(what[kind], sql.Identifier(name))).fetchone()
+            for name, kind in tables
+        }
+
+
+def test_a_database_that_was_used_is_as_a_new_one(postgres: Embedded, template: str, databases: Databases) -> None:
+    with a_database(postgres, template) as uri:
+        new = what_is_in(uri)
+    with databases.one() as uri:
+        used = uri
+        with Database.open(uri) as database:
+            archive = an_archive(Session(database))
+            archive.commit({"a": "", "b": "depends: [a]"})
+            archive.run("a@2")
+            archive.sql("update heartbeat set beat_at = 'epoch'")
+        assert what_is_in(uri) != new
+    with databases.one() as uri:
+        assert uri == used
+        assert what_is_in(uri) == new
+
+
+def test_what_a_test_left_open_ends_with_it(databases: Databases) -> None:
+    with databases.one() as uri:
+        left = psycopg.connect(uri)
+        left.execute("update heartbeat set beat_at = 'epoch'")
+    with pytest.raises(psycopg.OperationalError):
+        left.execute("select 1")
+    left.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "drop index attempt_live",
+        "insert into definition (digest, body) select sha256(n::text::bytea), '{}' from generate_series(1, 20000) n",
+    ],
+    ids=["another schema", "many rows"],
+)
+def test_a_database_that_is_not_quickly_emptied_is_used_by_nobody_else(databases: Databases, change: str) -> None:
+    with databases.one() as uri:
+        changed = uri
+        with psycopg.connect(uri, autocommit=True) as connection:
+            connection.execute(change.encode())
+    with databases.one() as uri:
+        assert uri != changed

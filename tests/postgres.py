@@ -1,0 +1,373 @@
+"""A real PostgreSQL for the tests: databases on one server of the run, and servers of a test's own that it may kill.
+
+One server serves all workers of a test run: its home folder is made by the process that controls the run, the first worker that needs
+it starts it (``Embedded`` shares it between processes), and the controlling process removes it in the end, whatever became of the workers.
+
+A database costs 0.1 s of CPU time to copy and to drop, and most tests only write a few rows. So a worker keeps its databases: ``Databases``
+empties one after each test and gives it to the next. A test that changed the schema, or wrote much, leaves a database that is dropped.
+
+A server of a test's own starts from a prepared data folder that has arkqueue's tables already: initdb takes more time than most tests.
+
+A plugin of ``conftest.py``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from arkqueue.db.connections import Connection, Database
+from arkqueue.db.embedded.server import Embedded
+from arkqueue.db.migrations import migrate
+from tests.waiting import eventually
+
+_HOME = pytest.StashKey[Path]()
+
+LARGE = 1 << 20
+"""Bytes of tables from which on a database is dropped instead of emptied."""
+
+NOTE_CHANGES = """
+create schema tests;
+create sequence tests.changes;
+create function tests.note_change() returns event_trigger language plpgsql as
+    $$begin perform nextval('tests.changes'); end$$;
+create event trigger note_change on ddl_command_end execute function tests.note_change();
+"""
+"""Counts the changes of the schema in the database itself."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        # Only a name: a run without database tests leaves no folder, however it ends.
+        config.stash[_HOME] = Path("/tmp") / f"arkqueue-tests-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["arkqueue_home"] = str(node.config.stash[_HOME])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    home = config.stash.get(_HOME, None)
+    if home is not None and home.exists():
+        _remove_home(home)
+
+
+def _a_home(prefix: str) -> Path:
+    # Not below tmp_path: the account that runs PostgreSQL for root may not pass through pytest's folders.
+    return Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+
+
+def _remove_home(home: Path) -> None:
+    Embedded(home).destroy()
+    shutil.rmtree(home)
+
+
+# --- The server of the run, and its databases ---
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+    """The server that all workers of the run have in common."""
+    config = request.config
+    home = Path(config.workerinput["arkqueue_home"]) if hasattr(config, "workerinput") else config.stash[_HOME]
+    server = Embedded.open(home, durable=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def folder_of_the_run(postgres: Embedded) -> Path:
+    """A folder that all workers of a test run have in common; it goes with the server."""
+    folder = postgres.home / "run"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def template(postgres: Embedded) -> str:
+    """A database with arkqueue's tables that the others are copied from."""
+    name = "template_arkqueue"
+    with _one_at_a_time(postgres.home / "template.lock"), _admin(postgres.uri) as admin:
+        if not admin.execute("select from pg_database where datname = %s", [name]).fetchall():
+            admin.execute(f"create database {name}_new".encode())
+            _prepare(make_conninfo(postgres.uri, dbname=f"{name}_new"))
+            admin.execute(f"alter database {name}_new rename to {name}".encode())
+    return name
+
+
+def _prepare(uri: str) -> None:
+    with _admin(uri) as connection:
+        migrate(connection)
+        # As if a queue manager were heard all the while: a run of tests may be longer than any would be silent.
+        connection.execute("update heartbeat set beat_at = now() + interval '1 day'")
+        connection.execute(NOTE_CHANGES)
+
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def a_database(server: Embedded, template: str) -> Iterator[str]:
+    """The connection string of a new database, which is dropped afterwards."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with _admin(server.uri) as admin:
+        admin.execute(f"create database {name} template {template}".encode())
+    try:
+        yield make_conninfo(server.uri, dbname=name)
+    finally:
+        with _admin(server.uri) as admin:
+            admin.execute(f"drop database {name} with (force)".encode())
+
+
+class Databases:
+    """The databases of one worker: each test has one alone, and leaves it as if it were new."""
+
+    def __init__(self, server: Embedded, template: str) -> None:
+        self._server, self._template = server, template
+        self._free: list[tuple[str, ExitStack]] = []
+        self._empty = b""
+        """The statements that make a database as new."""
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        """A database as new; ends every session on it afterwards."""
+        uri, life = self._free.pop() if self._free else self._made()
+        try:
+            yield uri
+            emptied = self._emptied(uri)
+        except BaseException:
+            life.close()
+            raise
+        if emptied:
+            self._free.append((uri, life))
+        else:
+            life.close()
+
+    def close(self) -> None:
+        for _, life in self._free:
+            life.close()
+
+    def _made(self) -> tuple[str, ExitStack]:
+        with ExitStack() as stack:
+            uri = stack.enter_context(a_database(self._server, self._template))
+            return uri, stack.pop_all()
+
+    def _emptied(self, uri: str) -> bool:
+        """Empty a database, unless its schema was changed or it is large. Returns whether it is as new now."""
+        with _admin(uri) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            (changed, size) = connection.execute(
+                "select (select is_called from tests.changes), sum(pg_relation_size(oid)) from pg_class"
+                " where relkind = 'r' and relnamespace = 'public'::regnamespace"
+            ).fetchone()  # type: ignore[misc]  # it has always one row
+            if changed or size > LARGE:
+                return False
+            connection.execute(self._empty or self._learn(connection))
+            return True
+
+    def _learn(self, connection: psycopg.Connection[Any]) -> bytes:
+        """How a database becomes as new; the rows that a new one has are those of the template."""
+        public = "relnamespace = 'public'::regnamespace"
+        tables = [
+            name for (name,) in connection.execute(f"select relname from pg_class where relkind = 'r' and {public}")
+        ]
+        statements: list[sql.Composable] = [sql.SQL("set session_replication_role = replica")]  # no foreign keys
+        statements += [sql.SQL("delete from {}").format(sql.Identifier(table)) for table in tables]
+        statements += [
+            sql.SQL("select setval({}::regclass, {}, false)").format(sql.Literal(name), sql.Literal(start))
+            for name, start in connection.execute(
+                f"select relname, seqstart from pg_class join pg_sequence on seqrelid = oid where {public}"
+            )
+        ]
+        with _a_copy(self._server, self._template) as new:
+            for table in tables:
+                for (row,) in new.execute(sql.SQL("select to_jsonb(t) from {} t").format(sql.Identifier(table))):
+                    statements.append(
+                        sql.SQL(
+                            "insert into {0} overriding system value select * from jsonb_populate_record(null::{0}, {1})"
+                        ).format(sql.Identifier(table), sql.Literal(psycopg.types.json.Jsonb(row)))
+                    )
+        statements.append(sql.SQL("select pg_stat_reset()"))
+        self._empty = sql.SQL("; ").join(statements).as_bytes(connection)
+        return self._empty
+
+
+@contextmanager
+def _a_copy(server: Embedded, template: str) -> Iterator[psycopg.Connection[Any]]:
+    # Not the template itself: nobody can copy it while somebody is connected.
+    with a_database(server, template) as uri, _admin(uri) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def databases(postgres: Embedded, template: str) -> Iterator[Databases]:
+    databases = Databases(postgres, template)
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def empty_uri(postgres: Embedded) -> Iterator[str]:
+    """The connection string of a database without tables."""
+    with a_database(postgres, "template1") as uri:
+        yield uri
+
+
+@pytest.fixture
+def empty_database(postgres: Embedded) -> Iterator[Callable[[], str]]:
+    """Makes further databases without tables; hands out their connection strings."""
+    with ExitStack() as made:
+        yield lambda: made.enter_context(a_database(postgres, "template1"))
+
+
+@pytest.fixture
+def pg_uri(databases: Databases) -> Iterator[str]:
+    """The connection string of a database with arkqueue's tables, as new."""
+    with databases.one() as uri:
+        yield uri
+
+
+@pytest.fixture
+def database(pg_uri: str) -> Iterator[Database]:
+    """A database with arkqueue's tables, as new."""
+    with Database.open(pg_uri, application_name="arkqueue test") as database:
+        yield database
+
+
+@pytest.fixture
+def second_connection(pg_uri: str) -> Iterator[Callable[[], Connection]]:
+    """Makes further connections to the test's database, in autocommit and without timeouts, for races step by step."""
+    made: list[Connection] = []
+
+    def connect() -> Connection:
+        made.append(psycopg.connect(pg_uri, autocommit=True, row_factory=psycopg.rows.dict_row, connect_timeout=10))
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        connection.close()
+
+
+@contextmanager
+def _admin(uri: str) -> Iterator[psycopg.Connection[Any]]:
+    connection = psycopg.connect(uri, autocommit=True, connect_timeout=10)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# --- Servers of a test's own ---
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An empty home folder for an arkqueue of the test's own, its embedded server included; removed afterwards."""
+    home = _a_home("arkqueue-home-")
+    yield home
+    _remove_home(home)
+
+
+class OwnPostgres(Embedded):
+    """A server of the test's own, to be stopped, frozen, killed and started again."""
+
+    def kill(self) -> None:
+        """SIGKILL the postmaster; its other processes end by themselves."""
+        os.kill(self._alive(), signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop every process of the server, as a machine that hangs would."""
+        # The postmaster first: so it begins no further process, and what ends meanwhile is still known.
+        os.kill(self._alive(), signal.SIGSTOP)
+        eventually(lambda: Path(f"/proc/{self._alive()}/stat").read_text().rpartition(")")[2].split()[0] in "Tt")
+        for pid in self._all():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._all():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _alive(self) -> int:
+        pid = self.pid
+        assert pid is not None, "the server does not run"
+        return pid
+
+    def _all(self) -> list[int]:
+        postmaster = self._alive()
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        return [postmaster, *map(int, children)]
+
+
+@pytest.fixture(scope="session")
+def prepared_home(folder_of_the_run: Path) -> Path:
+    """A home folder whose server is stopped and has arkqueue's tables, to be copied."""
+    home = folder_of_the_run / "prepared"
+    with _one_at_a_time(folder_of_the_run / "prepared.lock"):
+        if not home.exists():
+            new = folder_of_the_run / "prepared.new"
+            new.mkdir(mode=0o711)
+            server = Embedded.open(new, durable=False)
+            with _admin(server.uri) as connection:
+                migrate(connection)
+            server.close()
+            new.rename(home)
+    return home
+
+
+def copy_of(prepared: Path, home: Path) -> None:
+    """Give a home folder the server that another one has, which must not run."""
+    subprocess.run(["cp", "--archive", "--reflink=auto", str(prepared / "postgres"), str(home)], check=True)
+
+
+@pytest.fixture
+def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
+    """Starts servers of the test's own with arkqueue's tables; each is removed afterwards, in whatever state it is."""
+    made: list[OwnPostgres] = []
+
+    def start() -> OwnPostgres:
+        home = _a_home("arkqueue-own-")
+        copy_of(prepared_home, home)
+        server = OwnPostgres(home, durable=False)
+        made.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in made:
+        if server.pid:
+            server.thaw()
+        server.destroy()
+        shutil.rmtree(server.home)
+
+
+@pytest.fixture
+def server(own_postgres: Callable[[], OwnPostgres]) -> OwnPostgres:
+    """A server of the test's own; where a module's ``pg_uri`` is its, so are ``database`` and all that stands on it."""
+    return own_postgres()
