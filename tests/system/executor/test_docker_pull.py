@@ -13,7 +13,7 @@ import pytest
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container
-from arkqueue.executor.docker.executor import images as module
+from arkqueue.executor.docker import images as module
 from arkqueue.model import Pull
 from tests.engine import busybox_files, label, packed
 from tests.system.executor.docker_bench import Bench, a_bench
