@@ -88,6 +88,13 @@ class Revision:
     origin: Origin | None = None
 
 
+class Pool(StrEnum):
+    """Which kind of task manager a task needs."""
+
+    PROCESS = "process"
+    CONTAINER = "container"
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:
     """How one archive is looked after; a person sets it, with ``archive add`` or later.
@@ -344,7 +351,6 @@ class Claim:
     """One claimed task, with all that its attempt needs to know, as it was when the task was claimed."""
 
     task: TaskId
-    ticket: int
     attempt: AttemptId
     attempt_number: int
     name: str

@@ -28,9 +28,9 @@ TASKS = 5
 _STATEMENTS = (
     # Ids are laid out before: revision r (from 1 on) of archive a (from 0 on) is entry (r - 1) * archives + a, and so on.
     "create unlogged table past as select g as n, g / {archives} + 1 as r, g %% {archives} as a from generate_series(0, {entries} - 1) g",
-    "insert into archive (name, kind, url, repository, uuid, settings, created_at, read_at, next_read_at, last_ticket)"
+    "insert into archive (name, kind, url, repository, uuid, settings, created_at, read_at, next_read_at)"
     " select 'past-' || a, 'subversion', '/srv/past-' || a, '/srv/past-' || a, gen_random_uuid(), %(settings)s,"
-    " now() - interval '400 days', now(), now() + interval '1 year', 0 from generate_series(0, {archives} - 1) a",
+    " now() - interval '400 days', now(), now() + interval '1 year' from generate_series(0, {archives} - 1) a",
     "insert into branch (archive_id, name, main) select id, '', true from archive where name like 'past-%%' order by id",
     "insert into workflow (digest, tasks, faults) values (sha256('past'), %(tasks)s, '[]')",
     "insert into definition (digest, body, cancels)"
@@ -47,10 +47,10 @@ _STATEMENTS = (
     "insert into run (id, archive_id, branch_id, revision_id, number, run, trigger, by, report_id, created_at)"
     " select id, archive_id, branch_id, id, r, 1, 'commit', 'author-' || r %% 7, {first} + n * 5 + 4, at from place order by n",
     "insert into task (id, run_id, archive_id, branch_id, number, run, definition_id, unmet, position, attempts, failures, state, kind, program, cancels,"
-    " fired, ticket, attempt_id, root_id, superseded_by, ready_at, settled_at, name)"
+    " fired, attempt_id, root_id, superseded_by, ready_at, settled_at, name)"
     " select {first} + p.n * 5 + t.k, p.id, p.archive_id, p.branch_id, p.r, 1, d.id, 0, t.k,"
     " case when ran then 1 else 0 end, case when s.state = 'failed' then 1 else 0 end, s.state::task_state, t.kind::task_kind, t.kind = 'ordinary', t.name = 'pdf',"
-    " t.name = 'pdf' and s.state <> 'canceled', case when ran then {first} + p.n * 5 + t.k end, case when ran then {first} + p.n * 5 + t.k end,"
+    " t.name = 'pdf' and s.state <> 'canceled', case when ran then {first} + p.n * 5 + t.k end,"
     " case when s.state = 'skipped' then {first} + p.n * 5 + 2 end, case when s.state = 'canceled' then {first} + (p.n + {archives}) * 5 + 2 end,"
     " case when ran or t.k in (0, 4) then p.at + t.k * interval '20 s' end, p.at + (t.k + 1) * interval '20 s', t.name"
     " from place p cross join (values (0, 'COMMIT', 'commit'), (1, 'index', 'ordinary'), (2, 'pdf', 'ordinary'), (3, 'publish', 'ordinary'), (4, 'REPORT', 'report')) t(k, name, kind)"
@@ -75,7 +75,9 @@ _STATEMENTS = (
         f"select setval('{sequence}', {{first}} + {{entries}} * 5 + 10)"
         for sequence in ("revision_id", "run_id", "task_id", "attempt_id")
     ),
-    "select setval('turn', {first} + {entries} * 5)",
+    "insert into completion (branch_id, name, revision_id, run, highest_number, highest_run)"
+    " select distinct on (branch_id, name) branch_id, name, run_id, run, number, run from task where id >= {first} and state = 'completed' and attempt_id is not null"
+    " order by branch_id, name, number desc",
     "drop table past, place",
     # Nobody looks for repositories that are not there.
     "update archive set stopped = 'its repository is made up' where name like 'past-%%'",

@@ -25,7 +25,6 @@ from arkqueue.db.session import Session
 from arkqueue.model import ArchiveSettings, End, Outcome, Receipt, Revision, SourceFile, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
-from arkqueue.task_manager.manager import LATE
 from arkqueue.task_manager.recorder import LANES
 
 CHUNK = 100
@@ -33,9 +32,8 @@ CHUNK = 100
 SLOTS = 100
 READERS = 4
 """Archives that are planned at once; a queue manager reads more than that."""
-POLL = 1.0
 PAUSE = 0.005
-"""How often a task manager looks at all tickets; and how long one that has nothing waits for the others, as nobody wakes it."""
+"""How long a task manager that has nothing waits for the others, as nobody wakes it."""
 
 
 def a_workflow(text: str) -> Workflow:
@@ -135,17 +133,14 @@ class _TaskManager:
         for recorder in recorders:
             recorder.start()
         claims: list[tuple[float, int]] = []
-        floor = 0
-        began = looked_at_all = time.perf_counter()
+        turns = claim.Turns()
+        began = time.perf_counter()
         try:
             while self._fault is None:
                 now, recordings = time.perf_counter(), len(self._finishes)
-                if now - looked_at_all >= POLL:
-                    floor, looked_at_all = 0, now
-                found = claim.claim(self._session, self._process, self._process, self._slots, floor=floor)
+                found = claim.claim(self._session, self._process, self._process, self._slots, turns=turns)
                 claims.append((time.perf_counter() - now, len(found)))
                 if found:
-                    floor = max(one.ticket for one in found) - LATE
                     with self._changed:
                         self._unrecorded += len(found)
                         for one in found:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from arkqueue.model import Adopted, AttemptId, Claim, Live, LogAppend, LogCut, Outcome, Receipt, TaskId
+from arkqueue.model import Adopted, AttemptId, Claim, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
 from arkqueue.runtime.wakeup import Bell
 
 Topic = Literal["ready", "stop"]
@@ -53,10 +53,10 @@ class Gateway(Protocol):
 
     # -- getting attempts, and giving them back ----------------------------------------------------------------------
 
-    def claim(self, slots: int, lease: float, floor: int = 0, in_container: bool | None = None) -> list[Claim]:
+    def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
         """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that is ours for ``lease`` seconds.
 
-        ``floor``: the lowest ticket that is looked at. ``in_container``: True, only tasks that run in containers; False, only others; None, all.
+        ``pools``: the kinds of tasks that this host can start now.
         """
 
     def live(self) -> list[Live]:

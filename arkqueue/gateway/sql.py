@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.gateway.protocol import Topic
-from arkqueue.model import Adopted, AttemptId, Claim, End, Live, LogAppend, LogCut, Outcome, Receipt, TaskId
+from arkqueue.model import Adopted, AttemptId, Claim, End, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
 from arkqueue.queue import claim, finish, logs
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
@@ -21,6 +21,7 @@ class SqlGateway:
     session: Session
     process: str
     host: str
+    turns: claim.Turns = field(default_factory=claim.Turns, repr=False)
 
     def register(self, hostname: str, slots: int, fault: str | None, engine_fault: str | None) -> None:
         claim.register(self.session, self.process, self.host, hostname, slots, fault=fault, engine_fault=engine_fault)
@@ -31,8 +32,8 @@ class SqlGateway:
     def expire(self, gone: Collection[AttemptId] = ()) -> list[str]:
         return attempt_names(self.session, finish.expire(self.session, self.process, self.host, gone))
 
-    def claim(self, slots: int, lease: float, floor: int = 0, in_container: bool | None = None) -> list[Claim]:
-        return claim.claim(self.session, self.process, self.host, slots, lease, floor, in_container)
+    def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
+        return claim.claim(self.session, self.process, self.host, slots, lease, pools, self.turns)
 
     def live(self) -> list[Live]:
         return claim.live_on(self.session, self.host)

@@ -84,6 +84,8 @@ def change_settings(
 
     def work(graph: Graph) -> None:
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+        graph.do("change_pool", archive=archive)
+        graph.do("change_turn", archive=archive)
         there = {row.name for row in graph.rows("branches", archive=archive)}
         for start in starts:
             if start.branch not in there:

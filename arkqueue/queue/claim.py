@@ -9,14 +9,30 @@ it becomes the attempt's process, and the fence then refuses the earlier one (de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from arkqueue.db.session import Session
-from arkqueue.model import Adopted, ArchiveKind, AttemptId, Claim, Live, Registration, Stream, TaskId
+from arkqueue.db import Connection
+from arkqueue.db.session import SQL, Session, rows
+from arkqueue.model import Adopted, ArchiveKind, AttemptId, Claim, Live, Pool, Registration, Stream, TaskId
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
+
+
+SPARE = 8
+"""Archives that a claim considers beyond its slots, for where other claims have locked what this one sees."""
+
+
+class Place(NamedTuple):
+    """The place of a task among the ready tasks of its archive: what is lower is claimed first. ``entry``: the id of the revision."""
+
+    priority: int
+    entry: int
+    run: int
+    position: int
 
 
 def register(
@@ -39,31 +55,111 @@ def unregister(session: Session, process: str) -> None:
     session.do("unregister_manager", process=process)
 
 
+class Turns:
+    """Whose turn it is at one task manager, and where the ready tasks of busy archives begin.
+
+    Both are hints that are lost with the process. ``after``: the archive whose turn was the last one.
+
+    An old snapshot (a backup, say) keeps the entries of claimed tasks in the claim's index, and each claim would walk over all of them. So a claim looks at a busy
+    archive from the lowest of the last ``RECENT`` places on that it gave. What becomes ready below that is found by the next claim that looks at everything, at
+    most ``LOOK_AT_ALL`` seconds later.
+    """
+
+    RECENT = 100
+    MOST_ARCHIVES = 100
+    LOOK_AT_ALL = 1.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.after = 0
+        self._clock = clock
+        self._looked_at_all = clock()
+        self._recent: OrderedDict[int, deque[Place]] = OrderedDict()
+
+    def floors(self) -> dict[int, Place]:
+        """For each busy archive the place that the next claim begins at; nothing where it is to look at everything."""
+        if self._clock() - self._looked_at_all >= self.LOOK_AT_ALL:
+            self._looked_at_all = self._clock()
+            return {}
+        return {archive: min(places) for archive, places in self._recent.items() if len(places) == self.RECENT}
+
+    def took(self, places: Iterable[tuple[int, Place]]) -> None:
+        """Note what a claim gave, in its order: of which archive, and at which place."""
+        for archive, place in places:
+            self.after = archive
+            self._recent.setdefault(archive, deque(maxlen=self.RECENT)).append(place)
+            self._recent.move_to_end(self.after)
+        while len(self._recent) > self.MOST_ARCHIVES:
+            self._recent.popitem(last=False)
+
+
 def claim(
     session: Session,
     process: str,
     host: str,
     slots: int,
     lease: float = LEASE,
-    floor: int = 0,
-    in_container: bool | None = None,
+    pools: Collection[Pool] = tuple(Pool),
+    turns: Turns | None = None,
 ) -> list[Claim]:
-    """Take up to ``slots`` ready tasks, archives in turn, and begin an attempt for each.
+    """Take up to ``slots`` ready tasks of some pools, archives in turn, and begin an attempt for each.
 
-    ``floor``: look at tickets from here on only. Tickets grow, so that what was claimed lies below; while an old snapshot keeps the dead entries of the claim's index
-    alive, this saves walking over them. A ticket may come late, so whoever gives a floor also looks without one now and then.
-    ``in_container``: True, only tasks that run in containers; False, only others.
+    ``turns``: those of the task manager; without them the archive with the lowest id begins. Fewer than ``slots`` are returned only where no more was ready.
     """
-    rows = session.rows(
-        "claim", process=process, host=host, slots=slots, lease=lease, floor=floor, in_container=in_container
-    )
-    return [_claim(row) for row in rows]
+    turns = turns or Turns()
+    claims: list[Claim] = []
+    is_more = True
+    while is_more and len(claims) < slots:
+        found, is_more = _claim_once(session, process, host, slots - len(claims), lease, pools, turns)
+        claims += found
+    return claims
+
+
+def _claim_once(
+    session: Session, process: str, host: str, slots: int, lease: float, pools: Collection[Pool], turns: Turns
+) -> tuple[list[Claim], bool]:
+    """One statement; and whether an archive gave all of its share, so that it may have more."""
+    found = session.rows("claim", **parameters(process, host, slots, lease, pools, turns))
+    turns.took((row.archive_id, Place(row.priority, row.entry_id, row.run, row.position)) for row in found)
+    given = Counter(row.archive_id for row in found)
+    return [_claim(row) for row in found], any(given[row.archive_id] >= row.share for row in found)
+
+
+def parameters(
+    process: str,
+    host: str,
+    slots: int,
+    lease: float = LEASE,
+    pools: Collection[Pool] = tuple(Pool),
+    turns: Turns | None = None,
+) -> dict[str, Any]:
+    """The parameters of the block ``claim``."""
+    turns = turns or Turns()
+    floors = turns.floors()
+    return {
+        "process": process, "host": host, "slots": slots, "lease": lease, "pools": [str(pool) for pool in pools],
+        "after": turns.after, "turns": slots + SPARE, "archives": list(floors),
+        "priorities": [place.priority for place in floors.values()], "entries": [place.entry for place in floors.values()],
+        "runs": [place.run for place in floors.values()], "positions": [place.position for place in floors.values()],
+    }  # fmt: skip
+
+
+def withdraw(session: Session) -> None:
+    """Take archives that have no ready task any more from those that take turns; what is locked just now stays until the next time.
+
+    Called by every queue manager each second. Claims cannot do it: they would have to wait for whoever makes tasks ready.
+    """
+
+    def work(connection: Connection) -> None:
+        # The locks in a statement of their own: the next one then sees all that became ready before.
+        if left_over := rows(connection, "left_over"):
+            connection.execute(SQL["withdraw"], {"archives": [row.id for row in left_over]})
+
+    session.retrying(work)
 
 
 def _claim(row: Any) -> Claim:
     return Claim(
         task=row.id,
-        ticket=row.ticket,
         attempt=row.attempt_id,
         attempt_number=row.attempts,
         name=row.name,
@@ -142,7 +238,7 @@ def adopt(
 
     ``base`` of their claims is as it was when they were claimed.
     """
-    rows = session.rows(
+    found = session.rows(
         "adopt",
         process=process,
         host=host,
@@ -156,5 +252,5 @@ def adopt(
             _claim(row), row.stop, row.age, row.log_bytes,
             {Stream.STDOUT: row.log_stdout, Stream.STDERR: row.log_stderr},
         )
-        for row in rows
+        for row in found
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.queue import finish, schedules
+from arkqueue.queue import claim, finish, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.runtime.loop import Loop
 
@@ -26,6 +26,7 @@ class QueueManager:
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
+            Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),
             # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
         ]
@@ -47,6 +48,9 @@ class QueueManager:
 
     def _take_up_deferred(self) -> float | None:
         return finish.wake_deferred(self._session)
+
+    def _withdraw(self) -> None:
+        claim.withdraw(self._session)
 
     def _lapse_leases(self) -> float | None:
         """A batch; where it was not empty, the next one at once."""

@@ -5,39 +5,78 @@
 -- beside the join (`end`), look up what is there also then.
 
 -- name: claim
--- Take up to %(slots)s ready tasks from a ticket on: each becomes running, with a new attempt whose lease is ours. It waits for nobody. Where a host can start
--- no containers, only those tasks are wanted that need none, or one on trial that does (`in_container`); otherwise what a task needs is not looked up.
-with taken as (
-    update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
-    where t.id = any(array(
+-- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+--
+-- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
+-- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
+-- a claim locks the tasks that it takes and no others. Some archives more than slots are considered, for where others lock what this claim sees.
+--
+-- %(archives)s and the four lists beside it are places from which on a claim looks at the ready tasks of some archives: while an old snapshot keeps the entries of
+-- claimed tasks in the index, this saves walking over them (`Turns`).
+with turn as materialized (
+    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over () as turn,
+           ceil(%(slots)s::numeric / count(*) over ())::int as share
+    from (
+        select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
+        cross join lateral (
+            select r.archive_id, c.* from ready_archive r cross join lateral (
+                select array_agg(p.pool) as pools, f.*
+                from (select coalesce((%(priorities)s::int[])[f.n], -2147483648) as priority, coalesce((%(entries)s::bigint[])[f.n], 0) as entry_id,
+                             coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
+                      from (select array_position(%(archives)s::bigint[], r.archive_id) as n) f) f
+                cross join unnest(r.pools) p(pool)
+                where p.pool = any(%(pools)s) and exists (
+                    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
+                        and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position))
+                group by f.priority, f.entry_id, f.run, f.position) c
+            where r.archive_id > around.above and r.archive_id <= around.up_to
+            order by r.archive_id limit %(turns)s) c
+        limit %(turns)s) r
+), picked as materialized (
+    select t.id, w.turn, w.share
+    from turn w
+    cross join unnest(w.pools) p(pool)
+    cross join lateral (
+        select case when cardinality(w.pools) = 1 then w.share else (
+            select count(*) from (
+                select t.pool from unnest(w.pools) o(pool) cross join lateral (
+                    select t.pool, t.priority, t.entry_id, t.run, t.position from task t
+                    where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id
+                      and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
+                    order by t.priority, t.entry_id, t.run, t.position limit w.share) t
+                order by t.priority, t.entry_id, t.run, t.position limit w.share) first
+            where first.pool = p.pool) end as share) s
+    cross join lateral (
         select t.id from task t
-        where {from claim t} and t.ticket >= %(floor)s and is_wanted(t.definition_id, t.archive_id, %(in_container)s::boolean)
-        order by t.ticket limit %(slots)s for no key update skip locked))
+        where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id
+          and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
+        order by t.priority, t.entry_id, t.run, t.position limit s.share for no key update skip locked) t
+    limit %(slots)s
+), taken as (
+    update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
+    where t.id = any(array(select id from picked))
     returning t.*
-), turned as (
-    select setval('turn', max(ticket)) from taken having max(ticket) is not null
 ), begun as (
     insert into attempt (id, task_id, number, process, host, lease_until, base)
     select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s,
            clock_timestamp() + make_interval(secs => %(lease)s),
-           (select r.name from task p join run on run.id = p.run_id join revision r on r.id = run.revision_id
-            where p.branch_id = t.branch_id and p.name = t.name and p.item = t.item
-              and (p.number, p.run) < (t.number, t.run) and p.state = 'completed'
-            order by p.number desc, p.run desc limit 1)
+           (select r.name from completion c join revision r on r.id = c.revision_id
+            where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item)
     from taken t
     returning id, base
 )
-select t.id, t.ticket, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.previous, run.generation, begun.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, (select count(*) from turned) as turned
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, picked.share
 from taken t
+join picked on picked.id = t.id
 join begun on begun.id = t.attempt_id
 cross join lateral (
     select run.trigger, r.name as revision, r.previous, r.generation
     from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
-order by t.ticket;
+order by picked.turn, t.priority, t.entry_id, t.run, t.position;
 
 -- name: inputs
 -- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS). To what completed at the revision in another run,
@@ -159,7 +198,7 @@ with mine as (
     from mine where a.id = mine.id
     returning a.*
 )
-select t.id, t.ticket, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.previous, r.generation, a.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
@@ -189,7 +228,8 @@ where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
 
 -- name: end
--- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so.
+-- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so. Where they
+-- completed is kept; of several at once the highest place counts as the last in time.
 -- `ran` was measured when the transaction began, which may have waited for its locks since.
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
@@ -199,17 +239,44 @@ with e as (
     update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs,
         started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran))
     from e where a.id = any(array(select attempt from e)) and a.id = e.attempt and a."end" is null
+), moved as (
+    update task t set state = e.state,
+        failures = t.failures + e.failed, deferrals = t.deferrals + e.deferred, losses = t.losses + e.lost,
+        due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
+        settled_at = case when e.state in ('completed', 'failed', 'rejected', 'canceled') then clock_timestamp() end,
+        superseded_by = case when e.state = 'canceled' then t.superseded_by end,
+        by = case when e.state = 'canceled' then t.by end,
+        stop = null
+    from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
+    returning t.*
+), completed as (
+    insert into completion as c (branch_id, name, item, revision_id, run, highest_number, highest_run)
+    select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, run.revision_id, m.run, m.number, m.run
+    from moved m join run on run.id = m.run_id where m.state = 'completed'
+    order by m.branch_id, m.name, m.item, m.number desc, m.run desc
+    on conflict (branch_id, name, item) do update set revision_id = excluded.revision_id, run = excluded.run,
+        highest_number = greatest(c.highest_number, excluded.highest_number),
+        highest_run = case when excluded.highest_number < c.highest_number then c.highest_run
+                           when excluded.highest_number > c.highest_number then excluded.highest_run
+                           else greatest(c.highest_run, excluded.highest_run) end
 )
-update task t set
-    state = e.state,
-    failures = t.failures + e.failed, deferrals = t.deferrals + e.deferred, losses = t.losses + e.lost,
-    due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
-    settled_at = case when e.state in ('completed', 'failed', 'rejected', 'canceled') then clock_timestamp() end,
-    superseded_by = case when e.state = 'canceled' then t.superseded_by end,
-    by = case when e.state = 'canceled' then t.by end,
-    stop = null
-from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
-returning t.id;
+select id from moved;
+
+-- name: left_over
+-- Lock archives that are among those that take turns and have no ready task, as far as they are free; nothing becomes ready in a locked one.
+select a.id from archive a
+where a.id in (
+    select r.archive_id from ready_archive r
+    where not exists (select from unnest(r.pools) p(pool) cross join lateral (
+        select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id limit 1) t))
+order by a.id for no key update skip locked;
+
+-- name: withdraw
+-- Take locked archives from those that take turns, unless one has got a ready task before it was locked.
+delete from ready_archive r
+where r.archive_id = any(%(archives)s) and not exists (
+    select from unnest(r.pools) p(pool) cross join lateral (
+        select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id limit 1) t);
 
 -- name: attempts_of
 -- Those of some attempts that belong to some archives.

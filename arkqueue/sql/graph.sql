@@ -38,8 +38,8 @@ select current_setting('lock_timeout') as before, set_config('lock_timeout', %(l
 -- name: advance
 -- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but not what a canceled or skipped one of another run is to
 -- a settled one: that is followed back by `still_awaited`, and judged should the target be retried); count them off their targets, and what has just settled off its
--- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, with a ticket that makes
--- archives take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
+-- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
+-- those that take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
 with source as (
     select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
@@ -76,14 +76,16 @@ with source as (
         limit 1) u
     where f.enters and f.cancels
 ), entering as (
-    select id, archive_id, program, row_number() over (partition by archive_id, program order by number, run, position, id) as rank
-    from judged
-    where enters and (%(fired)s or archive_id <> all(array(select archive_id from firing)))
-), turns as (
-    update archive a set last_ticket = greatest(a.last_ticket, (select pg_sequence_last_value('turn'))) + n.n
-    from (select archive_id, count(*) as n from entering where program group by archive_id) n
-    where a.id = n.archive_id
-    returning a.id, a.last_ticket - n.n as base
+    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, run.revision_id as entry
+    from judged j
+    join run on run.id = j.run_id join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
+    where j.enters and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
+), offered as (
+    insert into ready_archive as r (archive_id, pools)
+    select e.archive_id, e.pools
+    from (select archive_id, array_agg(distinct pool) as pools from entering where program group by archive_id) e
+    where not exists (select from ready_archive r where r.archive_id = e.archive_id and r.pools @> e.pools)
+    on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
 )
 update task t set
     unmet = t.unmet - j.n,
@@ -91,8 +93,9 @@ update task t set
     settled_at = case when not e.program then clock_timestamp() else t.settled_at end,
     ready_at = case when e.id is null then t.ready_at else clock_timestamp() end,
     fired = t.fired or e.id is not null and t.cancels,
-    ticket = coalesce(turns.base + e.rank, t.ticket)
-from judged j left join entering e on e.id = j.id left join turns on turns.id = e.archive_id
+    pool = case when e.program then e.pool else t.pool end,
+    entry_id = case when e.program then e.entry else t.entry_id end
+from judged j left join entering e on e.id = j.id
 where t.id = j.id and (j.n > 0 or j.enters)
 returning t.id, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles;
 

@@ -247,6 +247,17 @@ delete from look where archive_id = %(archive)s;
 -- Change how an archive is looked after.
 update archive set settings = %(settings)s where id = %(archive)s returning id;
 
+-- name: change_pool
+-- Give the ready tasks of an archive the pool that its settings, as they are now, give them.
+update task t set pool = coalesce(d.pool, a.pool)
+from definition d, archive a
+where t.archive_id = %(archive)s and t.state = 'ready' and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool);
+
+-- name: change_turn
+-- Say of which pools an archive has ready tasks.
+update ready_archive r set pools = array(select distinct t.pool from task t where t.archive_id = r.archive_id and t.state = 'ready')
+where r.archive_id = %(archive)s;
+
 -- name: retire_branch
 -- Keep a branch's history under another name, because its repository went back in time.
 update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() where id = %(branch)s;

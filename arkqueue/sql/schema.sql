@@ -33,7 +33,9 @@ create table archive (
     trouble_since timestamptz,
     read_at     timestamptz,                        -- when it was last read to its end
     next_read_at timestamptz not null default now(),
-    last_ticket bigint not null default 0           -- of the claim's order, see `turn`
+    -- The pool of its tasks that name no image.
+    pool        text not null generated always as (
+        case when settings->>'image' is not null or (settings->>'process')::boolean is not true then 'container' else 'process' end) stored
 );
 create unique index archive_name on archive (name) where removed_at is null;
 
@@ -68,7 +70,9 @@ create table definition (
     id          bigint generated always as identity primary key,
     digest      bytea not null unique,
     body        jsonb not null,
-    cancels     jsonb not null default '[]'         -- [{name, here, unstarted}], read by fire_*
+    cancels     jsonb not null default '[]',        -- [{name, here, unstarted}], read by fire_*
+    -- The pool of its tasks; null: that of their archive.
+    pool        text generated always as (case when body->>'image' is not null then 'container' end) stored
 );
 
 create sequence revision_id;
@@ -137,7 +141,10 @@ create table task (
     fired       boolean not null default false,
     waived      boolean not null default false,
     as_completed boolean not null default false,
-    ticket      bigint,
+    -- What a claim goes by, written when the task becomes ready: which kind of task manager it needs, and its place among the ready tasks of its archive.
+    pool        text,
+    priority    int not null default 50,            -- lower numbers first
+    entry_id    bigint,                             -- of `revision`: grows on each branch, and compares across branches
     attempt_id  bigint,                             -- the newest
     root_id     bigint,                             -- skipped because of it
     superseded_by bigint,                           -- canceled by it
@@ -152,7 +159,7 @@ create table task (
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, number, run, item);
 create index task_run on task (run_id);
-create index task_ready on task (ticket) where state = 'ready';
+create index task_ready on task (pool, archive_id, priority, entry_id, run, position) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
 -- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
 -- can lead a statement that knows its tasks' ids through all open tasks.
@@ -162,9 +169,24 @@ create index task_commit on task (branch_id, number) where kind = 'commit' and s
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
 create index task_root on task (root_id) where root_id is not null;
 
--- The claim's order: archives take turns. The sequence holds the ticket that was claimed last; a task that becomes ready gets the next
--- ticket of its archive, never one from before that.
-create sequence turn minvalue 0 start 0;
+-- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks. Some are here without
+-- one: claims take tasks and leave these rows alone, and the queue manager removes what is left over (`withdraw`).
+create table ready_archive (
+    archive_id  bigint primary key,
+    pools       text[] not null
+);
+
+-- Where each task of a branch completed: last in time (BASE, design 3), and at the highest place.
+create table completion (
+    branch_id   bigint not null,
+    name        text not null,
+    item        text not null default '',
+    revision_id bigint not null,                    -- the last in time
+    run         int not null,
+    highest_number bigint not null,
+    highest_run int not null,
+    primary key (branch_id, name, item)
+) with (fillfactor = 50);                           -- each completion changes its row: there is room for the new one beside it
 
 -- The names that a branch's ordinary tasks ever had, for PREV:*.
 create table task_name (
@@ -302,20 +324,6 @@ create function passes(state task_state, waived boolean, root_state task_state, 
     language sql immutable as
 $$ select state in ('completed', 'canceled') or waived
        or state = 'skipped' and (root_state is null or root_waived or root_state not in ('failed', 'rejected')) $$;
-
--- Whether a task runs in a container, by its frozen definition and its archive's settings; as processes where neither names an image and the latter allow it.
-create function runs_in_container(definition jsonb, settings jsonb) returns boolean
-    language sql immutable as
-$$ select definition->>'image' is not null or settings->>'image' is not null or (settings->>'process')::boolean is not true $$;
-
--- Whether a task is what a task manager looks for: one in a container, one that is not (`in_container` false), or any (null). The server looks inside a function of this
--- language only to run it; written out, the look-up would seem so dear to it, although it is hardly ever made, that it would plan each claim anew.
-create function is_wanted(definition bigint, archive bigint, in_container boolean) returns boolean
-    language plpgsql stable cost 1 as
-$$ begin
-    return in_container is null or in_container = (
-        select runs_in_container(d.body, a.settings) from definition d, archive a where d.id = is_wanted.definition and a.id = is_wanted.archive);
-end $$;
 
 -- Whether a source meets an edge (decision 0001, point 1).
 create function meets(settled boolean, crossing boolean, state task_state, as_completed boolean, passes boolean) returns boolean

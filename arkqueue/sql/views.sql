@@ -128,7 +128,7 @@ order by t.position, t.id;
 -- name: show_tasks
 -- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.
 select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
-       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.ticket,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by,
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
@@ -284,15 +284,29 @@ order by t.position, t.id limit 100;
 -- Since when no queue manager has been heard; nothing where one was heard lately.
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
--- name: in_container
--- Whether a task runs in a container.
-select runs_in_container(d.body, a.settings) as in_container
+-- name: pool
+-- The pool of a task: which kind of task manager it needs.
+select coalesce(d.pool, a.pool) as pool
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
 
 -- name: ready_ahead
--- How many ready tasks are claimed before a ticket; `in_container` as in a claim.
-select count(*) as n from task
-where state = 'ready' and ticket < %(ticket)s and is_wanted(definition_id, archive_id, %(in_container)s::boolean);
+-- How many ready tasks of some pools are claimed before a ready task, as far as up to %(most)s: those before it in its archive, and of each other archive as many as take
+-- their turns meanwhile.
+with me as (select archive_id, priority, entry_id, run, position from task where id = %(task)s and state = 'ready'),
+mine as (
+    select count(*) as n from (
+        select from me cross join unnest(%(pools)s::text[]) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = me.archive_id
+            and (t.priority, t.entry_id, t.run, t.position) < (me.priority, me.entry_id, me.run, me.position)
+        limit %(most)s) t
+)
+select mine.n + (
+    select count(*) from (
+        select from ready_archive r cross join lateral (
+            select from unnest(%(pools)s::text[]) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = r.archive_id
+            limit mine.n + 1) t
+        where r.archive_id <> (select archive_id from me)
+        limit %(most)s) others) as n
+from mine;
 
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.

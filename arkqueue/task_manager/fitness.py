@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from arkqueue.errors import EngineFault, HostFault
-from arkqueue.model import AttemptId, Claim
+from arkqueue.model import AttemptId, Claim, Pool
 from arkqueue.task_manager.attempt import Attempt
 
 log = logging.getLogger("arkqueue")
@@ -28,8 +28,9 @@ LONGEST = 60.0
 ENGINE_SILENCE = 120.0
 """Seconds for which an engine that hangs may hold one slot, and not another one: as long as one call of its may take."""
 
-Take = Callable[[int, bool | None], list[Claim]]
-"""Claims up to so many tasks: True, of those for containers; False, of the others; None, of all."""
+Take = Callable[[int, Collection[Pool]], list[Claim]]
+"""Claims up to so many tasks of some pools."""
+ALL, PROCESSES, CONTAINERS = tuple(Pool), (Pool.PROCESS,), (Pool.CONTAINER,)
 
 
 class Fitness:
@@ -50,18 +51,18 @@ class Fitness:
         if share <= 0:
             return [], False
         if self._containers.fault is None:
-            found = take(share, None)
+            found = take(share, ALL)
         elif self._host.fault is not None:  # on trial: a container that does not start would tell nothing of the host
-            found = take(share, False) or self._one_container(take)
+            found = take(share, PROCESSES) or self._one_container(take)
         else:
             found = self._one_container(take)
             if share > len(found):
-                found = found + take(share - len(found), False)
+                found = found + take(share - len(found), PROCESSES)
         self._host.claimed(found)
         return found, len(found) == share
 
     def _one_container(self, take: Take) -> list[Claim]:
-        found = take(1, True) if self._containers.share(1) else []
+        found = take(1, CONTAINERS) if self._containers.share(1) else []
         self._containers.claimed(found)
         return found
 

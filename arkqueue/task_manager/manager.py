@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from arkqueue.config import Configuration
@@ -17,7 +17,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.gateway import Opener
 from arkqueue.logs.write import Logs
-from arkqueue.model import AttemptId, Claim
+from arkqueue.model import AttemptId, Claim, Pool
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
@@ -31,9 +31,6 @@ from arkqueue.workspace import WORK, Workspaces
 
 log = logging.getLogger("arkqueue")
 
-LATE = 100
-"""Tickets: so far below the last claimed one a ready task may appear and still be found at once. An old snapshot keeps what was claimed in the claim's
-index, up to one entry an archive for each ticket; this is how much of that every claim walks over."""
 PAUSE = 0.5
 """Seconds until the next turn when the database is away."""
 
@@ -52,9 +49,6 @@ class TaskManager:
         """Slots that are taken: from the claim until the workspace is removed."""
         self._is_more = True
         """Whether there may be more ready tasks than the last claim could take; if not, a slot that becomes free is no reason for another one."""
-        self._floor = 0
-        """The last ticket that was claimed: a hint where the next one is, forgotten at each poll."""
-        self._looked_at_all = 0.0
         self._fitness = Fitness()
         self._closing = threading.Event()
         self._stopping = threading.Lock()
@@ -235,12 +229,9 @@ class TaskManager:
         if free <= 0:
             return
         since = boottime()
-        if since - self._looked_at_all >= self._configuration.poll:
-            self._floor, self._looked_at_all = 0, since
         claims, self._is_more = self._fitness.claim(free, self._claim_up_to)
         if not claims:
             return
-        self._floor = max(claimed.ticket for claimed in claims) - LATE
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]
         self._hold(attempts, since)
         try:
@@ -252,8 +243,8 @@ class TaskManager:
             self._work.put(attempt)
         self._staff()
 
-    def _claim_up_to(self, count: int, in_container: bool | None) -> list[Claim]:
-        return self._gateway.claim(count, self._configuration.lease, self._floor, in_container)
+    def _claim_up_to(self, count: int, pools: Collection[Pool]) -> list[Claim]:
+        return self._gateway.claim(count, self._configuration.lease, pools)
 
     def _take(self, attempt: Attempt, since: float) -> None:
         """Follow an adopted attempt. It takes a slot, also where there is none: then nothing is claimed until there is."""

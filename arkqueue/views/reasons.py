@@ -12,13 +12,16 @@ from enum import StrEnum
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import End
+from arkqueue.model import End, Pool
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.naming import task_name
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
+
+MOST_AHEAD = 1000
+"""Ready tasks that are counted before one that waits for a slot."""
 
 
 class Why(StrEnum):
@@ -89,24 +92,23 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
     fit = [m for m in alive if not m.fault]
-    in_container = session.rows("in_container", task=row.id)[0].in_container
-    if in_container:
+    pool = session.rows("pool", task=row.id)[0].pool
+    if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
     if not fit:
         faults = "; ".join(f"{m.hostname}: {(m.fault or m.engine_fault or '').rstrip('.')}" for m in alive)
         text = f"{subject} is ready, but no host can start it for now; one task at times is tried, at most a minute apart. {faults}."
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name])
     # Where nothing but processes can be started, what needs a container is in nobody's way.
-    wanted = False if not in_container and all(m.engine_fault for m in fit) else None
-    ahead = 0
-    if row.ticket is not None:
-        ahead = session.rows("ready_ahead", ticket=row.ticket, in_container=wanted)[0].n
+    pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
+    ahead = session.rows("ready_ahead", task=row.id, pools=[str(one) for one in pools], most=MOST_AHEAD)[0].n
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
-    text = f"{subject} is ready and waits for a slot: {_counted(ahead, 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
+    some = "at least " if ahead > MOST_AHEAD else ""
+    text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome, Receipt
+from arkqueue.model import ArchiveSettings, AttemptId, End, Outcome, Pool, Receipt
 from arkqueue.queue import archives, claim, finish
 from tests.builders import HOST, PROCESS, an_archive
 
@@ -59,12 +59,12 @@ def test_a_host_without_containers_claims_only_what_needs_none(
     archives.change_settings(session, archive.id, settings)
     archive.commit({"boxed": "image: busybox", "bare": ""})
 
-    def claimed(in_container: bool | None, slots: int = 4) -> list[str]:
-        return [one.name for one in claim.claim(session, PROCESS, HOST, slots, in_container=in_container)]
+    def claimed(*pools: Pool, slots: int = 4) -> list[str]:
+        return [one.name for one in claim.claim(session, PROCESS, HOST, slots, pools=pools)]
 
-    assert claimed(False) == [name for name in ("boxed", "bare") if name not in names]
-    assert claimed(True, slots=1) == names[:1]
-    assert claimed(None) == names[1:]
+    assert claimed(Pool.PROCESS) == [name for name in ("boxed", "bare") if name not in names]
+    assert claimed(Pool.CONTAINER, slots=1) == names[:1]
+    assert claimed(*Pool) == names[1:]
 
 
 def test_base_is_the_last_revision_at_which_the_task_completed(session: Session) -> None:
@@ -321,14 +321,6 @@ def test_no_more_is_claimed_than_there_are_slots(session: Session, slots: int) -
     archive = an_archive(session)
     archive.commit({f"t{n}": "" for n in range(10)})
     assert len(claim.claim(session, PROCESS, HOST, slots)) == slots
-
-
-def test_a_floor_hides_what_lies_below_it_until_one_looks_without(session: Session) -> None:
-    archive = an_archive(session)
-    archive.commit({"a": "", "b": ""})
-    above = archive.sql("select max(ticket) as m from task")[0]["m"]
-    assert [c.name for c in claim.claim(session, PROCESS, HOST, 9, floor=above)] == ["b"]
-    assert [c.name for c in claim.claim(session, PROCESS, HOST, 9)] == ["a"]
 
 
 def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(session: Session) -> None:

@@ -14,6 +14,7 @@ from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
 from arkqueue.model import BranchId, RunId
 from arkqueue.queue import archives, control
+from arkqueue.queue.claim import parameters
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_races import InThread, wait_until_blocked
 
@@ -48,7 +49,7 @@ def while_a_claim_is_under_way(archive: AnArchive, connect: Connect, change: Cal
     """Begin a change while everything ready is being claimed, and commit the claim when the change waits for it."""
     claimer, watcher = connect(), connect()
     with claimer.transaction():
-        claim = {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0, "in_container": None}
+        claim = parameters(PROCESS, HOST, 9)
         assert [row["name"] for row in claimer.execute(SQL["claim"], claim).fetchall()] == ["a"]
         changing = InThread(lambda: change(archive))
         wait_until_blocked(watcher)

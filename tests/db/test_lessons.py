@@ -64,7 +64,9 @@ def history(archive: AnArchive) -> AnArchive:
 
 
 HOT: dict[str, dict[str, Any]] = {
-    "claim": {"process": "p", "host": "h", "slots": 8, "lease": 90.0, "floor": 0, "in_container": None},
+    "claim": claim.parameters("p", "h", 8),
+    "left_over": {},
+    "withdraw": {"archives": [1]},
     "renew": {"attempts": [1], "process": "p", "lease": 90.0},
     "stops": {"process": "p"},
     "lapsed": {},

@@ -128,7 +128,6 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
     plans.uses("task_key", "from unnest(%(names)s::text[]) n(name)")
     claims = plans.of(lambda: claim.claim(session, ME, "host-1", 8), is_hot=True)
     plans.uses("task_ready", "for no key update skip locked")
-    plans.uses("task_key", "for no key update skip locked")  # BASE
     plans.of(lambda: claim.inputs(session, [one.task for one in claims]), is_hot=True)
     plans.of(lambda: claim.started(session, {one.attempt: 0.1 for one in claims}), is_hot=True)
     plans.of(lambda: claim.renew(session, ME, [one.attempt for one in claims]), is_hot=True)
@@ -145,7 +144,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
         ]
         plans.of(lambda ends=ends: finish.finish(session, ME, ends), is_hot=True)  # type: ignore[misc]
         plans.uses("edge_source", "update edge e set met = true")
-        plans.uses("task_pkey", "update task t set\n    state = e.state")
+        plans.uses("task_pkey", "update task t set state = e.state")
         plans.uses("task_pkey", "as held_back")
         looks = [
             plan for query, told in plans.told.items() if "as held_back" in query for plan in told if "jsonb" in plan
@@ -188,6 +187,7 @@ def test_what_is_done_for_each_task_is_not_planned_each_time(plans: Plans) -> No
 def test_what_queue_managers_do_again_and_again_does_not_read_through_the_past(plans: Plans) -> None:
     session = plans.session
     plans.of(lambda: finish.lapse(session))
+    plans.of(lambda: claim.withdraw(session), is_hot=True)
     plans.of(lambda: finish.wake_deferred(session))
     plans.uses("task_due", "min(due_at)")
     plans.of(lambda: finish.expire(session, ME, "host-2"))

@@ -20,6 +20,7 @@ from arkqueue.logs import Logs
 from arkqueue.model import End, Outcome, Receipt, RunId
 from arkqueue.plan import Entry
 from arkqueue.queue import claim, control, finish, ledger
+from arkqueue.queue.claim import parameters
 from arkqueue.queue.graph import Graph
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_example import EXAMPLE
@@ -91,9 +92,7 @@ def test_a_claim_that_commits_while_its_task_is_canceled_does_not_escape(
 
     claimer, watcher = second_connection(), second_connection()
     with claimer.transaction():
-        rows = claimer.execute(
-            SQL["claim"], {"process": "m2", "host": "h2", "slots": 9, "lease": 90, "floor": 0, "in_container": None}
-        ).fetchall()
+        rows = claimer.execute(SQL["claim"], parameters("m2", "h2", 9)).fetchall()
         assert [row["name"] for row in rows] == ["build-PDF"]
         finishing = InThread(lambda: archive.end("indexing@3"))
         wait_until_blocked(watcher)
@@ -226,9 +225,7 @@ def test_two_queue_managers_take_a_deferred_task_back_once(session: Session, sec
         wait_until_blocked(watcher)
         graph = Graph(holder, [archive.id])
         graph.follow(entering=graph.ids("make_due", archives=[archive.id], each=9))
-        rows = holder.execute(
-            SQL["claim"], {"process": PROCESS, "host": HOST, "slots": 9, "lease": 90, "floor": 0, "in_container": None}
-        ).fetchall()
+        rows = holder.execute(SQL["claim"], parameters(PROCESS, HOST, 9)).fetchall()
         assert [row["name"] for row in rows] == ["a"]
     late.result()
     assert archive.state("a@2") == "running"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from arkqueue.errors import HOST_FAULTS, ArchiveUnreachable, EngineFault, HostFault, WorkspaceError, host_fault
 from arkqueue.executor.docker.engine import EngineUnavailable
+from arkqueue.model import Pool
 from arkqueue.task_manager.fitness import ENGINE_SILENCE, LONGEST, Fitness
 
 FAULT = HostFault("work folder", "it is\nfull", "Make room")
@@ -32,8 +34,8 @@ class Host:
         claims, _ = self.fitness.claim(free, self._take)
         return [SimpleNamespace(id=claim.attempt, outlives=claim.in_container) for claim in claims]
 
-    def _take(self, count: int, in_container: bool | None) -> list[Any]:
-        asked = [in_container] * count if in_container is not None else [n % 2 == 0 for n in range(count)]
+    def _take(self, count: int, pools: Collection[Pool]) -> list[Any]:
+        asked = [Pool.CONTAINER in pools] * count if len(pools) == 1 else [n % 2 == 0 for n in range(count)]
         ready = [kind for kind in asked if kind in self.ready]
         self.last += len(ready)
         return [
