@@ -8,6 +8,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 ├── Invalid                  a malformed request, name or value (HTTP 422)
 ├── Forbidden                the token does not allow it (HTTP 403)
 ├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
+│   └── Busy                 others hold what is needed, and too many wait for it
 ├── ArchiveError             a repository
 │   ├── ArchiveUnreachable   it cannot be read now; tried again with backoff
 │   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
@@ -62,6 +63,10 @@ class Forbidden(ArkqueueError):
 
 class DatabaseUnavailable(ArkqueueError):
     """PostgreSQL does not answer."""
+
+
+class Busy(DatabaseUnavailable):
+    """Others hold what is needed: a lock, a connection, or an archive for whose changes too many wait. The same call may succeed later."""
 
 
 class ArchiveError(ArkqueueError):

@@ -34,6 +34,12 @@ class Unreachable(ArkqueueError):
     exit_code = 3
 
 
+class Busy(Unreachable):
+    """The server is well, and too many want the same at once; the same call may succeed later."""
+
+    exit_code = 1
+
+
 class Refused(ArkqueueError):
     """The server's answer is no; ``status`` is HTTP's."""
 
@@ -178,6 +184,8 @@ class Client:
             return Forbidden(
                 self.url, fault, "Set ARKQUEUE_TOKEN, or use the home folder of its `arkqueue serve`, and its address."
             )
+        if status == 503 and str(problem.get("type", "")).endswith("#problem-busy"):
+            return Busy(thing, fault, remedy)
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
         return Refused(status, thing or self.url, fault or detail, typed(remedy))

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +35,8 @@ TURN = 0.5
 """Seconds after which a signal is obeyed that came at the wrong moment."""
 KNOCK = 0.5
 """Seconds for whoever listens at an address to take a connection."""
+FEW = 2
+"""Database connections for the start; each role has more of its own."""
 RETRY = 1.0
 """Seconds between two attempts to reach a database that is away at the start."""
 
@@ -66,7 +67,7 @@ def opened(
                 application_name=f"arkqueue {role}",
                 pooler=configuration.database_pooler,
                 direct=configuration.database_direct,
-                size=configuration.slots + 12,
+                size=FEW,
             )
         )
         _migrate(database, stop, waits)
@@ -158,10 +159,10 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             queue_manager.start()
             stack.callback(queue_manager.close)
         if worker:
-            from arkqueue.gateway.sql import SqlGateway
+            from arkqueue.gateway.sql import gateways
             from arkqueue.task_manager import TaskManager
 
-            task_manager = TaskManager(partial(SqlGateway, session), configuration)
+            task_manager = TaskManager(gateways(session, configuration.slots), configuration)
             engine = task_manager.start(engine=_containers_are_meant(session, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()

@@ -9,13 +9,18 @@ What can go wrong on the way, and what becomes of it:
 - It broke during a transaction: nothing of that is stored. ``retrying`` runs it once more; then, and in ``transaction``, DatabaseUnavailable.
 - It broke during the commit: the transaction may or may not be stored, so nothing is repeated here. DatabaseUnavailable; the caller looks again.
 - The server is silent, without an error (stopped, overloaded, a network that swallows): ``statement_timeout`` ends what the server still runs, and
-  the watchdog cuts the connection of a call that is overdue. DatabaseUnavailable.
+  the watchdog cuts the connection of a call that is overdue. Overdue, and nothing is repeated here: the next try would take as long.
 - The server is away: DatabaseUnavailable within seconds (``CHECKOUT_TIMEOUT``, ``CONNECT_TIMEOUT``). Each new call tries again, so that loops go on by themselves.
 - Deadlocks (40P01) and serialization failures (40001): ``retrying`` runs the transaction again.
+- Others hold a lock for longer than ``LOCK_TIMEOUT``, or all connections of a share: Busy, and nothing is repeated here.
+
+Each role has a *share* of the pool: so many connections that nobody else can take (``Database.share``). A burst of requests, or archives that somebody
+keeps locked, can use up one share and no other, and leases are renewed meanwhile.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
@@ -28,7 +33,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -36,7 +41,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable
+from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 Connection = psycopg.Connection[DictRow]
 """A connection as this module hands it out; its rows are dicts."""
@@ -67,7 +72,7 @@ logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class Database:
-    """The pool of one process. ``open`` it with a connection string, ``close`` it at the end.
+    """The pool of one process, or a share of it. ``open`` it with a connection string, ``close`` it at the end; shares end with it.
 
     ``pooler=True`` is for a connection string that leads through pgbouncer in transaction mode: nothing is kept in the session there, neither
     prepared statements nor timeouts. ``direct`` is then the connection string for what needs a session of its own: LISTEN and migrations.
@@ -81,6 +86,8 @@ class Database:
         self.watchdog = Watchdog()
         self._used: weakref.WeakKeyDictionary[psycopg.Connection[Any], float] = weakref.WeakKeyDictionary()
         """When connections were handed back after a call that ended well."""
+        self._size, self._free = size, threading.Semaphore(size)
+        """How many connections the callers of this share may hold, and how many of these nobody holds."""
         self._pool = Pool(
             "",
             kwargs={**self._settings, **self._session(pooler)},
@@ -109,6 +116,13 @@ class Database:
         database = cls(conninfo, application_name=application_name, pooler=pooler, direct=direct, size=size)
         database._pool.open(wait=False)
         return database
+
+    def share(self, size: int) -> Self:
+        """The same database through ``size`` further connections, which only the callers of the share can take."""
+        share = copy.copy(self)
+        share._size, share._free = size, threading.Semaphore(size)
+        self._pool.resize(self._pool.min_size, self._pool.max_size + size)
+        return share
 
     def close(self) -> None:
         self._pool.close(timeout=CHECKOUT_TIMEOUT)
@@ -192,30 +206,50 @@ class Database:
                     yield connection
                 except psycopg.Error as error:
                     if guard.cut:
-                        raise self._lost(f"no answer within {timeout:.0f} s") from error
+                        raise self._lost(f"no answer within {timeout:.0f} s", Overdue) from error
+                    if isinstance(error, errors.LockNotAvailable):
+                        raise Busy(
+                            "a lock", "is held by others, and was not free in time (lock timeout)", LOCKED
+                        ) from error
+                    if isinstance(error, errors.QueryCanceled):
+                        raise Overdue(self.name, _first_line(error), AWAY) from error
                     if isinstance(error, _COLLISIONS) or not (connection.closed or _is_outage(error)):
                         raise
-                    raise self._lost(
-                        _first_line(error), LOCKED if isinstance(error, errors.LockNotAvailable) else AWAY
-                    ) from error
+                    raise self._lost(_first_line(error)) from error
             if not guard.cut:
                 self._used[connection] = time.monotonic()
         finally:
             self._pool.putconn(connection)
+            self._free.release()
 
     def _take(self) -> Connection:
+        """A connection of this share; its caller gives it back, and its place in the share."""
         deadline = time.monotonic() + CHECKOUT_TIMEOUT
+        patience = min(PATIENCE, CHECKOUT_TIMEOUT)
+        while not self._free.acquire(timeout=patience):
+            patience = self._more_patience(deadline)
+        try:
+            return self._pooled(deadline)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _more_patience(self, deadline: float) -> float:
+        """How many seconds are left to wait for a connection. Neither the share nor the pool says whether they are busy or the server is away; nobody waits for that."""
+        if fault := self._try():
+            raise self._unavailable(fault)
+        rest = deadline - time.monotonic()
+        if rest <= 0:
+            raise Busy("the database's connections", f"all {self._size} connections are busy", "Try again in a moment.")
+        return rest
+
+    def _pooled(self, deadline: float) -> Connection:
         patience = min(PATIENCE, CHECKOUT_TIMEOUT)
         while True:
             try:
                 connection = self._pool.getconn(timeout=patience)
-            except PoolTimeout as error:
-                # Away or busy? The pool's answer never says; a caller waits for the second only.
-                if fault := self._try():
-                    raise self._unavailable(fault) from error
-                patience = deadline - time.monotonic()
-                if patience <= 0:
-                    raise self._unavailable(f"all {self._pool.max_size} connections are busy") from error
+            except PoolTimeout:
+                patience = self._more_patience(deadline)
                 continue
             # The pool's own check would wait a second after each broken connection it finds; after a restart all are.
             if time.monotonic() - self._used.pop(connection, -math.inf) < FRESH or _is_quiet(connection):
@@ -240,9 +274,9 @@ class Database:
             return Refused(self.name, fault, "Correct the connection string's user, password or database name.")
         return DatabaseUnavailable(self.name, fault, AWAY)
 
-    def _lost(self, fault: str, remedy: str = AWAY) -> DatabaseUnavailable:
+    def _lost(self, fault: str, kind: type[DatabaseUnavailable] | None = None) -> DatabaseUnavailable:
         self._used.clear()  # a server that cut one connection off has seldom kept the others
-        return Lost(self.name, fault, remedy)
+        return (kind or Lost)(self.name, fault, AWAY)
 
 
 class Pool(ConnectionPool[Connection]):
@@ -257,6 +291,10 @@ class Pool(ConnectionPool[Connection]):
 
 class Lost(DatabaseUnavailable):
     """The connection was lost while it was in use."""
+
+
+class Overdue(DatabaseUnavailable):
+    """A statement or a transaction took longer than its timeout; the next try would take as long."""
 
 
 class Refused(DatabaseUnavailable):
@@ -400,9 +438,7 @@ _OUTAGES = {
 
 def _is_outage(error: psycopg.Error) -> bool:
     """Whether the database, not the statement, is at fault: the same call may succeed later."""
-    if isinstance(
-        error, errors.LockNotAvailable | errors.IdleInTransactionSessionTimeout | errors.ReadOnlySqlTransaction
-    ):
+    if isinstance(error, errors.IdleInTransactionSessionTimeout | errors.ReadOnlySqlTransaction):
         return True
     if error.sqlstate:
         return error.sqlstate[:2] in _OUTAGES

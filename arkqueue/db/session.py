@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
@@ -12,6 +13,7 @@ from psycopg.rows import namedtuple_row
 from arkqueue import states
 from arkqueue.db import Connection, Database, Wakeups
 from arkqueue.db.statements import load
+from arkqueue.runtime.admission import Admission
 
 SQL = load(states.expand)
 """The named blocks of ``arkqueue/sql``, their guards made from the table of moves in ``states``."""
@@ -56,6 +58,21 @@ class Session:
     database: Database
     wakeups: Wakeups | None = None
     kept: Kept = field(default_factory=Kept)
+    admission: Admission | None = None
+    """Limits how many of this session's callers wait for one archive (None: they are few)."""
+
+    def share(self, connections: int, admission: Admission | None = None) -> Session:
+        """The same through so many connections that nobody else can take."""
+        return replace(self, database=self.database.share(connections), admission=admission)
+
+    @contextmanager
+    def admitted(self, archives: Iterable[int]) -> Iterator[None]:
+        """Change some archives inside the block; raises Busy where too many of this session's callers wait for that."""
+        with ExitStack() as stack:
+            if self.admission is not None:
+                for archive in sorted(set(archives)):
+                    stack.enter_context(self.admission.admit(archive, "the archive"))
+            yield
 
     def rows(self, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
         """The rows of one named block, run as a transaction of its own."""

@@ -4,36 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.gateway.protocol import Topic
+from arkqueue.gateway.protocol import Opener, Topic
 from arkqueue.model import Adopted, AttemptId, Claim, End, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
 from arkqueue.queue import claim, finish, logs
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
 
+VITAL = 6
+"""Connections for what keeps attempts alive: one each for claims, renewals, requests to stop and logs, and two for the recorder."""
+
+
+def gateways(session: Session, slots: int) -> Opener:
+    """Opens gateways whose connections nobody else can take: ``slots`` for what attempts are made from, and ``VITAL`` for what keeps them alive."""
+    return partial(SqlGateway, session.share(slots), vital=session.share(VITAL))
+
 
 @dataclass(frozen=True, slots=True)
 class SqlGateway:
-    """A ``Gateway`` on a session, which needs wake-ups where a bell is asked for."""
+    """A ``Gateway`` on a session, which needs wake-ups where a bell is asked for. ``vital``: another session for claims, renewals, ends and logs."""
 
     session: Session
     process: str
     host: str
+    vital: Session | None = None
     turns: claim.Turns = field(default_factory=claim.Turns, repr=False)
 
+    @property
+    def _vital(self) -> Session:
+        return self.vital or self.session
+
     def register(self, hostname: str, slots: int, fault: str | None, engine_fault: str | None) -> None:
-        claim.register(self.session, self.process, self.host, hostname, slots, fault=fault, engine_fault=engine_fault)
+        claim.register(self._vital, self.process, self.host, hostname, slots, fault=fault, engine_fault=engine_fault)
 
     def unregister(self) -> None:
-        claim.unregister(self.session, self.process)
+        claim.unregister(self._vital, self.process)
 
     def expire(self, gone: Collection[AttemptId] = ()) -> list[str]:
         return attempt_names(self.session, finish.expire(self.session, self.process, self.host, gone))
 
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
-        return claim.claim(self.session, self.process, self.host, slots, lease, pools, self.turns)
+        return claim.claim(self._vital, self.process, self.host, slots, lease, pools, self.turns)
 
     def live(self) -> list[Live]:
         return claim.live_on(self.session, self.host)
@@ -59,23 +73,23 @@ class SqlGateway:
         return claim.reserve(self.session, self.process, attempt, image, adopt_within)
 
     def started(self, ages: Mapping[AttemptId, float]) -> None:
-        claim.started(self.session, ages)
+        claim.started(self._vital, ages)
 
     def finish(self, outcomes: Sequence[Outcome], patience: float = finish.PATIENCE) -> dict[AttemptId, Receipt]:
-        return finish.finish(self.session, self.process, outcomes, patience)
+        return finish.finish(self._vital, self.process, outcomes, patience)
 
     def renew(self, attempts: Sequence[AttemptId], lease: float) -> dict[AttemptId, str | None]:
-        return claim.renew(self.session, self.process, attempts, lease)
+        return claim.renew(self._vital, self.process, attempts, lease)
 
     def stops(self) -> dict[AttemptId, str]:
-        return claim.stops(self.session, self.process)
+        return claim.stops(self._vital, self.process)
 
     def bell(self, topic: Topic) -> Bell:
         assert self.session.wakeups is not None, "a task manager waits to be woken"
         return self.session.wakeups.bell(topic)
 
     def append_log(self, appends: Sequence[LogAppend]) -> set[AttemptId]:
-        return logs.append(self.session, self.process, appends)
+        return logs.append(self._vital, self.process, appends)
 
     def cut_log(self, cuts: Sequence[LogCut]) -> None:
-        logs.cut(self.session, self.process, cuts)
+        logs.cut(self._vital, self.process, cuts)

@@ -116,7 +116,8 @@ def notify(session: Session, archives: Iterable[ArchiveId], revision: str | None
 
 def sync(session: Session, archive: ArchiveId) -> None:
     """Have an archive's repository looked at, also before the pause after a failure is over: a person may have mended what failed."""
-    session.do("let_be_due", archive=archive)
+    with session.admitted([archive]):
+        session.do("let_be_due", archive=archive)
     notify(session, [archive])
 
 

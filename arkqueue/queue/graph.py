@@ -162,7 +162,8 @@ def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]
         graph = Graph(conn, archives, session.kept)
         return graph, work(graph)
 
-    return _committed(session, transaction)
+    with session.admitted(archives):
+        return _committed(session, transaction)
 
 
 def change_in_turn(

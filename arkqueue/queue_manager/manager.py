@@ -8,6 +8,8 @@ from arkqueue.queue import claim, finish, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.runtime.loop import Loop
 
+CONNECTIONS = 4
+"""Database connections: one for each loop."""
 PACE = 0.02
 """Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
 
@@ -16,11 +18,11 @@ class QueueManager:
     """Runs the loops between ``start`` and ``close``."""
 
     def __init__(self, session: Session, configuration: Configuration) -> None:
-        self._session, self._configuration = session, configuration
         assert session.wakeups is not None, "a queue manager waits to be woken"
+        self._session, self._configuration = session.share(CONNECTIONS), configuration
         bell = session.wakeups.bell
         look = bell("look")
-        self._readers = Readers(session, configuration, idle=look.ring)
+        self._readers = Readers(self._session, configuration, idle=look.ring)
         poll = configuration.poll
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),

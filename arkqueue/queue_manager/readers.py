@@ -26,6 +26,8 @@ SWEEPS_AT_ONCE, NOTICES_AT_ONCE = 16, 64
 CLOSING = 5.0
 """Seconds that the readers have to come to an end."""
 MOST_LINGERING = 64
+CONNECTIONS = 6
+"""Database connections for what the readers have found."""
 
 
 class Readers:
@@ -33,6 +35,7 @@ class Readers:
 
     def __init__(self, session: Session, configuration: Configuration, idle: Callable[[], None]) -> None:
         self._session, self._configuration, self._idle = session, configuration, idle
+        self._reading = session.share(CONNECTIONS)
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
         self._closing = False
@@ -74,7 +77,7 @@ class Readers:
                     return
                 busy += 1
                 if reader is None or not reader.look(row):
-                    reader = Reader(self._session, self._configuration, row, self._freed)
+                    reader = Reader(self._reading, self._configuration, row, self._freed)
                     reader.start()
                     self._readers[row.id] = reader
 

@@ -15,12 +15,17 @@ from arkqueue import __version__
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
+from arkqueue.runtime.admission import Admission
 from arkqueue.web import problems
 from arkqueue.web.access import Callers, authenticated, bearer
 from arkqueue.web.api import administration, archives, attempts, later, notices, runs
 
 PREFIX = "/api/v1"
 LONGEST_BODY = 1 << 20
+CONNECTIONS = 8
+"""Database connections for all requests."""
+ACTING, WAITING, MOST_WAITING = 6, 15, 20
+"""Requests that change archives at once, one for each archive; those that wait for one archive, and for all. The framework has 40 threads: the others are for what only reads."""
 
 
 def create_app(session: Session, configuration: Configuration) -> FastAPI:
@@ -34,6 +39,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
         openapi_url="/openapi.json",
         redirect_slashes=False,  # to where the caller's Host says, without a token
     )
+    session = session.share(CONNECTIONS, Admission(ACTING, WAITING, MOST_WAITING))
     app.state.session, app.state.configuration = session, configuration
     app.state.callers = Callers(session, configuration)
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
@@ -124,7 +130,10 @@ def _docs(app: FastAPI) -> str:
         for method, call in calls.items():
             what = html.escape(call.get("description", ""))
             rows.append(f"<tr><td>{method.upper()}<td><code>{html.escape(path)}</code><td>{what}</tr>")
-    kinds = [f'<dt id="problem-{status}">{status}<dd>{title}' for status, title in problems.TITLES.items()]
+    kinds = [
+        f'<dt id="problem-{kind}">{503 if kind == problems.BUSY else kind}<dd>{title}'
+        for kind, title in problems.TITLES.items()
+    ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>arkqueue API</title>'
         "<style>body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"

@@ -17,7 +17,9 @@ from arkqueue import errors
 
 log = logging.getLogger("arkqueue")
 
-TITLES: dict[int, str] = {
+BUSY = "busy"
+"""What tells one 503 from the other: the server is well, too many want the same, and the same request may succeed later."""
+TITLES: dict[int | str, str] = {
     400: "The request cannot be read",
     401: "A token is needed",
     403: "The token does not allow it",
@@ -32,6 +34,7 @@ TITLES: dict[int, str] = {
     501: "It is not supported yet",
     502: "The repository cannot be used",
     503: "The database does not answer",
+    BUSY: "Others are before you",
 }
 """What a problem of each status is called; shown at /docs, where the type of a problem points."""
 
@@ -67,7 +70,7 @@ _STATUS: dict[type[errors.ArkqueueError], int] = {
     errors.ArchiveError: 502,
 }
 RETRY_AFTER = "2"
-"""Seconds, for clients, when the database is away."""
+"""Seconds, for clients, when the database is away or too many want the same."""
 
 
 class Refused(errors.ArkqueueError):
@@ -79,10 +82,13 @@ class Refused(errors.ArkqueueError):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> JSONResponse:
-    """A problem document."""
-    title = TITLES.get(status) or HTTPStatus(status).phrase
-    body = {"type": f"/docs#problem-{status}", "title": title, "status": status, "detail": detail, **more}
+def problem(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, kind: int | str = 0, **more: Any
+) -> JSONResponse:
+    """A problem document. ``kind``: which one of its status it is, where there are several."""
+    kind = kind or status
+    title = TITLES.get(kind) or HTTPStatus(status).phrase
+    body = {"type": f"/docs#problem-{kind}", "title": title, "status": status, "detail": detail, **more}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
@@ -93,12 +99,14 @@ def of_error(error: errors.ArkqueueError) -> JSONResponse:
         status, headers = error.status, error.headers
     else:
         status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    kind = BUSY if isinstance(error, errors.Busy) else status
     if status == 503:
-        # Where the database is, and what it said, is no business of a client's.
         headers["Retry-After"] = RETRY_AFTER
+    if kind == 503:
+        # Where the database is, and what it said, is no business of a client's.
         error = errors.DatabaseUnavailable("the database", "does not answer", "Try again; the server's log says more.")
     detail = f"{error.thing}: {error.fault}" + (f". {error.remedy}" if error.remedy else "")
-    return problem(status, detail, headers, thing=error.thing, fault=error.fault, remedy=error.remedy)
+    return problem(status, detail, headers, kind, thing=error.thing, fault=error.fault, remedy=error.remedy)
 
 
 def install(app: FastAPI) -> None:
@@ -113,7 +121,7 @@ async def _own(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.ArkqueueError)
     answer = of_error(error)
     if answer.status_code in (500, 503):
-        log.error("%s", error)
+        log.log(logging.WARNING if isinstance(error, errors.Busy) else logging.ERROR, "%s", error)
     return answer
 
 

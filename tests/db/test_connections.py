@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from arkqueue.db import connections as module
 from arkqueue.db.connections import Connection, Database, Refused
-from arkqueue.errors import ArkqueueError, DatabaseUnavailable
+from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 
 @pytest.fixture
@@ -134,16 +135,46 @@ def test_the_connection_that_was_used_last_is_used_next(database: Database) -> N
 def test_a_lock_that_stays_taken_is_told_as_such(
     database: Database, second_connection: Callable[[], Connection]
 ) -> None:
-    other = second_connection()
+    other, tries = second_connection(), []
+
+    def adds_impatiently(connection: Connection) -> None:
+        tries.append(1)
+        connection.execute("set local lock_timeout = 1")
+        add(connection)
+
     with other.transaction():
         add(other)
-        with pytest.raises(DatabaseUnavailable, match=r"lock timeout.*a transaction that was forgotten"):
+        with pytest.raises(Busy, match=r"lock timeout.*a transaction that was forgotten"):
             database.retrying(adds_impatiently)
+    assert tries == [1], "who waits for a lock twice waits twice as long"
 
 
-def adds_impatiently(connection: Connection) -> None:
-    connection.execute("set local lock_timeout = 1")
-    add(connection)
+def test_a_statement_that_took_too_long_is_not_run_again(database: Database) -> None:
+    tries = []
+
+    def sleeps(connection: Connection) -> None:
+        tries.append(1)
+        connection.execute("set local statement_timeout = 1; select pg_sleep(600)")
+
+    with pytest.raises(DatabaseUnavailable, match="statement timeout"):
+        database.retrying(sleeps)
+    assert tries == [1]
+
+
+def test_connections_of_a_share_are_taken_by_nobody_else(pg_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHECKOUT_TIMEOUT", 0.2)
+    with Database.open(pg_uri, size=1) as database:
+        first, second = database.share(2), database.share(1)
+        for holder, others, size in [(first, [database, second], 2), (database, [first, second], 1)]:
+            with ExitStack() as held:
+                for _ in range(size):
+                    held.enter_context(holder.statement())
+                with pytest.raises(Busy, match=f"all {size} connections are busy"), holder.statement():
+                    pass
+                for other in others:
+                    other.retrying(lambda connection: connection.execute("select 1"))
+            with holder.statement():
+                pass  # what was given back can be taken again
 
 
 def test_the_watchdog_keeps_one_descriptor_for_each_connection_that_lives(

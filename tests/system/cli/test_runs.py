@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
 import pytest
 
 from arkqueue import cli
+from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
 from arkqueue.plan import Entry
 from tests.builders import AnArchive, a_revision, an_archive, faulty
 from tests.db.test_example import example
-from tests.system.cli.conftest import Cli
+from tests.system.cli.conftest import Cli, Start, the_rest
+from tests.waiting import eventually
 
 THE_EIGHT = [
     "1:COMMIT <-- 2:COMMIT",
@@ -419,3 +422,35 @@ def test_every_reading_command_answers_with_one_json_document(
     done = arkqueue(*arguments, "--json")
     assert (done.code, done.err) == (0, "")
     assert done.json
+
+
+# Refused for now
+
+
+@pytest.fixture
+def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an archive that is being changed makes of the second request."""
+    monkeypatch.setattr("arkqueue.web.app.WAITING", 0)
+
+
+@pytest.mark.usefixtures("nobody_waits")
+def test_an_archive_that_too_many_want_to_change_is_told_from_a_server_that_is_away(
+    arkqueue: Cli, started: Start, session: Session, second_connection: Callable[[], Connection]
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    holder = second_connection()
+    with holder.transaction():
+        holder.execute("select from archive where id = %s for no key update", [archive.id])
+        first = started("cancel", "papers@2/a")
+        query = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        eventually(lambda: archive.sql(query))  # the first one waits for the lock
+        second = arkqueue("cancel", "papers@2/b")
+    assert second.code == 1
+    assert (
+        second.err
+        == "arkqueue: the archive: is being changed, and too many others wait for that already. Try again in a moment.\n"
+    )
+    assert "server" not in second.err
+    the_rest(first)
+    assert (first.returncode, archive.states()) == (0, {"a@2": "canceled", "b@2": "ready"})

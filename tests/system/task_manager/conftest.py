@@ -6,7 +6,6 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
-from arkqueue.gateway.sql import SqlGateway
+from arkqueue.gateway.sql import gateways
 from arkqueue.model import AttemptId, Stream
 from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
@@ -51,7 +50,7 @@ def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
 
     def start(**settings: Any) -> TaskManager:
         settings = {"home": home_folder, "slots": 4, "poll": "100ms", **settings}
-        opener = partial(SqlGateway, settings.pop("session", session))
+        opener = gateways(settings.pop("session", session), settings["slots"])
         manager = TaskManager(opener, Configuration.load({}, **settings))
         manager.start()
         started.append(manager)

@@ -7,6 +7,7 @@ import os
 import pwd
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
-from arkqueue.errors import ConfigurationError, Conflict, DatabaseUnavailable
+from arkqueue.errors import Busy, ConfigurationError, Conflict, DatabaseUnavailable
 from arkqueue.gateway.sql import SqlGateway
 from arkqueue.logs import LogWriter
 from arkqueue.model import Claim
@@ -52,6 +53,36 @@ def test_renewals_keep_a_task_for_longer_than_its_lease(
     go.ring()
     settled(archive, "task@2", "completed")
     assert len(attempts(archive, "task@2")) == 1
+
+
+def test_tasks_are_claimed_renewed_and_recorded_while_others_hold_every_connection(
+    archive: AnArchive,
+    session: Session,
+    managers: Managers,
+    bells: MakeBells,
+    second_connection: Callable[[], Connection],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go = bells("begun"), bells("go")
+    managers(**OFTEN)
+    archive.commit({"a": command(f"echo > {begun.path}; read line < {go.path}"), "b": command("true") + "depends: [a]"})
+    begun.hear()
+    watching = second_connection()
+
+    def attempt_of(name: str) -> dict[str, Any]:
+        query = "select a.* from attempt a join task t on t.id = a.task_id where t.name = %s"
+        return watching.execute(query, [name]).fetchone() or {}
+
+    with ExitStack() as held:
+        with monkeypatch.context() as impatient, suppress(Busy):
+            impatient.setattr("arkqueue.db.connections.CHECKOUT_TIMEOUT", 0.1)
+            while True:
+                held.enter_context(session.database.statement())
+        before = attempt_of("a")
+        eventually(lambda: attempt_of("a")["lease_until"] > before["lease_until"])
+        go.ring()
+        eventually(lambda: attempt_of("b").get("ended_at"))
+    assert archive.states() == {"a@2": "completed", "b@2": "completed"}
 
 
 def test_attempt_that_was_taken_away_is_ended_and_reports_nothing(
