@@ -203,12 +203,23 @@ def an_archive(
         archives.Start(branch, branch == branches[0], Entry(a_revision(baseline, branch=branch), NOTHING))
         for branch in branches
     ]
-    id = archives.register(
+    archives.register(
         session, name=name, kind="subversion" if branches == ("",) else "git", url=f"/srv/{name}", repository=f"/srv/{name}", uuid="", folder="",
         settings=ArchiveSettings(process=True, branches=() if branches == ("",) else ("*",)), starts=starts,
     )  # fmt: skip
+    return the_archive(session, name)
+
+
+def the_archive(session: Session, name: str) -> AnArchive:
+    """An archive that is registered already, to go on with."""
+    (id,) = (row.id for row in archives.watched(session) if row.name == name)
     archive = AnArchive(session, id, name)
-    for row in archives.branches(session, id):
-        archive.branches[row.name] = ledger.Branch(row.id, id, row.name, row.main, row.head_id)
-        archive.numbers[row.name] = baseline
+    for branch in archives.branches(session, archive.id):
+        archive.branches[branch.name] = ledger.Branch(branch.id, archive.id, branch.name, branch.main, branch.head_id)
+    for row in archive.sql(
+        "select b.name as branch, r.number, r.id from revision r join branch b on b.id = r.branch_id where b.archive_id = %s order by r.number",
+        archive.id,
+    ):
+        archive.numbers[row["branch"]] = row["number"]
+        archive.revisions[row["branch"], row["number"]] = row["id"]
     return archive

@@ -53,7 +53,8 @@ def migrate(connection: psycopg.Connection[Any], folder: Traversable | None = No
             if present > _newest(changes):
                 raise _too_new(connection, present, _newest(changes))
             if present == 0:
-                steps = [(_newest(changes), _schema_name(folder), (_sql(folder) / "schema.sql").read_text("utf-8"))]
+                schema = _sql(folder) / "schema.sql"
+                steps = [(_newest(changes), _schema_name(schema), schema.read_text("utf-8"))]
             else:
                 _check_made_by_us(connection, present, folder)
                 steps = [
@@ -134,19 +135,27 @@ def _version(connection: psycopg.Connection[Any]) -> int:
     return int(cursor.execute("select coalesce(max(version), 0) from schema_version").fetchone() or 0)
 
 
-def _schema_name(folder: Traversable | None) -> str:
-    """What a database that was made by ``schema.sql`` is remembered as: with a digest, as between releases the file changes and its version does not."""
-    statements = re.sub(r"(--.*|\s)+", " ", (_sql(folder) / "schema.sql").read_text("utf-8")).strip()
+def _schema_name(schema: Traversable) -> str:
+    """The name that is remembered of a database made by ``schema.sql``. It has a digest, as between releases the file changes and its version does not."""
+    statements = re.sub(r"(--.*|\s)+", " ", schema.read_text("utf-8")).strip()
     return f"schema.sql {hashlib.sha256(statements.encode()).hexdigest()[:16]}"
 
 
 def _check_made_by_us(connection: psycopg.Connection[Any], version: int, folder: Traversable | None) -> None:
-    """Raise ArkqueueError where the tables are those of an unreleased arkqueue, which nothing brings up to date."""
-    if version != _newest(_changes(folder)):
+    """Raise ArkqueueError where the tables are those of an unreleased arkqueue, which nothing brings up to date.
+
+    Of the versions between the first and the newest no schema is kept, so that they are taken as they are.
+    """
+    changes = _changes(folder)
+    if version == _newest(changes):
+        schema = _sql(folder) / "schema.sql"
+    elif version == 1:
+        schema = changes[1]
+    else:
         return
     cursor = psycopg.Cursor(connection, row_factory=psycopg.rows.scalar_row)
     made_by = str(cursor.execute("select name from schema_version where version = %(v)s", {"v": version}).fetchone())
-    if made_by.startswith("schema.sql ") and made_by != _schema_name(folder):
+    if made_by.startswith("schema.sql ") and made_by != _schema_name(schema):
         raise ArkqueueError(
             _thing(connection),
             "its tables were made by another unreleased version of arkqueue, and do not fit this one's",
@@ -186,5 +195,5 @@ def _too_new(connection: psycopg.Connection[Any], present: int, newest: int) -> 
     return ArkqueueError(
         _thing(connection),
         f"its schema has version {present}, newer than this arkqueue's {newest}",
-        "Upgrade this arkqueue to the version of the others.",
+        "Stop this arkqueue, run pip install --upgrade arkqueue, and start it again.",
     )

@@ -100,11 +100,22 @@ def test_an_older_database_gets_what_it_lacks(empty_uri: str, released: Path, ne
         assert connection.execute("select * from thing").fetchall() == [(1, "100%")]
 
 
+def test_an_older_database_of_an_unreleased_version_is_refused(empty_uri: str, released: Path, newer: Path) -> None:
+    (released / "schema.sql").write_text("create table thing (id bigint primary key, which text);")
+    with connected(empty_uri) as connection:
+        migrate(connection, released)
+        with pytest.raises(ArkqueueError, match="another unreleased version of arkqueue"):
+            migrate(connection, newer)
+        check(connection, released)
+
+
 def test_a_newer_database_is_refused(empty_uri: str, released: Path, newer: Path) -> None:
     with connected(empty_uri) as connection:
         migrate(connection, newer)
         for refuse in (migrate, check):
-            with pytest.raises(ArkqueueError, match="has version 2, newer than this arkqueue's 1"):
+            with pytest.raises(
+                ArkqueueError, match=r"has version 2, newer than this arkqueue's 1\..*pip install --upgrade"
+            ):
                 refuse(connection, released)
 
 

@@ -1,0 +1,199 @@
+"""A database of version 1 with runs under way is brought up to date and goes on: nothing of it is lost, forgotten or run twice.
+
+``version_1.sql`` says how it was made. What a later version migrates is migrated here, too: whoever changes the tables finds out by these tests whether
+a queue that is at work survives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from arkqueue import logs
+from arkqueue.db import Database
+from arkqueue.db.migrations import check, migrate
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt
+from arkqueue.queue import archives, claim, finish, schedules, tokens
+from arkqueue.states import SETTLED
+from arkqueue.views import runs
+from tests.builders import HOST, PROCESS, AnArchive, the_archive
+
+DUMP = Path(__file__).with_name("version_1.sql")
+
+PAPERS = {
+    "index@2": "completed", "pdf@2": "running", "strict@2": "failed", "after@2": "skipped",
+    "upload@2": "deferred", "box@2": "running", "all@2": "completed",
+    "index@3": "completed", "pdf@3": "waiting", "strict@3": "waiting", "after@3": "waiting",
+    "upload@3": "running", "box@3": "canceled", "all@3": "waiting",
+    "index@4": "ready", "pdf@4": "waiting", "strict@4": "waiting", "after@4": "waiting",
+    "upload@4": "ready", "box@4": "waiting", "all@4": "waiting",
+}  # fmt: skip
+"""What the database holds: pdf@3 waits until pdf@2, which it supersedes, has stopped; the lease of upload@3 is over, that of box@2 is not; strict@3 waits
+for strict@2, which failed; and box@4 for box@2, as box@3 was canceled before it began."""
+
+CONTRADICTIONS = {
+    "waits for nothing": "state = 'waiting' and unmet = 0",
+    "counts other edges than it has": """state in ('waiting', 'ready') and name <> 'REPORT'
+        and unmet <> (select count(*) from edge e where e.target = t.id and not e.met)""",
+    "runs too early": "state in ('ready', 'running', 'deferred') and unmet <> 0",
+    "waits for what has settled": """state = 'waiting' and name <> 'REPORT' and not exists (
+        select from edge e join task s on s.id = e.source where e.target = t.id and not e.met
+        and (s.settled_at is null or s.state in ('failed', 'rejected', 'skipped')))""",
+    "runs without an attempt": """state = 'running' and not exists (
+        select from attempt a where a.id = t.attempt_id and a.task_id = t.id and a.ended_at is null)""",
+    "does not run and has a live attempt": """state <> 'running' and exists (
+        select from attempt a where a.task_id = t.id and a.ended_at is null)""",
+    "has lost attempts": "attempts <> (select count(*) from attempt a where a.task_id = t.id)",
+    "reports too early": """name = 'REPORT' and settled_at is not null and exists (
+        select from task o where o.run_id = t.run_id and o.settled_at is null)""",
+}
+"""What no task may ever be, by SQL."""
+
+
+@pytest.fixture
+def session(empty_uri: str) -> Iterator[Session]:
+    """The database of version 1, brought up to date."""
+    with psycopg.connect(empty_uri) as connection:
+        connection.execute(DUMP.read_bytes())
+    with Database.open(empty_uri, application_name="arkqueue test") as database:
+        with database.connect() as connection:
+            assert migrate(connection)
+            check(connection)
+            # As if a queue manager had been heard all the while.
+            connection.execute("update heartbeat set steady_since = '2026-01-01', beat_at = now() + interval '1 day'")
+        yield Session(database)
+
+
+@pytest.fixture
+def papers(session: Session) -> AnArchive:
+    return the_archive(session, "papers")
+
+
+def contradictions(papers: AnArchive) -> list[str]:
+    """What is wrong with the tasks of the installation."""
+    return [
+        f"{row['name']}@{row['number']}.{row['run']} {what}"
+        for what, condition in CONTRADICTIONS.items()
+        for row in papers.sql(f"select name, number, run from task t where {condition}")
+    ]
+
+
+def live_attempts(papers: AnArchive) -> dict[str, AttemptId]:
+    """The attempts that run at revision 2, by the names of their tasks."""
+    rows = papers.sql(
+        "select a.id, t.name from attempt a join task t on t.id = a.task_id where a.ended_at is null and t.number = 2"
+    )
+    return {row["name"]: row["id"] for row in rows}
+
+
+def work(session: Session) -> list[str]:
+    """Run what is ready, and what follows, to its end, without the tasks that run already; the names of the tasks, in order."""
+    done = []
+    while claims := claim.claim(session, PROCESS, HOST, 100):
+        outcomes = [Outcome(one.attempt, End.EXITED, 0) for one in claims]
+        assert set(finish.finish(session, PROCESS, outcomes).values()) == {Receipt.RECORDED}
+        done += [f"{one.name}@{one.number}" for one in claims]
+    return done
+
+
+def test_everything_is_as_it_was(session: Session, papers: AnArchive) -> None:
+    assert papers.states() == PAPERS
+    assert contradictions(papers) == []
+    site = the_archive(session, "site")
+    assert site.states(branch="main") == {
+        "build@2": "canceled", "lint@2": "ready", "build@3": "ready", "lint@3": "ready", "lint@2.2": "ready"
+    }  # fmt: skip
+    assert site.states(branch="dev") == {
+        "deploy@2": "ready", "test@2": "ready", "deploy@3": "waiting", "test@3": "waiting"
+    }  # fmt: skip
+    page = runs.runs(session, archives=[ArchiveId(papers.id), ArchiveId(site.id)])
+    counted = {f"{run.archive}:{run.branch}@{run.rev}.{run.run}": run.counts.superseded for run in page.runs}
+    assert counted["site:main@2.1"] == 1
+    assert [run.full_name for run in page.runs if run.faults] == ["site:dev@4"]
+
+
+def test_stored_logs_inputs_and_tokens_can_be_read(session: Session, papers: AnArchive) -> None:
+    (row,) = papers.sql("select attempt_id from task where id = %s", papers.task("index@2"))
+    page = logs.read(session, row["attempt_id"])
+    assert [(str(chunk.stream), chunk.data) for chunk in page.chunks] == [("stdout", b"12 pages\n"), ("stderr", b"caf\xe9\n")]  # fmt: skip
+    assert page.ended
+    pdf = papers.task("pdf@2")
+    assert claim.inputs(session, [pdf]) == {pdf: {"index": {"pages": "12"}}}
+    token = tokens.check(session, "ark_of-version-1")
+    assert token is not None
+    assert (token.name, token.scope, token.archives) == ("ci", tokens.Scope.OPERATE, ["papers"])
+    assert tokens.check(session, "ark_revoked") is None
+    (noticed, *_) = archives.to_read(session)
+    assert noticed.name == "papers"
+
+
+def test_task_manager_that_has_attempts_keeps_and_ends_them(session: Session, papers: AnArchive) -> None:
+    mine = live_attempts(papers)
+    assert claim.renew(session, PROCESS, list(mine.values())) == {mine["pdf"]: "cancel", mine["box"]: None}
+    assert papers.record(mine["pdf"], End.STOPPED, 143) is Receipt.RECORDED
+    assert papers.state("pdf@2") == "canceled"
+    assert papers.state("pdf@3") == "ready", "what it waited for is gone"
+    assert papers.record(mine["box"], End.EXITED, 0) is Receipt.RECORDED
+    assert papers.state("box@4") == "ready"
+    assert contradictions(papers) == []
+
+
+def test_lapsed_lease_lapses_and_deferred_task_becomes_due(session: Session, papers: AnArchive) -> None:
+    (row,) = papers.sql("select attempt_id from task where id = %s", papers.task("upload@3"))
+    assert finish.lapse(session) == [row["attempt_id"]]
+    finish.wake_deferred(session)
+    assert papers.states() | {"upload@2": "ready", "upload@3": "ready"} == papers.states()
+    assert {name: state for name, state in papers.states().items() if "upload" not in name} == {
+        name: state for name, state in PAPERS.items() if "upload" not in name
+    }
+    assert contradictions(papers) == []
+
+
+def test_ready_tasks_are_run_and_what_follows_from_them(session: Session, papers: AnArchive) -> None:
+    done = work(session)
+    assert {"index@4", "upload@4", "lint@3", "build@3", "deploy@2", "test@2", "one@2", "one@3"} <= set(done)
+    assert done.index("one@2") < done.index("one@3")
+    assert done.index("deploy@2") < done.index("deploy@3"), "the gate of an exclusive task"
+    assert "pdf@4" not in done, "pdf@3 is not superseded before its victim is gone"
+    assert the_archive(session, "ordered").states() == {"one@2": "completed", "one@3": "completed"}
+    assert contradictions(papers) == []
+
+
+def test_everything_settles_once_the_failed_task_has_been_retried(session: Session, papers: AnArchive) -> None:
+    schedules.fire(session)
+    live = live_attempts(papers)
+    papers.record(live["pdf"], End.STOPPED, 143)
+    papers.record(live["box"], End.EXITED, 0)
+    finish.lapse(session)
+    finish.wake_deferred(session)
+    done = work(session)
+    assert "nightly@3" in done
+    assert {name: state for name, state in papers.states().items() if state not in SETTLED} == {
+        "strict@3": "waiting", "after@3": "waiting",
+        "strict@4": "waiting", "after@4": "waiting", "all@4": "waiting",
+    }  # fmt: skip
+    assert contradictions(papers) == []
+    papers.retry("strict@2", force=True)  # all@3, which only wanted it to settle, has started
+    assert papers.state("after@2") == "waiting"
+    done = work(session)
+    assert [name for name in done if name.startswith("strict")] == ["strict@2", "strict@3", "strict@4"]
+    assert papers.sql("select name, number from task where settled_at is null") == []
+    assert {name for name, state in papers.states().items() if state != "completed"} == {"pdf@2", "box@3"}
+    assert contradictions(papers) == []
+
+
+def test_ledger_and_graph_go_on(session: Session, papers: AnArchive) -> None:
+    papers.commit({"index": "depends: [PREV]", "strict": "depends: [PREV]", "pdf": "cancels: [PREV]"})
+    assert papers.states() | {"index@5": "waiting", "strict@5": "waiting", "pdf@5": "waiting"} == papers.states()
+    assert papers.state("pdf@3") == "canceled", "it had not begun"
+    work(session)
+    assert papers.state("index@5") == "completed"
+    assert papers.state("strict@5") == "waiting"
+    papers.retry("strict@2")
+    work(session)
+    assert papers.state("strict@5") == "completed"
+    assert contradictions(papers) == []
