@@ -163,6 +163,12 @@ def test_ready_tasks_are_run_and_what_follows_from_them(session: Session, papers
     assert contradictions(papers) == []
 
 
+def test_what_completed_before_is_the_base_of_what_runs_next(session: Session) -> None:
+    bases = {f"{one.name}@{one.number}": one.base for one in claim.claim(session, PROCESS, HOST, 100)}
+    assert bases["index@4"] == "3"
+    assert bases["upload@4"] is None, "it never completed"
+
+
 def test_everything_settles_once_the_failed_task_has_been_retried(session: Session, papers: AnArchive) -> None:
     schedules.fire(session)
     live = live_attempts(papers)
