@@ -183,6 +183,10 @@ LONGEST_RENEWAL = 10.0
 """Seconds between two renewals of a task manager's leases, at most."""
 SILENCE = 3 * LONGEST_RENEWAL
 """Seconds after which a task manager that says nothing may be assumed to be gone."""
+LONGEST_GLOB = 1000
+"""Characters of one glob of a workflow file."""
+MOST_GLOBS = 1000
+"""Globs of one field of a workflow file."""
 LONGEST_DURATION = 366 * 86400.0
 """Seconds: the longest time that a workflow or the configuration may name."""
 LEAST_MEMORY = 6 << 20

@@ -1,10 +1,21 @@
-"""Globs of ``paths`` and ``branches`` (design 3)."""
+"""Globs of ``paths`` and ``branches`` (design 3), and of what an archive's settings allow. Pure.
+
+Globs come from committers. RE2 matches them in time that grows with the length of the path, whatever the glob is; Python's ``re`` tries every way in which many stars
+can share a path, and lets no other thread run meanwhile.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
+
+import re2
+
+from arkqueue.model import LONGEST_GLOB
+
+_TOKENS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def matches_branch(globs: tuple[str, ...], branch: str) -> bool:
@@ -12,20 +23,32 @@ def matches_branch(globs: tuple[str, ...], branch: str) -> bool:
 
 
 def matches(globs: Iterable[str], path: str) -> bool:
-    """Whether a glob matches the whole path: ``*`` and ``?`` stay inside one folder, ``**`` does not, ``docs/`` is ``docs/**``; ``!x`` takes back."""
+    """Whether a glob matches the whole path: ``*`` and ``?`` stay inside one folder, ``**`` does not, ``docs/`` is ``docs/**``; ``!x`` takes back.
+
+    A glob of more than ``LONGEST_GLOB`` characters is a fault of its workflow file; here, it matches nothing.
+    """
+    path = _encodable(path)
     found = False
     for glob in globs:
         if glob.startswith("!"):
-            found = found and not _pattern(glob[1:]).fullmatch(path)
+            found = found and not _matches(glob[1:], path)
         else:
-            found = found or bool(_pattern(glob).fullmatch(path))
+            found = found or _matches(glob, path)
     return found
 
 
+def _matches(glob: str, path: str) -> bool:
+    return len(glob) <= LONGEST_GLOB and bool(_pattern(glob).fullmatch(path))
+
+
 @lru_cache(maxsize=1000)
-def _pattern(glob: str) -> re.Pattern[str]:
+def _pattern(glob: str) -> Any:
     if glob.endswith("/"):
         glob += "**"
-    tokens = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob.removeprefix("/"))
-    return re.compile("".join(tokens.get(part) or re.escape(part) for part in parts), re.DOTALL)
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", _encodable(glob.removeprefix("/")))
+    return re2.compile("(?s)" + "".join(_TOKENS.get(part) or re2.escape(part) for part in parts))
+
+
+def _encodable(text: str) -> str:
+    """A text as RE2 takes it: what UTF-8 cannot say is written with backslashes, in globs and paths alike."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

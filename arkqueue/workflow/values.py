@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from arkqueue.model import COMMIT, LONGEST_DURATION, PREV, REPORT
+from arkqueue.model import COMMIT, LONGEST_DURATION, LONGEST_GLOB, MOST_GLOBS, PREV, REPORT
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -147,6 +147,13 @@ def _path(value: str) -> str:
 
 
 def patterns(values: list[str]) -> list[str]:
+    if len(values) > MOST_GLOBS:
+        wrong(f"has {len(values)} patterns, more than {MOST_GLOBS}; use * and ** to write fewer", values[MOST_GLOBS])
+    for value in values:
+        if len(value) > LONGEST_GLOB:
+            wrong(
+                f"{shown(value)} has {len(value)} characters, more than {LONGEST_GLOB}; write a shorter pattern", value
+            )
     if values and all(value.startswith("!") for value in values):
         wrong("'!' takes back from the patterns before it, and there are none; begin with '**'", values[0])
     return values

@@ -242,6 +242,22 @@ def test_a_claim_reads_a_few_tasks_however_long_the_history_is(session: Session)
     assert after - before <= 6
 
 
+def test_a_host_without_containers_does_not_read_what_needs_one(session: Session) -> None:
+    """Its engine may be away for an hour, with a hundred thousand container tasks ready."""
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True))
+    archive.commit({f"boxed{n}": "image: busybox" for n in range(300)})
+    archive.commit({"bare": ""})
+    archive.sql("analyze")
+    with session.database.transaction() as connection:
+        connection.execute("set local enable_seqscan = off")
+        before = _tasks_read(connection)
+        (got,) = connection.execute(SQL["claim"], claim.parameters(PROCESS, HOST, 8, pools=[Pool.PROCESS])).fetchall()
+        after = _tasks_read(connection)
+    assert got["name"] == "bare"
+    assert after - before <= 6
+
+
 def _tasks_read(connection: Connection) -> int:
     """How many rows of `task` this transaction's backend has read."""
     query = b"select idx_tup_fetch + seq_tup_read as n from pg_stat_xact_user_tables where relname = 'task'"

@@ -214,3 +214,11 @@ def test_frozen_definition_leaves_defaults_out() -> None:
 def test_definition_that_was_frozen_before_containers_reads_the_same() -> None:
     frozen = {"name": "a", "path": "a.yaml", "line": 1, "command": "make", "env": {"A": "x"}}
     assert to_json(from_json(frozen)) == frozen
+
+
+def test_globs_are_short_and_few() -> None:
+    long, many = "a" * 1001, "".join(f"\n  - a{n}" for n in range(1001))
+    (fault,) = faults(f"- name: x\n  command: y\n  paths: {long}")
+    assert fault.endswith("a…' has 1001 characters, more than 1000; write a shorter pattern")
+    (fault,) = faults(f"- name: x\n  command: y\n  branches:{many}")
+    assert "has 1001 patterns, more than 1000; use * and ** to write fewer" in fault

@@ -1,0 +1,38 @@
+"""Globs of hostile committers: their cost grows with what is matched, and with nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from arkqueue.model import LONGEST_GLOB
+from arkqueue.plan import matches
+
+HOSTILE = ["*a" * 10 + "*b", "**/a/" * 10 + "x", "**" * 50 + "b", "*?" * 100 + "b"]
+
+
+@pytest.mark.parametrize("glob", HOSTILE)
+def test_many_stars_end(glob: str) -> None:
+    """In a process of its own, as what does not end would hold the interpreter's lock and no timeout could end it."""
+    program = f"from arkqueue.plan.globs import matches; print(matches([{glob!r}], 'a/' * 100 + 'a' * 200))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_longest_glob_is_compiled() -> None:
+    assert matches(["?" * LONGEST_GLOB], "é" * LONGEST_GLOB)
+    assert matches(["*?" * (LONGEST_GLOB // 2)], "a" * LONGEST_GLOB)
+
+
+def test_a_longer_glob_matches_nothing() -> None:
+    assert not matches(["a" * (LONGEST_GLOB + 1)], "a" * (LONGEST_GLOB + 1))
+    assert matches(["a/**", "!" + "a" * (LONGEST_GLOB + 1)], "a/b"), "and takes back nothing"
+
+
+@pytest.mark.parametrize("name", ["\udcff.tex", "é.tex", "a\nb.tex", "\0.tex", "😀.tex"])
+def test_every_name_is_matched(name: str) -> None:
+    assert matches(["*.tex"], name)
+    assert matches([name], name)
+    assert not matches(["?"], name)
