@@ -102,7 +102,8 @@ class Ended:
     """The end of an attempt; nothing of it is left. ``exit_code`` is 128 + n for a signal n, None where it cannot be known.
 
     ``stopped``: it was still running when ``stop`` sent its signal; otherwise the outcome is its own (design 5.10).
-    ``message`` is a note for the log. ``lost``: the engine, not the task, ended it; as if its task manager had died.
+    ``message`` is a note for the log. ``lost``: its engine ended it, or its guard was killed, so that nothing says how the task itself ended; as if its task
+    manager had died.
     ``abandoned``: it was stopped because nothing was heard of us, whatever we have asked for since.
     ``left``: it has not ended, but goes on in its container without this task manager, which let go of it (``leave``).
     """

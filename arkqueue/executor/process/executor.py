@@ -239,7 +239,8 @@ class _ProcessRunning:
         """``became``: what became of the rest, where the guard was killed."""
         if report is None:
             note = f"its guard process was killed, so that its exit code is not known; {became}"
-            return Ended(None, self._stop_by is not None, _notes(note, self._lost_output))
+            stopped = self._stop_by is not None
+            return Ended(None, stopped, _notes(note, self._lost_output), lost=not stopped)
         left = report["left"]
         if report["stopped"] or not left:
             abandoned = report["stopped"] and report["abandoned"]

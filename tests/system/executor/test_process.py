@@ -515,7 +515,7 @@ class TestKept:
         threading.Thread(target=keep, daemon=True).start()
 
         end = ended(running)
-        assert (end.exit_code, end.stopped) == (None, False)
+        assert (end.exit_code, end.stopped, end.lost) == (None, False, True)
         assert "its guard process was killed" in end.message
 
     def test_nothing_of_it_is_left_to_the_guards_next_attempt(self, bench: Bench) -> None:
@@ -573,7 +573,7 @@ class TestGone:
     def test_a_task_that_kills_its_guard(self, bench: Bench) -> None:
         running, recorder = bench.start(FAMILY + "kill -9 $PPID; while :; do sleep 1000; done")
         end = ended(running)
-        assert (end.exit_code, end.stopped) == (None, False)
+        assert (end.exit_code, end.stopped, end.lost) == (None, False, True)
         assert "its guard process was killed" in end.message
         assert end.message.endswith("what was left of it has been ended")
         assert recorder.out == b"ready\n"
@@ -630,7 +630,7 @@ class TestGone:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         assert left == []
-        assert (end.exit_code, end.stopped) == (None, False)
+        assert (end.exit_code, end.stopped, end.lost) == (None, False, True)
         assert "its guard process was killed" in end.message
         assert end.message.endswith("what was found of it has been ended")
         assert second.wait(0) is None

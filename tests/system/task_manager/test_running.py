@@ -129,6 +129,17 @@ def test_death_by_a_signal_is_a_failure_with_its_number(archive: AnArchive, mana
     assert "killed by signal 9 (SIGKILL)" in log_of(archive, "task@2", Stream.NOTE)
 
 
+def test_task_whose_guard_was_killed_is_lost_and_runs_again(archive: AnArchive, managers: Managers) -> None:
+    """Nobody knows how it ended: a failure would hold up all later revisions (`on_lost` decides)."""
+    once = "test $ARKQUEUE_ATTEMPT -gt 1 || { kill -9 $PPID; sleep 1000; }"
+    archive.commit({"once": command(once), "never": command(once, on_lost="fail")})
+    managers()
+    settled(archive, "once@2", "completed")
+    settled(archive, "never@2", "failed")
+    assert [attempt["end"] for attempt in attempts(archive, "once@2")] == ["lost", "exited"]
+    assert [attempt["end"] for attempt in attempts(archive, "never@2")] == ["lost"]
+
+
 def test_failed_task_is_retried_until_its_retries_are_used_up(
     archive: AnArchive, session: Session, managers: Managers
 ) -> None:
