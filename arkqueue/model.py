@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NewType
+from typing import Any, NamedTuple, NewType
 
 ArchiveId = NewType("ArchiveId", int)
 BranchId = NewType("BranchId", int)
@@ -22,6 +22,13 @@ AttemptId = NewType("AttemptId", int)
 COMMIT = "COMMIT"
 REPORT = "REPORT"
 PREV = "PREV"
+
+
+class Key(NamedTuple):
+    """What a task is called inside its run: by its name and, where its list has a task for each item, by the item's key."""
+
+    name: str
+    item: str = ""
 
 
 class ArchiveKind(StrEnum):

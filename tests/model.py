@@ -33,6 +33,13 @@ class RunKey(NamedTuple):
     run: int
 
 
+class Name(NamedTuple):
+    """What a task is called inside its run."""
+
+    name: str
+    item: str = ""
+
+
 class Key(NamedTuple):
     """A task's name in full."""
 
@@ -40,10 +47,15 @@ class Key(NamedTuple):
     number: int
     run: int
     name: str
+    item: str = ""
 
     @property
     def run_key(self) -> RunKey:
         return RunKey(self.branch, self.number, self.run)
+
+    @property
+    def inside(self) -> Name:
+        return Name(self.name, self.item)
 
 
 class Reason(StrEnum):
@@ -99,7 +111,7 @@ class Run:
     place: Place
     trigger: Trigger
     workflow: Workflow
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[Name, Task] = field(default_factory=dict)
     deleted: bool = False
     canceled: bool = False
     """A person canceled the run as a whole."""
@@ -139,12 +151,13 @@ class Task:
     losses: int = 0
     stop: str | None = None
     stop_by: Task | None = None
+    item: str = ""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
     key: Key = field(init=False)
 
     def __post_init__(self) -> None:
-        self.key = Key(*self.run.key, self.definition.name)
+        self.key = Key(*self.run.key, self.definition.name, self.item)
 
     @property
     def name(self) -> str:
@@ -274,12 +287,12 @@ class Model:
             yield from run.tasks.values()
 
     def task(self, key: Key) -> Task:
-        return self.run(key.run_key).tasks[key.name]
+        return self.run(key.run_key).tasks[key.inside]
 
     def run(self, key: RunKey) -> Run:
         return next(run for run in self.runs if run.key == key)
 
-    def nearest(self, name: str, run: Run) -> Task | None:
+    def nearest(self, name: Name, run: Run) -> Task | None:
         """``PREV:name`` as seen from the run (design 5.7)."""
         having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place < run.place and name in r.tasks]
         return having[-1] if having else None
@@ -299,7 +312,7 @@ class Model:
         """The revision at which watching began: a completed COMMIT and no other task (design 2)."""
         before = self.states()
         run = Run(branch, Place(number, 1), Trigger.COMMIT, Workflow())
-        run.tasks[COMMIT] = Task(run, TaskDefinition(COMMIT), 0, State.COMPLETED)
+        run.tasks[Name(COMMIT)] = Task(run, TaskDefinition(COMMIT), 0, State.COMPLETED)
         self.runs.append(run)
         return self._follow(before)
 
@@ -329,13 +342,13 @@ class Model:
             if other.place < run.place and (other is earlier[-1] or other.trigger is not Trigger.COMMIT):
                 for task in other.own:
                     if task.definition.exclusive and not task.settled and not self._holds_a_gate(task):
-                        self._edge(task, run.tasks[COMMIT], When.SETTLED, Kind.EXCLUSIVE)
+                        self._edge(task, run.tasks[Name(COMMIT)], When.SETTLED, Kind.EXCLUSIVE)
         self._pass_at_once(run)
         return run
 
     def _pass_at_once(self, run: Run) -> None:
         """A COMMIT whose edges are all met has passed when the step begins."""
-        commit = run.tasks[COMMIT]
+        commit = run.tasks[Name(COMMIT)]
         met = self.into(commit)
         if all(satisfied(edge) for edge in met) and not self._hand_on(met):
             for edge in met:
@@ -371,7 +384,9 @@ class Model:
             for task in chosen
             for wish in task.depends
             if not wish.previous and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
-            if not any(r.tasks[wish.task].state is State.COMPLETED for r in siblings if wish.task in r.tasks)
+            if not any(
+                r.tasks[Name(wish.task)].state is State.COMPLETED for r in siblings if Name(wish.task) in r.tasks
+            )
         }
         if missing:
             raise Refused(Reason.MISSING, *(Key(*run.key, name) for name in sorted(missing)))
@@ -380,7 +395,9 @@ class Model:
             raise Refused(Reason.SUPERSEDED, *(canceler.key for canceler in by))
         self._plan(run, chosen)
         gates = [
-            r.tasks[COMMIT] for r in self.commit_runs(branch) if r.place > run.place and not r.tasks[COMMIT].settled
+            r.tasks[Name(COMMIT)]
+            for r in self.commit_runs(branch)
+            if r.place > run.place and not r.tasks[Name(COMMIT)].settled
         ]
         if gates:
             for task in run.own:
@@ -395,9 +412,9 @@ class Model:
         extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
         definitions = [TaskDefinition(COMMIT) if run.workflow.faults else extended, *chosen, TaskDefinition(REPORT)]
         for order, definition in enumerate(definitions):
-            run.tasks[definition.name] = Task(run, definition, order)
-        commit, report = run.tasks[COMMIT], run.tasks[REPORT]
-        if previous := self.nearest(COMMIT, run):
+            run.tasks[Name(definition.name)] = Task(run, definition, order)
+        commit, report = run.tasks[Name(COMMIT)], run.tasks[Name(REPORT)]
+        if previous := self.nearest(Name(COMMIT), run):
             self._edge(previous, commit, When.COMPLETED)
         for task in list(run.tasks.values()):
             for wish in task.definition.depends:
@@ -415,28 +432,28 @@ class Model:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
         if wish.task == "*":
             return self._star(run, wish.when)
-        name = wish.task or task.name
+        name = Name(wish.task) if wish.task else task.key.inside
         if wish.previous:
             return self.nearest(name, run)
         if name in run.tasks:
             return run.tasks[name]
-        if name in _names(run.workflow.tasks) and run.trigger is Trigger.COMMIT:
+        if name.name in _names(run.workflow.tasks) and run.trigger is Trigger.COMMIT:
             return self.nearest(name, run)
         return None
 
     def _star(self, run: Run, when: When) -> Task:
         """The run's gate for ``PREV:*``, made when first asked for."""
-        name = "PREV:*" if when is When.COMPLETED else "PREV:*:settled"
+        name = Name("PREV:*" if when is When.COMPLETED else "PREV:*:settled")
         if name not in run.tasks:
-            gate = run.tasks[name] = Task(run, TaskDefinition(name), 0)
+            gate = run.tasks[name] = Task(run, TaskDefinition(name.name), 0)
             names = {
-                task.name
+                task.key.inside
                 for r in self.on_branch(run.branch)
                 if r.place < run.place
                 for task in r.tasks.values()
                 if not task.is_star
             }
-            for other in sorted(names - {REPORT}):
+            for other in sorted(names - {Name(REPORT)}):
                 source = self.nearest(other, run)
                 assert source
                 self._edge(source, gate, when)
@@ -476,7 +493,7 @@ class Model:
 
     def _follow(self, before: Mapping[Key, State], planned: Collection[Run] = ()) -> Changes:
         """What a step sets off, round by round until nothing moves; what it ``planned`` enters by its gates first (decision 0001, point 3)."""
-        later = {task for run in planned for task in (*run.own, run.tasks[REPORT])}
+        later = {task for run in planned for task in (*run.own, run.tasks[Name(REPORT)])}
         while self._meet() | self._skip() | self._enter(later) or later:
             later = set()
         after = self.states()
@@ -554,7 +571,7 @@ class Model:
         return bool(entering)
 
     def _earlier(self, canceler: Task, entry: Cancels) -> list[Task]:
-        name = entry.task or canceler.name
+        name = Name(entry.task or canceler.name)
         runs = self.on_branch(canceler.run.branch)
         return [run.tasks[name] for run in runs if run.place < canceler.run.place and name in run.tasks]
 
@@ -722,7 +739,7 @@ class Model:
         """Waive what failed or was rejected, up to a revision, and nothing else (design 5.9)."""
         before = self.states()
         for run in self.on_branch(branch):
-            task = run.tasks.get(name)
+            task = run.tasks.get(Name(name))
             if task and run.place.number <= until and not run.deleted and task.state in (State.FAILED, State.REJECTED):
                 task.waived = True
         return self._follow(before)
@@ -842,7 +859,7 @@ class Model:
     def run_state(self, key: RunKey) -> str:
         """Design 4; the first that applies."""
         run = self.run(key)
-        tasks = [run.tasks[COMMIT], *run.own]
+        tasks = [run.tasks[Name(COMMIT)], *run.own]
         settled = all(task.settled for task in tasks)
         started = any(task.attempts or task.state is State.COMPLETED for task in run.own)
         bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
@@ -854,7 +871,7 @@ class Model:
             return "canceled"
         if not settled:
             return "processing" if started else "pending"
-        return "completed" if REPORT not in run.tasks or run.tasks[REPORT].settled else "reporting"
+        return "completed" if Name(REPORT) not in run.tasks or run.tasks[Name(REPORT)].settled else "reporting"
 
     def graph(self, branch: str, *numbers: int) -> set[tuple[Key, EdgeKind, Key]]:
         """The edges that a person sees of these revisions, as (who waits or cancels, how, whom) (design 5.3)."""
@@ -866,7 +883,7 @@ class Model:
                 if edge.kind is Kind.DECLARED or (edge.kind is Kind.IMPLICIT and not inside):
                     shown.add((task.key, EdgeKind.DEPENDS, edge.source.key))
             for entry in task.definition.cancels:
-                name = entry.task or task.name
+                name = Name(entry.task or task.name)
                 if victim := self.nearest(name, task.run) if entry.previous else task.run.tasks.get(name):
                     shown.add((task.key, EdgeKind.CANCELS, victim.key))
         return shown
@@ -899,7 +916,7 @@ class Model:
             if task.state is State.WAITING and not task.implicit:
                 assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
         for branch in {run.branch for run in self.runs}:
-            passed = [run.tasks[COMMIT].settled for run in self.commit_runs(branch)]
+            passed = [run.tasks[Name(COMMIT)].settled for run in self.commit_runs(branch)]
             assert passed == sorted(passed, reverse=True), f"{branch}: COMMIT out of order"
         if before is not None:
             self._check_step(before, judged_again)

@@ -19,7 +19,8 @@ SQL = load(states.expand)
 """The named blocks of ``arkqueue/sql``, their guards made from the table of moves in ``states``."""
 
 T = TypeVar("T")
-
+Block = tuple[str, dict[str, Any]]
+"""The name of a block, and its parameters."""
 
 MOST_KEPT = 10_000
 
@@ -97,3 +98,13 @@ class Session:
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
     """The rows of a named block, their columns as attributes. ``binary``: as PostgreSQL has them, which is quicker for long bytes; what has an enumerated type (``task_state``, ``edge_kind``) is then bytes, too."""
     return connection.cursor(row_factory=namedtuple_row).execute(SQL[block], parameters, binary=binary).fetchall()
+
+
+def answers(connection: Connection, *blocks: Block) -> list[list[Any]]:
+    """The rows of several named blocks, which are run in this order with one round trip; no rows where a block returns none."""
+    with connection.pipeline():
+        cursors = [
+            connection.cursor(row_factory=namedtuple_row).execute(SQL[block], parameters)
+            for block, parameters in blocks
+        ]
+    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]

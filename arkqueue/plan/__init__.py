@@ -1,24 +1,32 @@
 """Definitions and what a branch has → the nodes and edges of a run. Pure: no clock, no file, no connection.
 
-``entry`` is what was read of a revision, ``graph`` plans one run, ``globs`` matches paths and branches, ``awaited`` follows what never ran.
+``entry`` is what was read of a revision, ``graph`` plans one run, ``ledger`` drafts all rows that a transaction adds, ``globs`` matches paths and
+branches, ``awaited`` follows what never ran.
 """
 
 from arkqueue.plan.awaited import Awaited, followed_back
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import matches, matches_branch
-from arkqueue.plan.graph import EVERYTHING, Edge, Node, Plan, is_for, names_needed, plan
+from arkqueue.plan.graph import EVERYTHING, Edge, Node, Occurrence, Plan, is_for, keys_needed, plan
+from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
 
 __all__ = [
     "EVERYTHING",
     "Awaited",
+    "Draft",
     "Edge",
     "Entry",
+    "Known",
+    "NewIds",
     "Node",
+    "Occurrence",
     "Plan",
     "followed_back",
+    "generations",
+    "ids_needed",
     "is_for",
+    "keys_needed",
     "matches",
     "matches_branch",
-    "names_needed",
     "plan",
 ]

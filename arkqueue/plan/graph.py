@@ -1,9 +1,9 @@
 """The graph of one run: definitions and what the branch has → nodes and edges (design 5.3–5.7, 5.14, 5.18). Pure.
 
-The caller has locked the branch, so that "the nearest earlier occurrence" of a name is a fact: it arrives as ``past``, a mapping from a
-task's name to the id of its nearest earlier task. Whether an edge is met already is not asked here; the queue judges that when it stores the edge.
+The caller has locked the branch, so that "the nearest earlier occurrence" of a key is a fact: it arrives as ``past``. Whether an edge is
+met already is not asked here; ``plan.ledger`` judges that.
 
-Called by ``queue.storage``; never reads a repository or a clock.
+Called by ``plan.ledger`` and ``queue.triggering``; never reads a repository or a clock.
 """
 
 from __future__ import annotations
@@ -14,36 +14,48 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from arkqueue.model import COMMIT, REPORT, Cancels, Depends, TaskDefinition, TaskId, TaskKind, Trigger, When, Workflow
+from arkqueue.model import (
+    COMMIT,
+    REPORT,
+    Cancels,
+    Depends,
+    Key,
+    TaskDefinition,
+    TaskId,
+    TaskKind,
+    Trigger,
+    When,
+    Workflow,
+)
 from arkqueue.plan.globs import matches, matches_branch
 
 EVERYTHING = "PREV:*"
 """What the gates of ``PREV:*`` are called; no task can have this name."""
 
 
+class Occurrence(NamedTuple):
+    """A task of an earlier run. ``passes``: it is settled, and meets an edge from another run that waits for its completion (design 5.9)."""
+
+    task: TaskId
+    kind: TaskKind
+    settled: bool = False
+    passes: bool = False
+
+
 class Node(NamedTuple):
     """A task to be. ``definition`` is None for COMMIT, REPORT and the gates of ``PREV:*``; ``position`` orders the tasks of a run."""
 
-    name: str
+    key: Key
     position: int
     kind: TaskKind
     definition: TaskDefinition | None = None
 
-    @property
-    def program(self) -> bool:
-        """Whether it has a command or script; a task without one passes."""
-        return self.definition is not None and not self.definition.is_gate
-
-    @property
-    def exclusive(self) -> bool:
-        return self.definition is not None and self.definition.exclusive
-
 
 class Edge(NamedTuple):
-    """``target`` waits for ``source`` (or cancels it): a name of the same run, or the id of a task of an earlier run."""
+    """``target`` waits for ``source`` (or cancels it): a task of the same run by its key, or one of an earlier run by its id."""
 
-    target: str
-    source: str | TaskId
+    target: Key
+    source: Key | TaskId
     kind: str = "depends"
     settled: bool = False
     declared: bool = True
@@ -57,9 +69,9 @@ class Plan:
     """(task, dependency) pairs that a run which is no commit run cannot take as met (design 5.18)."""
 
 
-def names_needed(workflow: Workflow) -> set[str] | None:
-    """The names whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``)."""
-    needed = {COMMIT}
+def keys_needed(workflow: Workflow) -> set[Key] | None:
+    """The keys whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``)."""
+    needed = {Key(COMMIT)}
     may_be_left_out = {d.name for d in workflow.tasks if d.paths or d.branches or Trigger.COMMIT not in d.on}
     for definition in workflow.tasks:
         entries: tuple[Depends | Cancels, ...] = (*definition.depends, *definition.cancels)
@@ -67,7 +79,7 @@ def names_needed(workflow: Workflow) -> set[str] | None:
             if entry.task == "*":
                 return None
             if entry.previous or entry.task in may_be_left_out:
-                needed.add(entry.task or definition.name)
+                needed.add(Key(entry.task or definition.name))
     return needed
 
 
@@ -77,81 +89,86 @@ def plan(
     trigger: Trigger,
     branch: str,
     changed: Collection[str],
-    past: Mapping[str, TaskId],
+    past: Mapping[Key, Occurrence],
     names: Collection[str] | None = None,
     completed: Collection[str] = (),
 ) -> Plan:
     """The nodes and edges of a run.
 
-    ``changed``: paths of the tree difference. ``names``: for a run that is no commit run, the tasks asked for (None: all), of those that ``on`` and ``branches`` allow.
-    ``completed``: names that completed at this revision in other runs.
+    ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``names``: for a run that is no
+    commit run, the tasks asked for (None: all), of those that ``on`` and ``branches`` allow. ``completed``: names that completed at this revision in other runs.
     """
     defined = {d.name: d for d in workflow.tasks}
-    chosen = [
-        d for d in workflow.tasks if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
-    ]
-    inside = {COMMIT, *(d.name for d in chosen)}
+    chosen = {
+        Key(d.name): d
+        for d in workflow.tasks
+        if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
+    }
+    inside = {COMMIT, *(key.name for key in chosen)}
     edges = _Edges(past)
     missing: list[tuple[str, str]] = []
 
-    if COMMIT in past:
-        edges.add(Edge(COMMIT, past[COMMIT], declared=False))
+    commit = Key(COMMIT)
+    if commit in past:
+        edges.add(Edge(commit, past[commit].task, declared=False))
     for entry in defined[COMMIT].depends if COMMIT in defined else ():
-        edges.depend(COMMIT, entry)
-    for definition in chosen:
-        edges.add(Edge(definition.name, COMMIT, declared=False))
+        edges.depend(commit, entry)
+    for key, definition in chosen.items():
+        edges.add(Edge(key, commit, declared=False))
         for entry in definition.depends:
             if entry.previous or entry.task in inside:
-                edges.depend(definition.name, entry)
+                edges.depend(key, entry)
             elif entry.task in defined and trigger is Trigger.COMMIT:
-                edges.depend(definition.name, replace(entry, previous=True))
+                edges.depend(key, replace(entry, previous=True))
             elif entry.task in defined and entry.task not in completed:
                 missing.append((definition.name, str(entry.task)))
         for victim in definition.cancels:
-            if victim.previous and (victim.task or definition.name) in past:
-                edges.add(Edge(definition.name, past[victim.task or definition.name], "cancels"))
+            named = Key(victim.task or definition.name)
+            if victim.previous and named in past:
+                edges.add(Edge(key, past[named].task, "cancels"))
             elif not victim.previous and victim.task in inside:
-                edges.add(Edge(definition.name, str(victim.task), "cancels"))
+                edges.add(Edge(key, named, "cancels"))
 
-    nodes = [Node(COMMIT, 0, TaskKind.COMMIT)]
-    nodes += [Node(name, 0, TaskKind.GATE) for name in edges.gates]
-    nodes += [Node(d.name, i, TaskKind.ORDINARY, d) for i, d in enumerate(chosen, 1)]
-    nodes += [Node(REPORT, len(chosen) + 1, TaskKind.REPORT)]
-    exclusive = [d.name for d in _in_order(chosen) if d.exclusive] if any(d.exclusive for d in chosen) else []
-    for earlier, later in pairwise(exclusive):
-        edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
+    nodes = [Node(commit, 0, TaskKind.COMMIT)]
+    nodes += [Node(gate, 0, TaskKind.GATE) for gate in edges.gates]
+    nodes += [Node(key, i, TaskKind.ORDINARY, chosen[key]) for i, key in enumerate(chosen, 1)]
+    nodes += [Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT)]
+    if any(definition.exclusive for definition in chosen.values()):
+        exclusive = [Key(d.name) for d in _in_order(list(chosen.values())) if d.exclusive]
+        for earlier, later in pairwise(exclusive):
+            edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
     return Plan(tuple(nodes), edges.all(), tuple(missing))
 
 
 class _Edges:
     """Collects edges, each once, and the gates that ``PREV:*`` goes through."""
 
-    def __init__(self, past: Mapping[str, TaskId]) -> None:
+    def __init__(self, past: Mapping[Key, Occurrence]) -> None:
         self.past = past
-        self.gates: dict[str, None] = {}
-        self._edges: dict[tuple[str, str | TaskId, str, bool], Edge] = {}
+        self.gates: dict[Key, None] = {}
+        self._edges: dict[tuple[Key, Key | TaskId, str, bool], Edge] = {}
 
     def add(self, edge: Edge) -> None:
-        key = edge[:4]
-        if key not in self._edges or edge.declared:
-            self._edges[key] = edge
+        identity = edge[:4]
+        if identity not in self._edges or edge.declared:
+            self._edges[identity] = edge
 
-    def depend(self, target: str, entry: Depends) -> None:
+    def depend(self, target: Key, entry: Depends) -> None:
         settled = entry.when is When.SETTLED
         if not entry.previous:
-            self.add(Edge(target, str(entry.task), settled=settled))
+            self.add(Edge(target, Key(str(entry.task)), settled=settled))
         elif entry.task == "*":
             self.add(Edge(target, self._gate(settled)))
-        elif (name := entry.task or target) in self.past:
-            self.add(Edge(target, self.past[name], settled=settled))
+        elif (source := Key(entry.task) if entry.task else target) in self.past:
+            self.add(Edge(target, self.past[source].task, settled=settled))
 
-    def _gate(self, settled: bool) -> str:
-        gate = EVERYTHING + (":settled" if settled else "")
+    def _gate(self, settled: bool) -> Key:
+        gate = Key(EVERYTHING + (":settled" if settled else ""))
         if gate not in self.gates:
             self.gates[gate] = None
-            for name, task in self.past.items():
-                if name != REPORT and not name.startswith(EVERYTHING):
-                    self.add(Edge(gate, task, settled=settled))
+            for occurrence in self.past.values():
+                if occurrence.kind in (TaskKind.COMMIT, TaskKind.ORDINARY):
+                    self.add(Edge(gate, occurrence.task, settled=settled))
         return gate
 
     def all(self) -> tuple[Edge, ...]:

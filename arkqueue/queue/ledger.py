@@ -13,10 +13,10 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import Fault, Revision
 from arkqueue.names import parse_name
-from arkqueue.plan import Entry
+from arkqueue.plan import Draft, Entry, generations
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.storage import Branch, Storage
+from arkqueue.queue.storage import Branch, Content, read, write
 
 __all__ = [
     "MOST_GENERATIONS",
@@ -47,51 +47,57 @@ def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: U
 
     Returns the new head's id; None where somebody else moved the head, or took the branch or its archive from what is watched: read again.
     """
-    return change(session, [branch.archive], lambda graph: append_in(graph, branch, entries, **news))
+    baseline = news.get("baseline")
+    content = Content(session.kept, [entry.workflow for entry in (baseline, *entries) if entry])
+    if not content.is_stored:
+        session.retrying(content.store)
+    return change(session, [branch.archive], lambda graph: append_in(graph, branch, entries, content, **news))
 
 
-def append_in(graph: Graph, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
-    """`append` inside a transaction that goes on."""
+def append_in(
+    graph: Graph, branch: Branch, entries: Sequence[Entry], content: Content | None = None, **news: Unpack[News]
+) -> int | None:
+    """`append` inside a transaction that goes on. ``content``: that of the entries, where it was frozen before."""
     baseline, dropped, author = news.get("baseline"), news.get("dropped", ()), news.get("author")
-    (head,) = graph.rows("head", branch=branch.id)
+    if dropped and not _drop(graph, branch, dropped):
+        return None
+    added = [baseline, *entries] if baseline else list(entries)
+    workflows = [entry.workflow for entry in added]
+    first = added[0].revision.number if added else 0
+    reading = read(graph, branch.id, workflows, first, beside=[("head", {"branch": branch.id})])
+    ((head,),) = reading.others
     if head.head_id != branch.head or head.gone:
         return None
-    if dropped:
-        revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
-        cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
-        (head,) = graph.rows("head", branch=branch.id)  # what has just been canceled closes no gate
-    expected = [entry.workflow for entry in (baseline, *entries) if entry]
-    storage = Storage(graph, branch, expected, closing=head.exclusives)
-    previous, generation, last = head.revision, head.generation or 0, head.head_id
-    for entry in ([baseline] if baseline else []) + list(entries):
-        generation = _generation(entry.revision, generation, author)
-        last = storage.add_revision(entry.revision, entry.workflow, previous, generation, is_baseline=entry is baseline)
+    if not added:
+        return branch.head
+    reading.known.exclusives = head.exclusives
+    draft = Draft(branch.name, reading.known, reading.ids)
+    previous, last = head.revision, 0
+    links = generations((entry.revision for entry in added), head.generation or 0, author)
+    for entry, generation in zip(added, links, strict=True):
         if entry is baseline:
-            storage.add_baseline_run(entry.revision, last)
+            last = draft.append_baseline(entry, previous, generation)
         else:
-            faults = entry.workflow.faults
-            if generation > MOST_GENERATIONS:
-                faults = (_endless(graph, entry.revision, generation),)
-            storage.add_commit_run(entry.revision, last, entry.workflow, entry.changed, faults)
+            endless = generation > MOST_GENERATIONS
+            faults = (_endless(graph, entry.revision, generation),) if endless else entry.workflow.faults
+            last = draft.append(entry, previous, generation, faults)
         previous = entry.revision.id
-    if last is None:
-        return None
-    with graph.conn.pipeline():  # none of them needs another's answer
-        gates, others = storage.store()
-        moved = graph.rows("set_head", branch=branch.id, head=last, known=branch.head)
-    if not moved:
-        return None
-    newest = entries[-1] if entries else baseline
-    if newest is not None and (head.scheduled or any(task.schedule for task in newest.workflow.tasks)):
-        schedules.refresh(graph, branch.id, branch.name, branch.main, newest.workflow)
-    graph.follow(entering=gates, then=others)
-    return int(last)
+    write(graph, branch, draft, content or Content(graph.kept, workflows), head=last)
+    newest = workflows[-1]
+    if head.scheduled or any(task.schedule for task in newest.tasks):
+        schedules.refresh(graph, branch.id, branch.name, branch.main, newest)
+    graph.follow(entering=draft.gates, then=draft.behind)
+    return last
 
 
-def _generation(revision: Revision, before: int, author: str | None) -> int:
-    if revision.origin:
-        return revision.origin.generation
-    return before + 1 if author and revision.author == author else 0
+def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
+    """Cancel what has not started of revisions that a rewrite took away; False where the branch's head is another one by now."""
+    (head,) = graph.rows("head", branch=branch.id)
+    if head.head_id != branch.head or head.gone:
+        return False
+    revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
+    cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
+    return True
 
 
 def cancel_unstarted(graph: Graph, runs: Sequence[int], by: str) -> None:

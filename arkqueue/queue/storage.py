@@ -1,25 +1,30 @@
-"""What a change adds to the ledger and the graph, collected and stored with a few statements, however many revisions it brings.
+"""Reads what a branch has, and writes what is added to it: each with one round trip, however many revisions and names there are.
 
-Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is stored: its source was looked up after the
-archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as completed, so that a long chain of revisions needs no round for each. Called by ``ledger``.
+    Content   the ids of workflows and definitions; what is new is stored, once for all archives
+    read      what the branch has, and ids for new rows
+    write     the rows of a ``plan.Draft``
+
+Between reading and writing everything is planned in memory (``plan.ledger``). Called by ``ledger`` and ``triggering``, whose transaction has locked the archive.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
-from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
-from arkqueue.plan import Awaited, Node, Plan, names_needed, plan
+from arkqueue.db import Connection
+from arkqueue.db.session import Block, Kept, answers
+from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Key, TaskDefinition, TaskId, TaskKind, Workflow
+from arkqueue.plan import Draft, Known, NewIds, Occurrence, ids_needed, keys_needed
 from arkqueue.queue.graph import Graph
 from arkqueue.workflow import to_json
 
-IMPLICIT = 4
-"""The most tasks of a run that no file defines: COMMIT, REPORT and two gates of ``PREV:*``."""
+FURTHEST = 2**31 - 1
+"""A run number behind all others of its revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,279 +38,203 @@ class Branch:
     head: int | None
 
 
-class Storage:
-    """Collects revisions and runs of one branch, in order, until ``store``."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read for runs that are to be planned. ``others``: the rows of the blocks that were asked for beside it."""
 
-    def __init__(self, graph: Graph, branch: Branch, expected: Sequence[Workflow], closing: Sequence[int] = ()) -> None:
-        """``expected``: the workflows of the runs that will be added. ``closing``: stored exclusive tasks that close the gate to the next revision."""
-        self.graph, self.branch = graph, branch
-        self._expected = expected
-        self.exclusive = list(closing)
-        """The exclusive tasks that the next commit run waits for: those of the run that was added last."""
-        self._past: dict[str, TaskId] = {}
-        self._settled: dict[int, bool] = {}
-        """Of the tasks in ``_past``, those that are settled, and whether that meets every edge from them (else those that any settled source meets)."""
-        self._awaited: dict[Awaited, list[Awaited]] = {}
-        """Of those of them that never began, what they still waited for; by the edge from them: whether that is met by any settled source."""
-        self._asked: set[str] = set()
-        self._knows_all = False
-        self._ids_by_digest: dict[bytes, int] = {}
-        self._frozen: dict[int, tuple[TaskDefinition, str]] = {}
-        self._names: set[str] = set()
-        self._known = graph.kept.parsed
-        self._parsed: dict[int, tuple[object, int]] = {}
-        self._new_ids: dict[str, Iterator[int]] = {}
-        graph.to_keep.append(self._keep)
-        self._revisions: list[tuple[Any, ...]] = []
-        self._runs: list[tuple[Any, ...]] = []
-        self._tasks: list[tuple[Any, ...]] = []
-        self._edges: list[tuple[Any, ...]] = []
-        self._gates: list[int] = []
-        self._behind: list[int] = []
-        """Gates and other tasks without an unmet edge."""
-
-    def add_revision(
-        self, revision: Revision, workflow: Workflow, previous: str | None, generation: int, *, is_baseline: bool
-    ) -> int:
-        """The id of a new entry of the ledger."""
-        id = self._new_id("revisions")
-        self._revisions.append(
-            (
-                id, revision.number, generation, self._workflow(workflow), is_baseline, revision.id, _text(revision.author),
-                revision.date, _text(revision.message), revision.origin and _text(revision.origin.task), previous,
-            )
-        )  # fmt: skip
-        return id
-
-    def add_baseline_run(self, revision: Revision, id: int) -> None:
-        """A completed COMMIT and no other task (design 2)."""
-        planned = self.plan(Workflow(), revision.number, 1, Trigger.COMMIT, ())
-        self.add_run(
-            Plan(tuple(node for node in planned.nodes if node.kind is TaskKind.COMMIT), planned.edges),
-            id, revision.number, 1, Trigger.COMMIT, revision.author, (),
-        )  # fmt: skip
-
-    def add_commit_run(
-        self, revision: Revision, id: int, workflow: Workflow, changed: Collection[str], faults: Sequence[Fault]
-    ) -> None:
-        number = revision.number
-        planned = self.plan(Workflow() if faults else workflow, number, 1, Trigger.COMMIT, changed)
-        self.add_run(planned, id, number, 1, Trigger.COMMIT, revision.author, faults, self.exclusive)
-
-    def plan(
-        self,
-        workflow: Workflow,
-        number: int,
-        run: int,
-        cause: Trigger,
-        changed: Collection[str],
-        names: Collection[str] | None = None,
-        completed: Collection[str] = (),
-    ) -> Plan:
-        """The graph of a run at a place behind everything that was added so far."""
-        needed = names_needed(workflow)
-        load = self._every_name() if needed is None else needed - self._asked
-        if load:
-            found = self.graph.rows("nearest", branch=self.branch.id, names=sorted(load), number=number, run=run)
-            self._settled |= {row.id: row.passes for row in found if row.settled}
-            if over := [row.id for row in found if row.settled and row.waited]:
-                self._awaited |= self.graph.still_awaited(over, planned=True)
-            # What was planned a moment ago in this transaction is nearer than anything stored.
-            self._past = {row.name: TaskId(row.id) for row in found} | self._past
-            self._asked |= load
-        past = self._past if needed is None else {n: self._past[n] for n in needed if n in self._past}
-        return plan(
-            workflow,
-            trigger=cause,
-            branch=self.branch.name,
-            changed=changed,
-            past=past,
-            names=names,
-            completed=completed,
-        )
-
-    def _every_name(self) -> set[str]:
-        """The names of the branch that have not been asked for."""
-        if self._knows_all:
-            return set()
-        self._knows_all = True
-        return {COMMIT, *(row.name for row in self.graph.rows("names", branch=self.branch.id))} - self._asked
-
-    def add_run(
-        self,
-        planned: Plan,
-        revision: int,
-        number: int,
-        run: int,
-        cause: Trigger,
-        by: str,
-        faults: Sequence[Fault],
-        closing: Sequence[int] = (),
-    ) -> int:
-        """The id of a new run; ``closing`` are exclusive tasks that its COMMIT waits for."""
-        id = self._new_id("runs")
-        ids = {node.name: TaskId(self._new_id("tasks")) for node in planned.nodes}
-        self._runs.append(
-            (id, revision, number, run, ids.get(REPORT), str(cause), _text(by), json.dumps([asdict(f) for f in faults]))
-        )
-        edges: list[tuple[Any, ...]] = [
-            (ids[target], ids[source], kind, settled, False, declared)
-            if isinstance(source, str)
-            else (ids[target], source, kind, settled, True, declared)
-            for target, source, kind, settled, declared in planned.edges
-        ]
-        edges += self._handed_on(edges)
-        edges += [(ids[COMMIT], source, "exclusive", True, True, False) for source in closing]
-        if all(self._is_met(edge) for edge in edges if edge[0] == ids[COMMIT]):
-            self._settled[ids[COMMIT]] = True
-        unmet: Counter[TaskId] = Counter()
-        for edge in edges:
-            is_met = self._is_met(edge)
-            self._edges.append((*edge, is_met))
-            unmet[edge[0]] += not is_met
-        if REPORT in ids:
-            # It waits for every other task that is not settled yet; it has no edges (design 5.4).
-            unmet[ids[REPORT]] = sum(
-                node.kind not in (TaskKind.GATE, TaskKind.REPORT) and ids[node.name] not in self._settled
-                for node in planned.nodes
-            )
-        self._keep_definitions(planned.nodes)
-        for node in planned.nodes:
-            task, definition, passed = ids[node.name], node.definition, ids[node.name] in self._settled
-            self._tasks.append(
-                (
-                    task, id, number, run, node.name, definition and self._id_of(definition), node.position, node.kind,
-                    node.program, bool(definition and definition.cancels), node.exclusive, unmet[task], passed,
-                )
-            )  # fmt: skip
-            if not unmet[task] and not passed:
-                (self._behind if node.position else self._gates).append(task)
-        self.exclusive = [ids[node.name] for node in planned.nodes if node.exclusive]
-        self._past |= ids
-        self._asked |= ids.keys()
-        self._names |= {node.name for node in planned.nodes if node.kind is TaskKind.ORDINARY}
-        return id
-
-    def _handed_on(self, edges: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Edges from what met sources still waited for that never began (decision 0001, point 18)."""
-        if not self._awaited:
-            return []
-        known = {edge[:4] for edge in edges}
-        handed = {
-            (edge[0], one.task, "depends", one.settled)
-            for edge in edges
-            if edge[2] == "depends" and self._is_met(edge)
-            for one in self._awaited.get(Awaited(edge[1], edge[3]), ())
-        }
-        return [(*edge, True, False) for edge in sorted(handed - known)]
-
-    def _is_met(self, edge: tuple[Any, ...]) -> bool:
-        _, source, kind, settled, *_ = edge
-        return kind == "cancels" or (source in self._settled and (settled or self._settled[source]))
-
-    def store(self) -> tuple[list[int], list[int]]:
-        """Store what was collected; returns the tasks that have no unmet edge: gates of a run, which enter at once, and those behind them."""
-        graph, branch = self.graph, self.branch
-        if self._revisions:
-            columns = "ids numbers generations workflows baselines names authors dates messages origins previous"
-            graph.do("add_revisions", branch=branch.id, **_arrays(columns, self._revisions, texts=6))
-        if not self._runs:
-            return [], []
-        columns = "ids revisions numbers runs reports triggers by faults"
-        graph.do("add_runs", archive=branch.archive, branch=branch.id, **_arrays(columns, self._runs, texts=3))
-        if new := [name for name in sorted(self._names) if (branch.id, name) not in graph.kept.names]:
-            graph.do("keep_names", branch=branch.id, names=new)
-        if self._edges:
-            graph.do("add_edges", **_arrays("targets sources kinds settled crossing declared met", self._edges))
-        columns = (
-            "ids runs numbers run_numbers names definitions positions kinds programs cancels exclusives unmet passed"
-        )
-        graph.do("add_tasks", archive=branch.archive, branch=branch.id, **_arrays(columns, self._tasks))
-        return self._gates, self._behind
-
-    def _new_id(self, kind: str) -> int:
-        if not self._new_ids:
-            runs = len(self._expected)
-            tasks = sum(len(workflow.tasks) + IMPLICIT for workflow in self._expected)
-            (new,) = self.graph.rows("new_ids", revisions=runs, runs=runs, tasks=tasks)
-            self._new_ids = {name: iter(ids) for name, ids in new._asdict().items()}
-        return next(self._new_ids[kind])
-
-    def _workflow(self, workflow: Workflow) -> int:
-        if id(workflow) not in self._known:
-            self._parsed[id(workflow)] = workflow, self._keep_workflow(workflow)
-        return self._id_of(workflow)
-
-    def _keep_workflow(self, workflow: Workflow) -> int:
-        tasks = [self._freeze(definition) for definition in workflow.tasks]
-        faults = json.dumps([asdict(fault) for fault in workflow.faults])
-        digest = _digest("\n".join([*tasks, faults]))
-        if digest in self.graph.kept.ids:
-            return self.graph.kept.ids[digest]
-        if digest not in self._ids_by_digest:
-            self.graph.do("keep_workflow", digest=digest, tasks=f"[{','.join(tasks)}]", faults=faults)
-            self._ids_by_digest[digest] = self.graph.ids("workflow_id", digest=digest)[0]
-        return self._ids_by_digest[digest]
-
-    def _keep_definitions(self, nodes: Sequence[Node]) -> None:
-        kept = self.graph.kept.ids
-        used = {
-            self._digest_of(node.definition): node.definition
-            for node in nodes
-            if node.definition is not None and id(node.definition) not in self._known
-        }
-        self._ids_by_digest |= {digest: kept[digest] for digest in used if digest in kept}
-        new = {digest: used[digest] for digest in sorted(used.keys() - self._ids_by_digest.keys())}
-        if new:
-            self.graph.do(
-                "keep_definitions",
-                digests=list(new),
-                bodies=[self._freeze(definition) for definition in new.values()],
-                cancels=[json.dumps([_victim(d.name, c) for c in d.cancels]) for d in new.values()],
-            )
-            for row in self.graph.rows("definition_ids", digests=list(new)):
-                self._ids_by_digest[bytes(row.digest)] = row.id
-        self._parsed |= {id(d): (d, self._ids_by_digest[digest]) for digest, d in used.items()}
-
-    def _id_of(self, parsed: Workflow | TaskDefinition) -> int:
-        return (self._known.get(id(parsed)) or self._parsed[id(parsed)])[1]
-
-    def _keep(self) -> None:
-        kept, names = self.graph.kept, {(self.branch.id, name) for name in self._names}
-        if self._ids_by_digest or self._parsed or not names <= kept.names:
-            kept.keep(self._ids_by_digest, self._parsed, names)
-
-    def _digest_of(self, definition: TaskDefinition) -> bytes:
-        return _digest(self._freeze(definition))
-
-    def _freeze(self, definition: TaskDefinition) -> str:
-        """The canonical text of a definition; revisions repeat theirs, so it is kept by identity."""
-        if id(definition) not in self._frozen:
-            text = json.dumps(to_json(definition), sort_keys=True, separators=(",", ":"))
-            self._frozen[id(definition)] = definition, text
-        return self._frozen[id(definition)][1]
+    known: Known
+    ids: NewIds
+    others: list[list[Any]]
 
 
-def _arrays(names: str, rows: Sequence[tuple[Any, ...]], texts: int = 0) -> dict[str, Any]:
-    """Rows turned into columns, as ``unnest`` takes them; the last ``texts`` of them may be anything.
+class Content:
+    """Workflows and definitions of runs to be, and the ids of the rows that hold them. Archives repeat theirs: each content is stored once.
 
-    The others are of numbers, truths and plain names, each the text of an array. There are thousands: as lists, psycopg would go through them one by one.
+    What is new is frozen and stored before the archive is locked, where that is possible: nothing of it belongs to an archive.
     """
-    columns = dict(zip(names.split(), zip(*rows, strict=True), strict=True))
-    plain = len(columns) - texts
-    return {
-        name: "{" + json.dumps(column)[1:-1] + "}" if place < plain else list(column)
-        for place, (name, column) in enumerate(columns.items())
+
+    def __init__(self, kept: Kept, workflows: Iterable[Workflow]) -> None:
+        self._kept = kept
+        self._since, self._known, self._stored = kept.since, kept.parsed, kept.ids
+        """What this process knows to be stored: since which start of the server, by identity, and by digest."""
+        self._parsed: dict[int, tuple[Workflow | TaskDefinition, bytes]] = {}
+        """The digests of what is not known by identity; the object beside its digest stays alive, so that the identity is no other's."""
+        self._workflows: dict[bytes, tuple[str, str]] = {}
+        self._definitions: dict[bytes, tuple[str, str]] = {}
+        self._ids: dict[bytes, int] = {}
+        self._all = {id(workflow): workflow for workflow in workflows}
+        self._freeze()
+
+    def store(self, conn: Connection, since: datetime | None = None) -> None:
+        """Find the ids of what is stored, and store the rest. ``since``: the start of the server that the archive was locked at."""
+        if since is not None and since != self._since:
+            # It may be a restored one, where ids mean something else.
+            self._since, self._known, self._stored, self._ids = since, {}, {}, {}
+            self._freeze()
+        if any(wanted := self._unknown()):
+            self._learn(answers(conn, ("content_ids", _digests(*wanted)))[0])
+        if any(wanted := self._unknown()):
+            workflows, definitions = wanted
+            new_workflows = [self._workflows[digest] for digest in workflows]
+            new_definitions = [self._definitions[digest] for digest in definitions]
+            keep = (
+                (
+                    "keep_workflows",
+                    {
+                        "digests": workflows,
+                        "tasks": [w[0] for w in new_workflows],
+                        "faults": [w[1] for w in new_workflows],
+                    },
+                ),
+                (
+                    "keep_definitions",
+                    {
+                        "digests": definitions,
+                        "bodies": [d[0] for d in new_definitions],
+                        "cancels": [d[1] for d in new_definitions],
+                    },
+                ),
+            )
+            self._learn(answers(conn, *keep, ("content_ids", _digests(*wanted)))[-1])
+
+    @property
+    def is_stored(self) -> bool:
+        return not any(self._unknown())
+
+    def id_of(self, parsed: Workflow | TaskDefinition) -> int:
+        """The id of the row that holds a workflow or a definition."""
+        if known := self._known.get(id(parsed)):
+            return known[1]
+        digest = self._parsed[id(parsed)][1]
+        return self._ids.get(digest) or self._stored[digest]
+
+    def keep(self, names: set[tuple[int, str]]) -> None:
+        """Remember for later transactions what this one, which is committed, stored or found."""
+        if self._kept.since == self._since and (self._ids or self._parsed or not names <= self._kept.names):
+            parsed: dict[int, tuple[object, int]] = {
+                key: (one, self.id_of(one)) for key, (one, _) in self._parsed.items()
+            }
+            self._kept.keep(self._ids, parsed, names)
+
+    def _unknown(self) -> tuple[list[bytes], list[bytes]]:
+        """The digests of workflows and of definitions whose ids are not known."""
+        known = self._ids.keys() | self._stored.keys()
+        return sorted(self._workflows.keys() - known), sorted(self._definitions.keys() - known)
+
+    def _learn(self, found: Iterable[Any]) -> None:
+        self._ids.update((bytes(row.digest), row.id) for row in found)
+
+    def _freeze(self) -> None:
+        """Digest what is not known by identity."""
+        for workflow in self._all.values():
+            if id(workflow) in self._known or id(workflow) in self._parsed:
+                continue
+            texts = []
+            for definition in workflow.tasks:
+                text = json.dumps(to_json(definition), sort_keys=True, separators=(",", ":"))
+                texts.append(text)
+                if definition.name not in (COMMIT, REPORT):
+                    digest = _digest(text)
+                    self._parsed[id(definition)] = definition, digest
+                    cancels = json.dumps([_victim(definition.name, one) for one in definition.cancels])
+                    self._definitions[digest] = text, cancels
+            faults = _as_json(workflow.faults)
+            digest = _digest("\n".join([*texts, faults]))
+            self._parsed[id(workflow)] = workflow, digest
+            self._workflows[digest] = f"[{','.join(texts)}]", faults
+
+
+def read(
+    graph: Graph,
+    branch: int,
+    workflows: Sequence[Workflow],
+    number: int,
+    run: int = FURTHEST,
+    beside: Sequence[Block] = (),
+) -> Reading:
+    """Read what is needed to plan runs of these workflows behind (number, run).
+
+    ``beside``: other blocks that the caller needs; they are read in the same round trip.
+    """
+    wanted = [keys_needed(workflow) for workflow in {id(workflow): workflow for workflow in workflows}.values()]
+    keys = sorted({key for keys in wanted for key in keys or {Key(COMMIT)}})
+    nearest = {
+        "branch": branch, "number": number, "run": run, "every_name": None in wanted,
+        "names": [key.name for key in keys], "items": [key.item for key in keys],
+    }  # fmt: skip
+    runs, tasks = ids_needed(workflows)
+    new_ids = {"revisions": runs, "runs": runs, "tasks": tasks}
+    found, (ids,), *others = answers(graph.conn, ("nearest", nearest), ("new_ids", new_ids), *beside)
+    past = {
+        Key(row.name, row.item): Occurrence(TaskId(row.id), TaskKind(row.kind), row.settled, row.passes)
+        for row in found
     }
+    # What still waited for something and never began: that takes its place (decision 0001, point 18).
+    over = [row.id for row in found if row.settled and row.waited]
+    awaited = graph.still_awaited(over, planned=True) if over else {}
+    return Reading(Known(past, awaited=awaited), NewIds(iter(ids.revisions), iter(ids.runs), iter(ids.tasks)), others)
+
+
+def write(graph: Graph, branch: Branch, draft: Draft, content: Content, head: int | None = None) -> None:
+    """Write all rows of a draft, and move the branch's head to ``head``, where there is one."""
+    content.store(graph.conn, graph.kept.since)
+    names = {(branch.id, name) for name in draft.names()}
+    here = {"archive": branch.archive, "branch": branch.id}
+    blocks: list[Block] = []
+    if draft.revisions:
+        blocks.append(("add_revisions", here | _columns(draft.revisions, workflow=content.id_of)))
+    blocks.append(("add_runs", here | _columns(draft.runs, faults=_as_json)))
+    if not names <= graph.kept.names:
+        blocks.append(("keep_names", {"branch": branch.id, "names": sorted(draft.names())}))
+    if draft.edges:
+        blocks.append(("add_edges", _columns(draft.edges)))
+    blocks.append(("add_tasks", here | _columns(draft.tasks, definition=content.id_of)))
+    if head is not None:
+        blocks.append(("set_head", {"branch": branch.id, "head": head, "known": branch.head}))
+    *_, last = answers(graph.conn, *blocks)
+    if head is not None and not last:
+        raise AssertionError(f"the head of branch {branch.id} moved while its row was locked")
+    graph.to_keep.append(lambda: content.keep(names))
+
+
+def _digests(workflows: Sequence[bytes], definitions: Sequence[bytes]) -> dict[str, Sequence[bytes]]:
+    return {"workflows": workflows, "definitions": definitions}
+
+
+def _columns(rows: Sequence[Any], **of: Callable[[Any], Any]) -> dict[str, Any]:
+    """Rows turned into columns by their fields, as ``unnest`` takes them. ``of``: what stands in the place of the values of some columns."""
+    columns = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+    columns |= {name: [None if one is None else put(one) for one in columns[name]] for name, put in of.items()}
+    return {name: _array(column) for name, column in columns.items()}
+
+
+def _array(column: Sequence[Any]) -> Any:
+    """A column as the text of an array. There are thousands of values: as a list, psycopg would go through them one by one."""
+    one = next((value for value in column if value is not None), None)
+    if isinstance(one, str):
+        return "{" + ",".join(_quoted(column)) + "}"
+    if isinstance(one, datetime):
+        return list(column)
+    return "{" + json.dumps(column)[1:-1] + "}"
+
+
+def _quoted(column: Sequence[str | None]) -> Iterator[str]:
+    quoted: dict[str | None, str] = {None: "NULL"}  # most columns repeat a few words
+    for text in column:
+        if text not in quoted:
+            assert text is not None
+            # PostgreSQL's text holds no NUL.
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\ufffd")
+            quoted[text] = f'"{escaped}"'
+        yield quoted[text]
+
+
+def _as_json(faults: Iterable[Fault]) -> str:
+    return json.dumps([asdict(fault) for fault in faults])
 
 
 def _victim(name: str, cancels: Cancels) -> dict[str, Any]:
     return {"name": cancels.task or name, "here": not cancels.previous, "unstarted": cancels.only_unstarted}
-
-
-def _text(text: str) -> str:
-    """PostgreSQL's text holds no NUL."""
-    return text.replace("\0", "\ufffd")
 
 
 def _digest(text: str) -> bytes:

@@ -12,9 +12,9 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Trigger, Workflow
 from arkqueue.names import name_of
-from arkqueue.plan import is_for
+from arkqueue.plan import Draft, is_for, plan
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.storage import Branch, Storage
+from arkqueue.queue.storage import Branch, Content, read, write
 from arkqueue.workflow import from_json
 
 
@@ -41,8 +41,7 @@ def trigger_in(
 ) -> int:
     """`trigger`, whatever the cause, inside a transaction that goes on."""
     (row,) = graph.rows("revision_at", revision=revision)
-    archive = graph.rows("archive", archive=row.archive_id)[0].name
-    here = str(name_of(archive, row.number, branch=row.branch, main=row.main))
+    here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
     if row.gone:
         raise Conflict(
             here,
@@ -54,18 +53,21 @@ def trigger_in(
     workflow = Workflow(tuple(from_json(task) for task in row.tasks))
     _check_names(here, workflow, names)
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
-    storage = Storage(graph, branch, [workflow])
-    run = graph.rows("last_run", branch=row.branch_id, number=row.number)[0][0] + 1
-    planned = storage.plan(
+    place = {"branch": branch.id, "number": row.number}
+    beside = [("last_run", place), ("completed_at", place)]
+    reading = read(graph, branch.id, [workflow], row.number, beside=beside)
+    ((last,),), completed = reading.others
+    run = last + 1
+    planned = plan(
         workflow,
-        row.number,
-        run,
-        cause,
-        (),
-        names,
-        completed=[c.name for c in graph.rows("completed_at", branch=row.branch_id, number=row.number)],
+        trigger=cause,
+        branch=branch.name,
+        changed=(),
+        past=reading.known.past,
+        names=names,
+        completed=[task.name for task in completed],
     )
-    chosen = [node.name for node in planned.nodes if node.definition is not None]
+    chosen = [node.key.name for node in planned.nodes if node.definition is not None]
     if left_out := [name for name in names or () if name not in chosen]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
@@ -83,12 +85,12 @@ def trigger_in(
         raise Conflict(here, f"not completed at this revision: {lacking}", remedy)
     if not force:
         refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
-    new = storage.add_run(planned, row.id, row.number, run, cause, by, ())
-    gates, others = storage.store()
-    exclusive = storage.exclusive
-    if exclusive and (gate := graph.ids("next_gate", branch=row.branch_id, number=row.number)):
-        graph.do("add_exclusive_edges", gate=gate[0], sources=exclusive)
-    graph.follow(entering=gates, then=others)
+    draft = Draft(branch.name, reading.known, reading.ids)
+    new = draft.add_run(planned, row.id, row.number, run, cause, by)
+    write(graph, branch, draft, Content(graph.kept, [workflow]))
+    if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=row.number)):
+        graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)
+    graph.follow(entering=draft.gates, then=draft.behind)
     return new
 
 

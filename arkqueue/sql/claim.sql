@@ -94,12 +94,12 @@ join definition d on d.id = t.definition_id
 cross join jsonb_to_recordset(d.body->'depends') as needed(task text, previous boolean)
 cross join lateral (
     select s.attempt_id from task s
-    where s.branch_id = t.branch_id and s.name = needed.task and s.number = t.number and s.run < t.run and s.state = 'completed'
+    where s.branch_id = t.branch_id and s.name = needed.task and s.item in ('', t.item) and s.number = t.number and s.run < t.run and s.state = 'completed'
     order by s.run desc limit 1
 ) done
 join attempt a on a.id = done.attempt_id
 where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and needed.previous is not true and a.outputs is not null
-  and not exists (select from task o where o.branch_id = t.branch_id and o.name = needed.task and o.number = t.number and o.run = t.run offset 0);
+  and not exists (select from task o where o.branch_id = t.branch_id and o.name = needed.task and o.item in ('', t.item) and o.number = t.number and o.run = t.run offset 0);
 
 -- name: definitions
 -- Frozen definitions by id.

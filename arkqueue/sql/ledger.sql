@@ -96,14 +96,11 @@ select b.head_id, r.number, r.name as revision, r.generation,
 from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id
 where b.id = %(branch)s for no key update of b;
 
--- name: keep_workflow
+-- name: keep_workflows
 -- Keep parsed workflow files, by content.
-insert into workflow (digest, tasks, faults) values (%(digest)s, %(tasks)s, %(faults)s)
+insert into workflow (digest, tasks, faults)
+select * from unnest(%(digests)s::bytea[], %(tasks)s::jsonb[], %(faults)s::jsonb[])
 on conflict (digest) do nothing;
-
--- name: workflow_id
--- The id of kept workflow files.
-select id from workflow where digest = %(digest)s;
 
 -- name: keep_definitions
 -- Keep definitions, by content.
@@ -111,9 +108,11 @@ insert into definition (digest, body, cancels)
 select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[])
 on conflict (digest) do nothing;
 
--- name: definition_ids
--- The ids of kept definitions.
-select digest, id from definition where digest = any(%(digests)s);
+-- name: content_ids
+-- The ids of kept workflow files and definitions.
+select digest, id from workflow where digest = any(%(workflows)s::bytea[])
+union all
+select digest, id from definition where digest = any(%(definitions)s::bytea[]);
 
 -- name: new_ids
 -- New ids of revisions, runs and tasks.
@@ -123,11 +122,11 @@ select array(select nextval('revision_id') from generate_series(1, %(revisions)s
 
 -- name: add_revisions
 -- Append revisions to the ledger.
-insert into revision (id, branch_id, number, name, author, date, message, origin, generation, workflow_id, baseline, previous)
-select r.id, %(branch)s, r.number, r.name, r.author, r.date, r.message, r.origin, r.generation, r.workflow, r.baseline, r.previous
-from unnest(%(ids)s::bigint[], %(numbers)s::bigint[], %(names)s::text[], %(authors)s::text[], %(dates)s::timestamptz[], %(messages)s::text[],
-            %(origins)s::text[], %(generations)s::int[], %(workflows)s::bigint[], %(baselines)s::bool[], %(previous)s::text[])
-    as r(id, number, name, author, date, message, origin, generation, workflow, baseline, previous);
+insert into revision (id, branch_id, number, generation, workflow_id, baseline, name, author, date, message, origin, previous)
+select r.id, %(branch)s, r.number, r.generation, r.workflow, r.baseline, r.name, r.author, r.date, r.message, r.origin, r.previous
+from unnest(%(id)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[], %(name)s::text[],
+            %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[])
+    as r(id, number, generation, workflow, baseline, name, author, date, message, origin, previous);
 
 -- name: set_head
 -- Move a branch's head, if nobody else did (compare and set).
@@ -150,20 +149,20 @@ select distinct run_id from task
 where branch_id = %(branch)s and settled_at is null;
 
 -- name: nearest
--- For each name, its nearest occurrence before a place of the branch (design 5.7), which edges from it are met (all, or those that any settled source meets), and whether it
--- may never have begun.
-select n.name, t.id, t.settled_at is not null as settled, t.unmet > 0 and t.state in ('canceled', 'skipped') as waited,
+-- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), which edges from it are
+-- met (all, or those that any settled source meets), and whether it may never have begun.
+select n.name, n.item, t.id, t.kind, t.settled_at is not null as settled, t.unmet > 0 and t.state in ('canceled', 'skipped') as waited,
        t.settled_at is not null and (t.as_completed or passes(t.state, t.waived, r.state, r.waived)) as passes
-from unnest(%(names)s::text[]) n(name)
+from (
+    select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
+    union
+    select name, '' from task_name where branch_id = %(branch)s and %(every_name)s
+) n(name, item)
 cross join lateral (
     select * from task t
-    where t.branch_id = %(branch)s and t.name = n.name and (t.number, t.run) < (%(number)s, %(run)s)
+    where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
     order by t.number desc, t.run desc limit 1) t
 left join task r on r.id = t.root_id;
-
--- name: names
--- Every name that ordinary tasks of the branch ever had.
-select name from task_name where branch_id = %(branch)s;
 
 -- name: keep_names
 -- Remember the names of a branch.
@@ -171,26 +170,28 @@ insert into task_name (branch_id, name) select %(branch)s, unnest(%(names)s::tex
 
 -- name: add_runs
 -- Store runs.
-insert into run (id, archive_id, branch_id, revision_id, number, run, trigger, by, faults, report_id)
-select r.id, %(archive)s, %(branch)s, r.revision, r.number, r.run, r.trigger, r.by, r.faults, r.report
-from unnest(%(ids)s::bigint[], %(revisions)s::bigint[], %(numbers)s::bigint[], %(runs)s::int[], %(triggers)s::text[], %(by)s::text[],
-            %(faults)s::jsonb[], %(reports)s::bigint[])
-    as r(id, revision, number, run, trigger, by, faults, report);
+insert into run (id, archive_id, branch_id, revision_id, number, run, report_id, trigger, by, faults)
+select r.id, %(archive)s, %(branch)s, r.revision, r.number, r.run, r.report, r.trigger, r.by, r.faults
+from unnest(%(id)s::bigint[], %(revision)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(report)s::bigint[], %(trigger)s::text[],
+            %(by)s::text[], %(faults)s::jsonb[])
+    as r(id, revision, number, run, report, trigger, by, faults);
 
 -- name: add_edges
 -- Store edges.
 insert into edge (target, source, kind, settled, crossing, declared, met)
-select * from unnest(%(targets)s::bigint[], %(sources)s::bigint[], %(kinds)s::edge_kind[], %(settled)s::bool[],
+select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_kind[], %(settled)s::bool[],
                      %(crossing)s::bool[], %(declared)s::bool[], %(met)s::bool[]);
 
 -- name: add_tasks
 -- Store tasks, which wait or have passed.
-insert into task (id, run_id, archive_id, branch_id, number, run, name, definition_id, position, kind, program, cancels, exclusive, unmet, state, settled_at)
-select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.definition_id, t.position, t.kind, t.program, t.cancels, t.exclusive, t.unmet,
-       case when t.passed then {to pass} else 'waiting' end, case when t.passed then clock_timestamp() end
-from unnest(%(ids)s::bigint[], %(runs)s::bigint[], %(numbers)s::bigint[], %(run_numbers)s::int[], %(names)s::text[], %(definitions)s::bigint[],
-            %(positions)s::int[], %(kinds)s::task_kind[], %(programs)s::bool[], %(cancels)s::bool[], %(exclusives)s::bool[], %(unmet)s::int[], %(passed)s::bool[])
-    as t(id, run_id, number, run, name, definition_id, position, kind, program, cancels, exclusive, unmet, passed);
+insert into task (id, run_id, archive_id, branch_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
+                  state, settled_at)
+select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
+       t.unmet, case when t.passed then {to pass} else 'waiting' end, case when t.passed then clock_timestamp() end
+from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[], %(item)s::text[],
+            %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[], %(exclusive)s::bool[],
+            %(unmet)s::int[], %(passed)s::bool[])
+    as t(id, run_id, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed);
 
 -- name: next_gate
 -- The COMMIT of the first revision after this one that is not passed yet.
@@ -210,18 +211,18 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 -- name: revision_at
 -- A revision with its workflow files, and whether it, its branch or its archive is watched no more.
 select r.id, r.number, r.name, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, w.tasks, w.faults,
-       b.name as branch, b.main, b.archive_id, b.id as branch_id
+       a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 
 -- name: last_run
 -- The highest run number of a revision.
-select coalesce(max(run), 0) from run where branch_id = %(branch)s and number = %(number)s;
+select coalesce(max(run), 0) as run from run where branch_id = %(branch)s and number = %(number)s;
 
 -- name: completed_at
 -- Names of tasks that completed at a revision.
-select distinct t.name from task t
-where t.branch_id = %(branch)s and t.number = %(number)s and t.state = 'completed';
+select distinct t.name from run join task t on t.run_id = run.id
+where run.branch_id = %(branch)s and run.number = %(number)s and t.state = 'completed';
 
 -- name: add_archive
 -- Register an archive.

@@ -152,12 +152,13 @@ create table task (
     ready_at    timestamptz,
     settled_at  timestamptz,
     name        text not null,
-    item        text not null default '',
+    item        text not null default '',           -- of a task that a list has for each of its items: the item's key
+    item_id     bigint,
     stop        text check (stop in ('cancel', 'restart')),
     by          text,                               -- who canceled, skipped, waived or asked to stop
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
-create unique index task_key on task (branch_id, name, number, run, item);
+create unique index task_key on task (branch_id, name, item, number, run);
 create index task_run on task (run_id);
 create index task_ready on task (pool, archive_id, priority, entry_id, run, position) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
@@ -194,6 +195,15 @@ create table task_name (
     name        text not null,
     primary key (branch_id, name)
 );
+
+-- The items of lists, apart from their tasks: a row that moves state stays small.
+create sequence item_id;
+create table item (
+    id          bigint primary key default nextval('item_id'),
+    run_id      bigint not null,
+    body        jsonb not null
+);
+create index item_run on item (run_id);
 
 create table edge (
     target      bigint not null,

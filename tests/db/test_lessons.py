@@ -85,7 +85,7 @@ HOT: dict[str, dict[str, Any]] = {
     "lock_victims": {"firing": [10_500], "here": False},
     "cancel_victims": {"firing": [10_500], "here": False},
     "stop_victims": {"firing": [10_500], "here": False},
-    "nearest": {"branch": 1, "names": ["t1", "t2"], "number": 5000, "run": 1},
+    "nearest": {"branch": 1, "names": ["t1", "t2"], "items": ["", ""], "every_name": True, "number": 5000, "run": 1},
     "next_gate": {"branch": 1, "number": 5000},
     "runs_of_branch": {"branch": 1},
 }

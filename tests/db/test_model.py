@@ -21,7 +21,7 @@ from arkqueue.model import End, Workflow
 from arkqueue.states import State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
-from tests.model import Appended, Entry, Key, Kind, Ledger, Model, Refused, RunKey, RunSeen, Seen, Task
+from tests.model import Appended, Entry, Key, Kind, Ledger, Model, Name, Refused, RunKey, RunSeen, Seen, Task
 
 
 class Subject(Protocol):
@@ -405,7 +405,7 @@ class Beside(RuleBasedStateMachine):
         """What can be told in the end."""
         found = {"examples"}
         for run in self.model.runs:
-            left_out = [task for task in run.workflow.tasks if task.name not in run.tasks]
+            left_out = [task for task in run.workflow.tasks if Name(task.name) not in run.tasks]
             found.update({"paths leave out"} if any(task.paths for task in left_out) else ())
             found.update({"branches leave out"} if any(task.branches for task in left_out) else ())
             found.update({"faults"} if run.workflow.faults else ())

@@ -89,7 +89,7 @@ class QueueAsSubject:
     def claim(self) -> Key | None:
         self.archive.running = {}
         for claimed in self.archive.claim_some(1):
-            return Key(claimed.branch, claimed.number, claimed.run, claimed.name)
+            return Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item)
         return None
 
     def finish(self, key: Key, end: End, exit_code: int | None) -> None:
@@ -142,7 +142,7 @@ class QueueAsSubject:
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
-            "select b.name as branch, t.number, t.run, t.name, t.state, r.name as root, t.stop, t.attempts, t.unmet,"
+            "select b.name as branch, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet,"
             " (select count(*) from attempt a where a.task_id = t.id and a.ended_at is null) as live,"
             " (select count(*) from attempt a where a.task_id = t.id) as begun,"
             " (select count(*) from edge e where e.target = t.id and not e.met) as edges"
@@ -154,7 +154,7 @@ class QueueAsSubject:
             # A REPORT counts tasks of its run, and has no edges.
             assert r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"], r
         return {
-            Key(r["branch"], r["number"], r["run"], r["name"]): Seen(
+            Key(r["branch"], r["number"], r["run"], r["name"], r["item"]): Seen(
                 State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"]
             )
             for r in rows

@@ -125,7 +125,7 @@ def line(plans: Plans) -> Line:
 def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, line: Line) -> None:
     session = plans.session
     plans.of(lambda: line.append(session, history.PAST, 3), is_hot=True)
-    plans.uses("task_key", "from unnest(%(names)s::text[]) n(name)")
+    plans.uses("task_key", "from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)")
     claims = plans.of(lambda: claim.claim(session, ME, "host-1", 8), is_hot=True)
     plans.uses("task_ready", "for no key update skip locked")
     plans.of(lambda: claim.inputs(session, [one.task for one in claims]), is_hot=True)

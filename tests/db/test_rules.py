@@ -56,6 +56,16 @@ def test_a_stale_head_appends_nothing(archive: AnArchive) -> None:
     assert archive.states() == {"a@2": "ready"}
 
 
+def test_revisions_are_not_stored_without_a_head(archive: AnArchive) -> None:
+    """The head cannot move while its row is locked; should it all the same, nothing of the transaction stays."""
+    archive.sql("create function nothing() returns trigger language plpgsql as 'begin return null; end'")
+    archive.sql("create trigger stuck before update on branch for each row execute function nothing()")
+    with pytest.raises(AssertionError, match="moved while its row was locked"):
+        ledger.append(archive.session, archive.branches[""], [Entry(a_revision(2), a_workflow({"a": ""}))])
+    assert archive.sql("select number from revision") == [{"number": 1}]
+    assert archive.states() == {}
+
+
 def test_many_revisions_are_appended_at_once_in_order(archive: AnArchive) -> None:
     workflow = a_workflow({"a": "depends: [PREV]"})
     archive.append("", [Entry(a_revision(n), workflow) for n in range(2, 12)])

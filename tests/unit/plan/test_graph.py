@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from arkqueue.model import TaskId, Trigger
-from arkqueue.plan import Plan, matches, names_needed, plan
+from arkqueue.model import Key, TaskId, TaskKind, Trigger, Workflow
+from arkqueue.plan import Occurrence, Plan, keys_needed, matches, plan
 from tests.builders import a_workflow
 
 EXAMPLE = {"indexing": "depends: [PREV]", "build-PDF": "depends: [indexing]\ncancels: [PREV]"}
@@ -16,17 +16,22 @@ EXAMPLE = {"indexing": "depends: [PREV]", "build-PDF": "depends: [indexing]\ncan
 
 def planned(tasks: Any, past: Mapping[str, int] | None = None, **options: Any) -> Plan:
     values: dict[str, Any] = {"trigger": Trigger.COMMIT, "branch": "main", "changed": ()} | options
-    return plan(a_workflow(tasks), past={name: TaskId(id) for name, id in (past or {}).items()}, **values)
+    kinds = {"COMMIT": TaskKind.COMMIT, "REPORT": TaskKind.REPORT}
+    found = {Key(name): Occurrence(TaskId(id), kinds.get(name, TaskKind.ORDINARY)) for name, id in (past or {}).items()}
+    return plan(a_workflow(tasks), past=found, **values)
 
 
 def edges(p: Plan) -> set[str]:
     """Each edge as ``target < source`` (depends), ``<=`` (settled), ``<!`` (cancels) or ``<x`` (exclusive)."""
     signs = {("depends", False): "<", ("depends", True): "<=", ("cancels", False): "<!", ("exclusive", True): "<x"}
-    return {f"{e.target} {signs[e.kind, e.settled]} {e.source}" for e in p.edges}
+    return {
+        f"{e.target.name} {signs[e.kind, e.settled]} {e.source.name if isinstance(e.source, Key) else e.source}"
+        for e in p.edges
+    }
 
 
 def names(p: Plan) -> list[str]:
-    return [node.name for node in p.nodes]
+    return [node.key.name for node in p.nodes]
 
 
 def test_the_example_on_its_second_revision_has_its_edges() -> None:
@@ -102,7 +107,11 @@ def test_cancels_inside_the_run_and_before_it() -> None:
     assert {e for e in edges(p) if "<!" in e} == {"b <! a", "b <! 1", "b <! 2"}
 
 
-def test_only_the_names_that_matter_are_asked_for() -> None:
+def test_only_the_keys_that_matter_are_asked_for() -> None:
+    def names_needed(workflow: Workflow) -> set[str] | None:
+        needed = keys_needed(workflow)
+        return None if needed is None else {key.name for key in needed}
+
     assert names_needed(a_workflow(EXAMPLE)) == {"COMMIT", "indexing", "build-PDF"}
     assert names_needed(a_workflow({"a": "depends: ['PREV:x']\ncancels: ['PREV:y']"})) == {"COMMIT", "x", "y"}
     left_out = a_workflow({"a": "depends: [x, y]", "x": "", "y": "paths: [doc/**]"})

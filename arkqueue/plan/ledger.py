@@ -1,0 +1,254 @@
+"""What a transaction adds to a branch: entries, and what the branch has → rows of the ledger and of the graph (design 2, 5.1). Pure.
+
+    read what the branch has → Known ─┐
+    entries of a repository ──────────┴→ Draft: plan each run, number its tasks, judge its edges → rows to write
+
+Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is
+stored: its source was read after the archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as
+completed, so that a long chain of revisions needs no round for each.
+
+Called by ``queue.ledger`` and ``queue.triggering``, which read before and write after.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from arkqueue.model import COMMIT, REPORT, Fault, Key, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
+from arkqueue.plan.awaited import Awaited
+from arkqueue.plan.entry import Entry
+from arkqueue.plan.graph import Occurrence, Plan, plan
+
+IMPLICIT = 4
+"""The most tasks of a run that no file defines: COMMIT, REPORT and two gates of ``PREV:*``."""
+
+
+class NewRevision(NamedTuple):
+    id: int
+    number: int
+    generation: int
+    workflow: Workflow
+    baseline: bool
+    name: str
+    author: str
+    date: datetime
+    message: str
+    origin: str | None
+    previous: str | None
+
+
+class NewRun(NamedTuple):
+    id: int
+    revision: int
+    number: int
+    run: int
+    report: TaskId | None
+    trigger: Trigger
+    by: str
+    faults: tuple[Fault, ...]
+
+
+class NewTask(NamedTuple):
+    """``passed``: it is stored as completed. ``unmet``: how many edges it waits for."""
+
+    id: TaskId
+    run_id: int
+    number: int
+    run: int
+    name: str
+    item: str
+    definition: TaskDefinition | None
+    position: int
+    kind: TaskKind
+    program: bool
+    cancels: bool
+    exclusive: bool
+    unmet: int
+    passed: bool
+
+
+class NewEdge(NamedTuple):
+    target: TaskId
+    source: TaskId
+    kind: str
+    settled: bool
+    crossing: bool
+    declared: bool
+    met: bool
+
+
+_Edge = tuple[TaskId, TaskId, str, bool, bool, bool]
+"""A `NewEdge` that is not judged yet."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What a branch has, as far as the runs to be planned may ask. It is read while the archive is locked.
+
+    ``past``: the nearest earlier occurrence of each key. ``exclusives``: stored exclusive tasks that close the gate to the next revision.
+    """
+
+    past: dict[Key, Occurrence] = field(default_factory=dict)
+    exclusives: Sequence[TaskId] = ()
+    awaited: Mapping[Awaited, Sequence[Awaited]] = field(default_factory=dict)
+    """What those of ``past`` that never began still waited for, by the edge from them (decision 0001, point 18)."""
+
+
+@dataclass(slots=True)
+class NewIds:
+    """Ids that nobody else has; as many as the planned runs may need."""
+
+    revisions: Iterator[int]
+    runs: Iterator[int]
+    tasks: Iterator[int]
+
+
+def ids_needed(workflows: Iterable[Workflow]) -> tuple[int, int]:
+    """The most runs and tasks that runs of these workflows have."""
+    sizes = [len(workflow.tasks) + IMPLICIT for workflow in workflows]
+    return len(sizes), sum(sizes)
+
+
+def generations(revisions: Iterable[Revision], before: int, author: str | None) -> Iterator[int]:
+    """How many commits by tasks lead to each revision (design 5.15). ``before``: to the ledger's last one. ``author``: who commits for tasks."""
+    for revision in revisions:
+        if revision.origin:
+            before = revision.origin.generation
+        else:
+            before = before + 1 if author and revision.author == author else 0
+        yield before
+
+
+class Draft:
+    """Revisions and runs of one branch that are not stored yet; each is planned behind those that were drafted before it."""
+
+    def __init__(self, branch: str, known: Known, ids: NewIds) -> None:
+        self.branch, self._ids = branch, ids
+        self._past, self._awaited = dict(known.past), known.awaited
+        self.exclusives = list(known.exclusives)
+        """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
+        self._passes = {one.task: one.passes for one in known.past.values() if one.settled}
+        """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
+        self.revisions: list[NewRevision] = []
+        self.runs: list[NewRun] = []
+        self.tasks: list[NewTask] = []
+        self.edges: list[NewEdge] = []
+        self.gates: list[TaskId] = []
+        """COMMITs and gates of ``PREV:*`` without an unmet edge: they enter first."""
+        self.behind: list[TaskId] = []
+        """Other tasks without an unmet edge: they enter after the gates."""
+
+    def append(self, entry: Entry, previous: str | None, generation: int, faults: Sequence[Fault]) -> int:
+        """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these."""
+        revision = self._add_revision(entry, previous, generation, is_baseline=False)
+        workflow = Workflow() if faults else entry.workflow
+        planned = self._plan(workflow, entry)
+        self._add_commit_run(planned, entry, revision, faults, self.exclusives)
+        return revision
+
+    def append_baseline(self, entry: Entry, previous: str | None, generation: int) -> int:
+        """Add a revision that watching begins at: a run of a completed COMMIT and no other task (design 2)."""
+        revision = self._add_revision(entry, previous, generation, is_baseline=True)
+        planned = self._plan(Workflow(), entry)
+        commit = tuple(node for node in planned.nodes if node.kind is TaskKind.COMMIT)
+        self._add_commit_run(Plan(commit, planned.edges), entry, revision, (), ())
+        return revision
+
+    def add_run(
+        self,
+        planned: Plan,
+        revision: int,
+        number: int,
+        run: int,
+        trigger: Trigger,
+        by: str,
+        faults: Sequence[Fault] = (),
+        closing: Sequence[TaskId] = (),
+    ) -> int:
+        """Add a planned run; returns its id. ``closing``: exclusive tasks that its COMMIT waits for."""
+        id = next(self._ids.runs)
+        ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
+        commit, report = ids[Key(COMMIT)], ids.get(Key(REPORT))
+        self.runs.append(NewRun(id, revision, number, run, report, trigger, by, tuple(faults)))
+        edges = [
+            (ids[target], ids[source], kind, settled, False, declared)
+            if isinstance(source, Key)
+            else (ids[target], source, kind, settled, True, declared)
+            for target, source, kind, settled, declared in planned.edges
+        ]
+        edges += self._handed_on(edges)
+        edges += [(commit, source, "exclusive", True, True, False) for source in closing]
+        if all(self._is_met(*edge) for edge in edges if edge[0] == commit):
+            self._passes[commit] = True
+        unmet: Counter[TaskId] = Counter()
+        for edge in edges:
+            is_met = self._is_met(*edge)
+            self.edges.append(NewEdge(*edge, is_met))
+            if not is_met:
+                unmet[edge[0]] += 1
+        if report is not None:
+            # It waits for every other task that is not settled yet; it has no edges (design 5.4).
+            unmet[report] = sum(
+                node.kind not in (TaskKind.GATE, TaskKind.REPORT) and ids[node.key] not in self._passes
+                for node in planned.nodes
+            )
+        self.exclusives = []
+        for key, position, kind, definition in planned.nodes:
+            task, program, cancels, exclusive = ids[key], False, False, False
+            if definition is not None:
+                program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
+            waits_for, passed = unmet[task], task in self._passes
+            self.tasks.append(
+                NewTask(
+                    task, id, number, run, *key, definition, position, kind, program, cancels, exclusive, waits_for, passed
+                )
+            )  # fmt: skip
+            self._past[key] = Occurrence(task, kind, passed, passed)
+            if not waits_for and not passed:
+                (self.behind if position else self.gates).append(task)
+            if exclusive:
+                self.exclusives.append(task)
+        return id
+
+    def names(self) -> set[str]:
+        """The names that ordinary tasks of the drafted runs have."""
+        return {task.name for task in self.tasks if task.kind is TaskKind.ORDINARY}
+
+    def _add_revision(self, entry: Entry, previous: str | None, generation: int, *, is_baseline: bool) -> int:
+        id, revision = next(self._ids.revisions), entry.revision
+        self.revisions.append(
+            NewRevision(
+                id, revision.number, generation, entry.workflow, is_baseline, revision.id, revision.author,
+                revision.date, revision.message, revision.origin.task if revision.origin else None, previous,
+            )
+        )  # fmt: skip
+        return id
+
+    def _plan(self, workflow: Workflow, entry: Entry) -> Plan:
+        return plan(workflow, trigger=Trigger.COMMIT, branch=self.branch, changed=entry.changed, past=self._past)
+
+    def _add_commit_run(
+        self, planned: Plan, entry: Entry, revision: int, faults: Sequence[Fault], closing: Sequence[TaskId]
+    ) -> None:
+        number, author = entry.revision.number, entry.revision.author
+        self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing)
+
+    def _handed_on(self, edges: Sequence[_Edge]) -> list[_Edge]:
+        """Edges from what met sources still waited for that never began (decision 0001, point 18)."""
+        if not self._awaited:
+            return []
+        known = {edge[:4] for edge in edges}
+        handed = {
+            (edge[0], TaskId(one.task), "depends", one.settled)
+            for edge in edges
+            if edge[2] == "depends" and self._is_met(*edge)
+            for one in self._awaited.get(Awaited(edge[1], edge[3]), ())
+        }
+        return [(*edge, True, False) for edge in sorted(handed - known)]
+
+    def _is_met(self, _target: TaskId, source: TaskId, kind: str, settled: bool, *_: bool) -> bool:
+        return kind == "cancels" or (source in self._passes and (settled or self._passes[source]))
