@@ -83,7 +83,7 @@ class SubversionRepository:
 
     def commit(self, changes: Mapping[str, Content], *, message: str = "", author: str = "ada") -> str:
         """One commit of any number of files; folders on the way are made. Answers the revision's number."""
-        there = set(run("svnlook", "tree", "--full-paths", self.path).splitlines())
+        there = set(run("env", "LC_ALL=C.UTF-8", "svnlook", "tree", "--full-paths", self.path).split("\n"))
         actions: list[str | Path] = []
         for path, content in changes.items():
             if content is None:

@@ -97,14 +97,20 @@ def check(repository: str, txn: str | None, quarantine: str) -> None:
     """Exit with 65 and tell why if workflow files have faults. Any other failure refuses nothing."""
     from arkqueue import hooks
 
-    if txn is not None:
-        faults = hooks.check_transaction(repository, txn)
-    else:
-        lines = os.fsdecode(sys.stdin.buffer.read()).splitlines()
-        faults = hooks.check_push(repository, lines, Path(quarantine) if quarantine else None)
+    try:
+        if txn is not None:
+            faults = hooks.check_transaction(repository, txn)
+        else:
+            lines = hooks.lines_of(os.fsdecode(sys.stdin.buffer.read()))
+            faults = hooks.check_push(repository, lines, Path(quarantine) if quarantine else None)
+    except ArkqueueError:
+        raise
+    except Exception as error:
+        # Whoever pushes reads this: neither a traceback nor paths of the server.
+        raise ArkqueueError("arkqueue", f"could not check the workflow files ({type(error).__name__})") from error
     if faults:
         # Not through the locale: Subversion's hooks have none, and its clients expect UTF-8.
-        sys.stderr.buffer.write(f"{hooks.refusal(faults)}\n".encode("utf-8", "backslashreplace"))
+        sys.stderr.buffer.write(f"{visible(hooks.refusal(faults))}\n".encode("utf-8", "backslashreplace"))
         sys.exit(hooks.FAULTY)
 
 

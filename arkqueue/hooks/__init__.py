@@ -4,7 +4,17 @@
 are what the checking ones ask. Called by ``arkqueue hook …``. Nothing here talks to a server, and no Python runs on the way of a commit that changes no workflow file.
 """
 
-from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, refusal
+from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, lines_of, refusal
 from arkqueue.hooks.installation import Installed, folder_of, install, uninstall
 
-__all__ = ["FAULTY", "Installed", "check_push", "check_transaction", "folder_of", "install", "refusal", "uninstall"]
+__all__ = [
+    "FAULTY",
+    "Installed",
+    "check_push",
+    "check_transaction",
+    "folder_of",
+    "install",
+    "lines_of",
+    "refusal",
+    "uninstall",
+]

@@ -20,6 +20,14 @@ FAULTY = 65
 """The exit code by which the checker refuses (``EX_DATAERR``); a checker that crashes ends with 1 and refuses nothing."""
 
 
+_PUSHED = re.compile(r"(?P<old>[0-9a-f]+) (?P<new>[0-9a-f]+) (?P<ref>.+)", re.DOTALL)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text that end with a newline, and with nothing else: names hold what ``str.splitlines`` takes for an end of line."""
+    return [line for line in text.split("\n") if line]
+
+
 def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
     """The faults of the workflow files that a Subversion transaction changes, in every folder with a ``_workflows``; paths are the repository's."""
     look = _Svnlook(str(repository), transaction)
@@ -35,9 +43,14 @@ def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | 
     """The faults of the new heads of pushed branches (lines ``old new ref``) whose workflow files changed. Commits between are not looked
     at: a fault that a later commit of the same push mends needs no new history."""
     archive = open_archive(locate(str(repository), ArchiveKind.GIT), quarantine=quarantine)
-    pushed = [(old, new, ref) for old, new, ref in (line.rstrip("\n").split(" ", 2) for line in lines if line.strip())]
-    branches = [(old, new, ref[11:]) for old, new, ref in pushed if ref.startswith("refs/heads/") and new.strip("0")]
     faults = []
+    branches = []
+    for line in lines:
+        if not (pushed := _PUSHED.fullmatch(line)):
+            # To pass over it would let through what it names.
+            faults.append(Fault(WORKFLOWS, 0, 0, "a line of this push cannot be read, so nothing of it is taken"))
+        elif pushed["ref"].startswith("refs/heads/") and pushed["new"].strip("0"):
+            branches.append((pushed["old"], pushed["new"], pushed["ref"].removeprefix("refs/heads/")))
     for old, new, branch in branches:
         before = old if old.strip("0") else _main_head(archive)
         if before and archive.workflows_key(before) == archive.workflows_key(new):
@@ -75,12 +88,12 @@ class _Svnlook:
     transaction: str
 
     def changed(self) -> list[str]:
-        return [line[4:] for line in self._ask("changed").splitlines()]
+        return [line[4:] for line in lines_of(self._ask("changed"))]
 
     def workflows(self, folder: str) -> Iterator[SourceFile]:
         root = folder + WORKFLOWS
         try:
-            listed = self._ask("tree", "--full-paths", "-N", root).splitlines()
+            listed = lines_of(self._ask("tree", "--full-paths", "-N", root))
         except NotFound:
             return  # the commit deletes it
         if listed == [root]:
@@ -97,7 +110,7 @@ class _Svnlook:
             yield SourceFile(f"{WORKFLOWS}/{name}", text)
 
     def _is_link(self, path: str) -> bool:
-        return "svn:special" in self._ask("proplist", path).split()
+        return "svn:special" in [line.strip() for line in lines_of(self._ask("proplist", path))]
 
     def _ask(self, command: str, *arguments: str) -> str:
         return self._ask_bytes(command, *arguments).decode("utf-8", "surrogateescape")

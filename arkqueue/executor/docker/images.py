@@ -206,7 +206,8 @@ class Images:
                 texts = {(digest, path): self._read(container, path) for path in (USERS, GROUPS)}
             with self._lock:
                 self._files.update(texts)
-        lines = [line.split(":") for line in self._files[digest, path].splitlines()]
+        # At newlines alone, as who reads it in the container does.
+        lines = [line.split(":") for line in self._files[digest, path].split("\n")]
         return [fields for fields in lines if all(number.isdecimal() for number in fields[2:3])]
 
     def _read(self, container: str, path: str) -> str:

@@ -58,7 +58,7 @@ class Mirror:
 
     def _ask(self) -> tuple[str, dict[str, str]]:
         head, there = "", {}
-        for line in self._git("ls-remote", "--symref", "--", self._location.url, "HEAD", _HEADS + "*").splitlines():
+        for line in self._git("ls-remote", "--symref", "--", self._location.url, "HEAD", _HEADS + "*").split("\n"):
             id, _, ref = line.partition("\t")
             if id.startswith("ref: ") and ref == "HEAD":
                 head = id.removeprefix("ref: ")

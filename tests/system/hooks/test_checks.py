@@ -230,3 +230,32 @@ def test_old_faults_do_not_refuse_a_push_that_leaves_them(tmp_path: Path, nobody
     git.commit({"_workflows/a.yaml": GOOD}, push=False)
     git.switch("also", "main")
     assert push(git, "mended", "also")[0], "only what changed is looked at"
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\u0085b", "a\u2029b"])
+def test_branch_name_that_looks_like_two_lines_switches_nothing_off(git: GitRepository, name: str) -> None:
+    """What Python takes for the end of a line stands in names of branches, too."""
+    git.commit({"_workflows/a.yaml": GOOD})
+    git.switch(name)
+    git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    git.switch("other", "main")
+    git.commit({"a": "1"}, push=False)
+    passed, said = push(git, name, "other")
+    assert not passed
+    assert f"_workflows/{FAULT}" in said
+    assert "Traceback" not in said
+    told = [line for line in said.split("\n") if line.startswith("remote:")]
+    assert told
+    assert not any(name in line for line in told), "it is made visible"
+
+
+def test_path_that_looks_like_two_lines_switches_nothing_off(subversion: SubversionRepository) -> None:
+    folder = "a\u2028b"
+    subversion.commit({f"{folder}/_workflows/a.yaml": GOOD})
+    assert FAULT in refused(subversion, {f"{folder}/_workflows/a.yaml": FAULTY})
+
+
+def test_line_of_a_push_that_cannot_be_read_lets_nothing_pass(git: GitRepository) -> None:
+    git.commit({"_workflows/a.yaml": GOOD})
+    (fault,) = hooks.check_push(git.path, ["nonsense"])
+    assert "cannot be read" in str(fault)
