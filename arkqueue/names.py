@@ -1,11 +1,14 @@
-"""How runs and tasks are named on the command line, in logs and in commits: ``ARCHIVE:BRANCH@REV.RUN/TASK/ITEM`` (design 8). Pure."""
+"""How runs and tasks are named on the command line, in logs and in commits: ``ARCHIVE:BRANCH@REV.RUN/TASK/ITEM`` (design 8). Pure.
+
+A name that is written here is one word of a shell, whatever committers called their branches and items.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from arkqueue.errors import Invalid
 
@@ -14,7 +17,8 @@ _FORM = re.compile(
     r"(?:/(?P<task>[^/]+)(?:/(?P<item>[^/]+))?)?"
 )
 _BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-F]{4,64}([./].*)?)")
-_SPECIAL = re.compile(r"[%:@/]")
+_SPECIAL = re.compile(r"[^\w.+=,~\ud800-\udfff-]")
+"""What is percent-encoded inside a part: what divides a name, and what a shell or a terminal would act on. Names stand in commands that people copy."""
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 
@@ -80,7 +84,7 @@ def _remedy(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return _SPECIAL.sub(lambda m: f"%{ord(m[0]):02X}", text)
+    return _SPECIAL.sub(lambda found: quote(found[0], safe=""), text)
 
 
 def without_password(url: str) -> str:

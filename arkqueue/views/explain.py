@@ -7,6 +7,7 @@ reason. What is not in a ledger yet, or was left out of a run, is explained from
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -392,7 +393,7 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     if lost := gone(workflow):
         text += f" Nothing will run it: {lost}."
     elif Trigger.MANUAL in definition.on and matches_branch(definition.branches, branch):
-        on = f" --branch {name.branch}" if name.branch else ""
+        on = f" --branch {shlex.quote(name.branch)}" if name.branch else ""
         commands = [f"arkqueue trigger {name.archive}{on} --revision {name.revision} {name.task}"]
     reason = Reason(kind=Why.LEFT_OUT, text=f"{run} has no task {name.task}. {text}", commands=commands)
     return _explanation(str(name), None, [reason])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +68,33 @@ def test_every_name_survives_the_round_trip(
 def test_the_shortest_name_leaves_out_the_main_branch_and_the_first_run() -> None:
     assert str(name_of("papers", 3, 1, "index", branch="main", main=True)) == "papers@3/index"
     assert str(name_of("papers", 3, 2, "index", branch="draft", main=False)) == "papers:draft@3.2/index"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "fix$(id>pwned)",
+        "a`id`",
+        "a;id",
+        "a|id",
+        "a&b",
+        "a b",
+        "a'b",
+        'a"b',
+        "a\nb",
+        "a>b",
+        "a*",
+        "a!b",
+        "a{b,c}",
+        "a#b",
+        "a\x1b[2Jb",
+        "a\u202eb",
+    ],
+)
+def test_every_name_is_one_word_of_a_shell(hostile: str) -> None:
+    """A person copies the command that is printed, and is root perhaps."""
+    name = Name("papers", "12", hostile, task="index", item=hostile)
+    assert shlex.split(str(name)) == [str(name)]
+    printed = subprocess.run(["sh", "-c", f"printf %s {name}"], capture_output=True, text=True, check=True).stdout
+    assert parse_name(printed) == name
+    assert str(name).isprintable()
