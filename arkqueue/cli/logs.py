@@ -22,8 +22,8 @@ from arkqueue.errors import NotFound
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
-LOOK = 0.2
-"""Seconds between two looks at whether a task has another attempt."""
+LOOK, LONGEST_LOOK = 0.2, 1.0
+"""Seconds between two questions whether a task has another attempt: so many after an attempt, then longer and longer."""
 PATIENCE = 60.0
 """Seconds for which a follower bears that the server is away."""
 SETTLED = ("completed", "failed", "rejected", "canceled", "skipped")
@@ -91,7 +91,7 @@ def _kept(client: Client, attempt: Any) -> Iterator[Any]:
 def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _Raw) -> None:
     name = task["full_name"]
     shown = (number or max(len(task["history"]), 1)) - 1
-    is_told = False
+    is_told, pause = False, LOOK
     while True:
         following = next((a for a in task["history"] if a["number"] > shown), None)
         if following is not None and number in (None, following["number"]):
@@ -100,7 +100,7 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
             for chunk in _coming(client, following["id"]):
                 printer.chunk(chunk)
             printer.end()
-            shown = following["number"]
+            shown, pause = following["number"], LOOK
             if number is not None:
                 return
         elif task["state"] in SETTLED:
@@ -111,7 +111,8 @@ def _follow(client: Client, task: Any, number: int | None, printer: _Printer | _
             if not is_told and following is None and task["state"] in ("waiting", "ready", "held"):
                 say(f"{name} is {task['state']}; why: arkqueue explain {name}", err=True)
                 is_told = True
-            time.sleep(LOOK)
+            time.sleep(pause)
+            pause = min(LONGEST_LOOK, 1.2 * pause)
         task = _bearing(client, f"/tasks/{task['id']}")
 
 

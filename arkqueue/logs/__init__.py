@@ -19,8 +19,8 @@ Every write matches the attempt and its process, and only while the attempt is l
 changes, because the task manager's recorder calls ``flush`` before it reports the end. Nobody else writes logs.
 """
 
-from arkqueue.logs.follow import follow
+from arkqueue.logs.follow import Followed, Watcher
 from arkqueue.logs.read import Chunk, Page, read
 from arkqueue.logs.write import HEAD, TAIL, Logs, LogWriter
 
-__all__ = ["HEAD", "TAIL", "Chunk", "LogWriter", "Logs", "Page", "follow", "read"]
+__all__ = ["HEAD", "TAIL", "Chunk", "Followed", "LogWriter", "Logs", "Page", "Watcher", "read"]

@@ -1,29 +1,143 @@
-"""Follows a log as it grows."""
+"""Follows logs as they grow: one watcher for all followers of a process.
+
+If each follower asked for itself, each open log would cost a few dozen statements a second, also where nothing is written. The watcher asks for all of
+them with one statement, when it is woken, and else each `POLL` seconds: a wake-up may be lost, and polling is the truth.
+
+    queue.logs.append, finish ── the attempt is followed: wake "log" ──→ watcher ── one statement: how far do these logs go? ──→ followers of those that grew
+
+Whoever writes a log wakes nobody unless the log is followed. The watcher says so (``announce``) at the beginning and again before that is over. The order
+counts: announce first, then ask. What was written before the announcement is there when the watcher asks, and what is written after it wakes.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from arkqueue.db.session import Session
-from arkqueue.logs.read import Chunk, read
+from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId
+from arkqueue.runtime.wakeup import Bell
 
-POLL = 0.04
-"""Seconds between two looks of a follower."""
+log = logging.getLogger("arkqueue")
+
+POLL = 1.0
+"""Seconds between two questions while nobody wakes the watcher."""
+OFTEN = 0.04
+"""The same while no wake-up can arrive, or one was not announced."""
+PACE = 0.02
+"""Seconds between two questions, however often the watcher is woken: with the writer's ``INTERVAL`` a line is seen within 0.1 s."""
+ANNOUNCED = 60.0
+"""Seconds for which an announcement holds. It is repeated after half of them."""
+AWAY = 0.5
+"""Seconds until the next question when the database is away."""
+
+Announce = Callable[[Session, Collection[AttemptId], float], set[AttemptId]]
+"""Has the watcher woken for so many seconds when some logs grow or end; returns those for which this holds. (``queue.logs.follow``)"""
+Changed = Callable[[], None]
 
 
-def follow(
-    session: Session, attempt: AttemptId, offset: int = 0, *, leaving: threading.Event | None = None
-) -> Iterator[Chunk]:
-    """A log from position ``offset`` on, as it grows; ends when the attempt has ended and all of it was given, or at ``leaving``."""
-    leaving = leaving or threading.Event()
-    while not leaving.is_set():
-        page = read(session, attempt, offset)
-        yield from page.chunks
-        if page.chunks:
-            offset = page.chunks[-1].end
-        elif page.ended:
-            return
-        else:
-            leaving.wait(POLL)
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A log that somebody follows; the watcher writes ``size`` and ``ended``."""
+
+    size: int = -1
+    """How far the log goes; -1 until the watcher has asked for the first time."""
+    ended: bool = False
+    announced: float = float("-inf")
+    """When its followers were announced, by the monotonic clock."""
+    followers: list[Changed] = field(default_factory=list)
+
+    def has_more(self, offset: int) -> bool:
+        """Whether reading from ``offset`` on may give more than it gave the last time."""
+        return self.size > offset or self.ended
+
+
+class Watcher:
+    """Tells all followers of a process when their logs have grown. Its thread lives as long as there are any."""
+
+    def __init__(self, session: Session, announce: Announce) -> None:
+        self._session, self._announce = session, announce
+        self._bell = session.wakeups.bell("log") if session.wakeups else Bell(("log",))
+        self._lock = threading.Lock()
+        self._followed: dict[AttemptId, Followed] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def following(self, attempt: AttemptId, changed: Changed) -> Iterator[Followed]:
+        """Follow a log inside the block: ``changed`` is called, by another thread, each time that it has grown or its attempt has ended."""
+        with self._lock:
+            followed = self._followed.setdefault(attempt, Followed())
+            followed.followers.append(changed)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="log watcher", daemon=True)
+                self._thread.start()
+        self._bell.ring()
+        try:
+            yield followed
+        finally:
+            with self._lock:
+                followed.followers.remove(changed)
+                if not followed.followers:
+                    del self._followed[attempt]
+                is_over = not self._followed
+            if is_over:
+                self._bell.ring()  # so that its thread ends
+
+    def call_all(self) -> None:
+        """Have every follower look, for a reason that is not in its log."""
+        self._call(self._all().values())
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                if not self._followed:
+                    self._thread = None
+                    return
+            pause = self._ask()
+            time.sleep(PACE)
+            self._bell.wait(pause)
+
+    def _ask(self) -> float:
+        """Ask how far all followed logs go; returns the seconds until that has to be asked again."""
+        followed = self._all()
+        try:
+            announced = self._announce_all(followed)
+            rows = self._session.rows("log_sizes", attempts=list(followed))
+        except DatabaseUnavailable:
+            return AWAY  # who follows asks for his token, and is told by that
+        except Exception:
+            log.exception("followed logs could not be looked at; it is tried again")
+            return AWAY
+        changed = []
+        for row in rows:
+            one = followed[row.id]
+            if (one.size, one.ended) != (row.log_bytes, row.ended):
+                one.size, one.ended = row.log_bytes, row.ended
+                changed.append(one)
+        self._call(changed)
+        wakeups = self._session.wakeups
+        return POLL if announced and wakeups and wakeups.listening.is_set() else OFTEN
+
+    def _announce_all(self, followed: dict[AttemptId, Followed]) -> bool:
+        """Announce the followers of logs for which that is due; False where some are still due."""
+        now = time.monotonic()
+        due = {id for id, one in followed.items() if not one.ended and one.announced + ANNOUNCED / 2 < now}
+        done = self._announce(self._session, due, ANNOUNCED) if due else set()
+        for id in done:
+            followed[id].announced = now
+        return due == done
+
+    def _all(self) -> dict[AttemptId, Followed]:
+        with self._lock:
+            return dict(self._followed)
+
+    def _call(self, logs: Collection[Followed]) -> None:
+        with self._lock:
+            calls = [changed for one in logs for changed in one.followers]
+        for changed in calls:
+            changed()

@@ -31,7 +31,7 @@ CUT = 1 << 20
 OVERHEAD = 128
 """What a chunk costs in memory beside its bytes."""
 INTERVAL = 0.05
-"""Seconds between two turns of the flusher; with a follower's ``follow.POLL`` it bounds how late a line is seen."""
+"""Seconds between two turns of the flusher; with the watcher's ``follow.PACE`` it bounds how late a line is seen."""
 PAUSE = 0.5
 """Seconds until the flusher tries again when the database is away."""
 

@@ -167,6 +167,8 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
         )  # fmt: skip
     if State.DEFERRED in states.values():
         graph.to_wake.add("deferred")
+    if any(row.followed for _, row in ended):
+        graph.to_wake.add("log")
     return {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
 
 

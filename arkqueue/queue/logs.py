@@ -1,8 +1,11 @@
-"""Writes of logs. A write counts only while the attempt is live and belongs to the process that writes (design 6); ``arkqueue.logs`` has the story."""
+"""Writes of logs. A write counts only while the attempt is live and belongs to the process that writes (design 6); ``arkqueue.logs`` has the story.
+
+Whether somebody follows a log stands with its attempt. So a log that nobody follows wakes nobody, however much is written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, LogAppend, LogCut
@@ -27,6 +30,8 @@ def append(session: Session, process: str, appends: Sequence[LogAppend]) -> set[
         times=[chunk.at for _, chunk in rows],
         datas=[chunk.data for _, chunk in rows],
     )
+    if any(row.followed for row in ours):
+        session.wake("log")
     return {row.id for row in ours}
 
 
@@ -39,3 +44,8 @@ def cut(session: Session, process: str, cuts: Sequence[LogCut]) -> None:
         heads=[each.head for each in cuts],
         tails=[each.tail for each in cuts],
     )
+
+
+def follow(session: Session, attempts: Collection[AttemptId], seconds: float) -> set[AttemptId]:
+    """Have ``log`` woken for so many seconds when some logs grow or end; returns those for which this holds. For the others ask again soon."""
+    return {row.id for row in session.rows("follow_logs", attempts=list(attempts), seconds=seconds)}

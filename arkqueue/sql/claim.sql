@@ -220,7 +220,7 @@ with locked_tasks as (
     order by t.id for no key update
 )
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
-       t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body
+       t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body, a.followed_until > clock_timestamp() as followed
 from attempt a
 join locked_tasks t on t.id = a.task_id
 left join definition d on d.id = t.definition_id and a.id = any(%(badly)s)

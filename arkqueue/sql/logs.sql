@@ -1,7 +1,7 @@
 -- The logs of attempts: chunks of bytes in the order in which they were read. Only the process that owns a live attempt writes its log.
 
 -- name: append_log
--- Store the next chunks of some attempts' logs; returns the attempts that are still ours. A repeated chunk is already there.
+-- Store the next chunks of some attempts' logs; returns the attempts that are still ours, and whether somebody follows them. A repeated chunk is already there.
 with mine as (
     select id from attempt
     where id = any(%(attempts)s) and process = %(process)s and "end" is null
@@ -12,7 +12,7 @@ with mine as (
     from mine, unnest(%(attempts)s::bigint[], %(bytes)s::bigint[], %(stdouts)s::bigint[], %(stderrs)s::bigint[])
         as e(id, bytes, stdout, stderr)
     where a.id = mine.id and e.id = mine.id
-    returning a.id
+    returning a.id, a.followed_until > clock_timestamp() as followed
 ), written as (
     insert into log_chunk (attempt_id, position, stream, at, data)
     select c.id, c.position, c.stream, to_timestamp(c.at), c.data
@@ -21,7 +21,7 @@ with mine as (
     join counted on counted.id = c.id
     on conflict do nothing
 )
-select id from counted;
+select id, followed from counted;
 
 -- name: cut_log
 -- Drop the middle of some attempts' logs: what begins after the head and before the tail.
@@ -29,6 +29,16 @@ delete from log_chunk c
 using unnest(%(attempts)s::bigint[], %(heads)s::bigint[], %(tails)s::bigint[]) as e(id, head, tail), attempt a
 where c.attempt_id = e.id and c.position >= e.head and c.position < e.tail
   and a.id = e.id and a.process = %(process)s and a."end" is null;
+
+-- name: follow_logs
+-- Ask whoever writes some attempts' logs to tell when they grow or end; returns the attempts for which that is asked. One that is locked at this moment is left out.
+update attempt set followed_until = clock_timestamp() + make_interval(secs => %(seconds)s)
+where id = any(array(select id from attempt where id = any(%(attempts)s) order by id for no key update skip locked))
+returning id;
+
+-- name: log_sizes
+-- How far some attempts' logs go, and whether the attempts have ended.
+select id, log_bytes, ended_at is not null as ended from attempt where id = any(array(select unnest(%(attempts)s::bigint[])));
 
 -- name: read_log
 -- The next chunks of one attempt's log from a position on, with how far the log goes and whether the attempt has ended.

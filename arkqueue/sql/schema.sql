@@ -258,6 +258,7 @@ create table attempt (
     log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
     log_stdout  bigint not null default 0,          -- how many of these bytes are the task's own: who adopts it skips so many
     log_stderr  bigint not null default 0,
+    followed_until timestamptz,                     -- until when its writer tells followers of the log that it has grown, unless they ask again
     unique (task_id, kind, number),
     check ((ended_at is null) = ("end" is null))
 ) with (fillfactor = 85);

@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass, field
 
 from fastapi import Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPBearer
 
 from arkqueue.config import Configuration
@@ -23,6 +22,7 @@ from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive
 from arkqueue.web.problems import Refused
+from arkqueue.web.shared import Shared
 
 bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
 """Only tells the OpenAPI document that a token is needed; ``authenticated`` asks for it."""
@@ -96,6 +96,7 @@ class Callers:
     def __init__(self, session: Session, configuration: Configuration) -> None:
         self._session, self._configuration = session, configuration
         self._kept: dict[bytes, tuple[float, Token]] = {}
+        self._asking = Shared[Token]()
         self._buckets: dict[int, _Bucket] = {}
         self._lock = threading.Lock()
 
@@ -106,7 +107,7 @@ class Callers:
         kept = self._kept.get(key)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
-        return await run_in_threadpool(self._ask, key, secret)
+        return await self._asking.get(key, self._ask, key, secret)
 
     def admit(self, request: Request, *scopes: Scope) -> Caller:
         """The caller, whose token allows one of the scopes (none given: any token will do)."""
@@ -121,6 +122,7 @@ class Callers:
         """Ask for every token again."""
         with self._lock:
             self._kept.clear()
+            self._asking = Shared()
 
     def count(self, token: Token) -> None:
         """Count one notice; raises `Refused` where the token has posted too many."""

@@ -42,6 +42,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     session = session.share(CONNECTIONS, Admission(ACTING, WAITING, MOST_WAITING))
     app.state.session, app.state.configuration = session, configuration
     app.state.callers = Callers(session, configuration)
+    app.state.followers = attempts.Followers(session)
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))

@@ -85,6 +85,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.leaving.set()
+        self._app.state.followers.watcher.call_all()
         await super().shutdown(sockets)
         for connection in [*self.server_state.connections]:
             connection.transport.abort()  # nobody reads there what it was sent

@@ -1,6 +1,7 @@
 """Attempts and their logs over HTTP: bytes as they are, or followed as events while the attempt runs.
 
-A follower holds no thread while nothing comes: the log is read by short calls, and waited for in the event loop.
+A follower waits in the event loop until the process's watcher says that its log has grown (``logs.follow``), and holds no thread meanwhile. Then it reads
+by a short call, which it shares with those who are at the same place.
 """
 
 from __future__ import annotations
@@ -8,32 +9,48 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import pybase64
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from arkqueue import logs
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId
+from arkqueue.queue.logs import follow
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import tasks
 from arkqueue.views.tasks import AttemptView
 from arkqueue.web.access import admit, authenticated
 from arkqueue.web.problems import Refused
+from arkqueue.web.shared import Shared
 
 router = APIRouter(tags=["attempts"], prefix="/attempts")
 
-POLL = 0.04
-"""Seconds between two looks for a follower: with the writer's ``logs.INTERVAL`` and both ways to the database it sees a line within 0.1 s."""
+CHECKED = 1.0
+"""Seconds after which a follower's token is checked again, also where nothing is written."""
 HEARTBEAT = 15.0
 """Seconds of silence after which a follower is told that the connection lives."""
 AWAY = 2.0
 """Seconds until a follower's next look when the database is away."""
 PAGE = 1 << 20
+
+
+class Followers:
+    """What those who follow logs through this application share. All of them are in one event loop."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.watcher = logs.Watcher(session, follow)
+        self._reads = Shared[logs.Page]()
+
+    async def read(self, attempt: AttemptId, followed: logs.Followed, offset: int) -> logs.Page:
+        """The next page of a log, at least as far as the watcher has seen it by now. Who asks for it while it is being read for another gets that one's."""
+        key = attempt, offset, followed.size, followed.ended
+        return await self._reads.get(key, logs.read, self._session, attempt, offset)
 
 
 @router.get("/{id}")
@@ -60,7 +77,7 @@ def log_of_attempt(
     if "text/event-stream" in request.headers.get("accept", ""):
         last = request.headers.get("last-event-id", "")
         start = int(last) if last.isdecimal() and len(last) < 19 else offset
-        events = _events(request, caller.session, attempt, start)
+        events = _events(request, attempt, start)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
     page = logs.read(caller.session, attempt, offset, limit)
@@ -88,35 +105,44 @@ def _page(page: logs.Page, offset: int) -> Response:
     return Response(b"".join(chunks), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-async def _events(request: Request, session: Session, attempt: AttemptId, offset: int) -> AsyncIterator[bytes]:
+async def _events(request: Request, attempt: AttemptId, offset: int) -> AsyncIterator[bytes]:
     """Server-sent events: `log` with a chunk (its data in base64), `end` when the attempt has ended and all was sent."""
     leaving: asyncio.Event | None = getattr(request.app.state, "leaving", None)
-    silence = 0.0
-    while leaving is None or not leaving.is_set():
-        try:
-            await authenticated(request)
-            page = await run_in_threadpool(logs.read, session, attempt, offset)
-        except Refused:  # its token was revoked meanwhile
-            return
-        except DatabaseUnavailable:
-            yield b": the database does not answer\n\n"
-            await asyncio.sleep(AWAY)
-            continue
-        for chunk in page.chunks:
-            offset = chunk.end
-            said = {"offset": chunk.position, "stream": chunk.stream, "at": chunk.at.isoformat(), "cut": chunk.cut}
-            yield _event("log", offset, said, chunk.data)
-        if page.chunks:
-            silence = 0.0
-        elif page.ended:
-            yield _event("end", offset, {"offset": offset, "size": page.size})
-            return
-        else:
-            await asyncio.sleep(POLL)
-            silence += POLL
-            if silence >= HEARTBEAT:
-                silence = 0.0
+    followers: Followers = request.app.state.followers
+    changed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the server has left meanwhile
+            loop.call_soon_threadsafe(changed.set)
+
+    heard, is_due = loop.time(), True
+    with followers.watcher.following(attempt, wake) as followed:
+        while leaving is None or not leaving.is_set():
+            changed.clear()
+            try:
+                await authenticated(request)
+                page = await followers.read(attempt, followed, offset) if is_due or followed.has_more(offset) else None
+            except Refused:  # its token was revoked meanwhile
+                return
+            except DatabaseUnavailable:
+                yield b": the database does not answer\n\n"
+                await asyncio.sleep(AWAY)
+                continue
+            is_due = page is not None and bool(page.chunks)
+            for chunk in page.chunks if page else ():
+                offset, heard = chunk.end, loop.time()
+                said = {"offset": chunk.position, "stream": chunk.stream, "at": chunk.at.isoformat(), "cut": chunk.cut}
+                yield _event("log", offset, said, chunk.data)
+            if page and page.ended and not page.chunks:
+                yield _event("end", offset, {"offset": offset, "size": page.size})
+                return
+            if loop.time() - heard >= HEARTBEAT:
+                heard = loop.time()
                 yield b": still here\n\n"
+            if not is_due:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CHECKED):
+                        await changed.wait()
 
 
 def _event(kind: str, offset: int, said: dict[str, Any], data: bytes | None = None) -> bytes:

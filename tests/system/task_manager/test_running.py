@@ -15,8 +15,10 @@ from arkqueue.db.session import Session
 from arkqueue.logs.write import CHUNK
 from arkqueue.model import AttemptId, Stream
 from arkqueue.queue import finish
+from arkqueue.queue.logs import follow as announce
 from arkqueue.task_manager import recorder
 from tests.builders import AnArchive, an_archive
+from tests.following import follow
 from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, is_gone, log_of, settled
 from tests.waiting import eventually
 
@@ -334,7 +336,7 @@ def test_log_can_be_followed_while_the_task_runs(archive: AnArchive, managers: M
     managers()
     archive.commit({"task": command(f"echo one; read line < {go.path}; echo two")})
     (attempt,) = eventually(lambda: attempts(archive, "task@2"))
-    chunks = logs.follow(archive.session, AttemptId(attempt["id"]))
+    chunks = follow(logs.Watcher(archive.session, announce), archive.session, AttemptId(attempt["id"]))
     assert next(chunks).data == b"one\n"
     go.ring()
     assert b"".join(c.data for c in chunks) == b"two\n"
