@@ -542,14 +542,26 @@ class Model:
         return list(new.values())
 
     def _skip(self) -> bool:
-        """One level: what hangs on a task that was bad when the round began; the first root in the order of the file is stored."""
+        """What hangs on a bad task, and what hangs on that; the first root in the order of the file is stored."""
+        skipped: set[Task] = set()
+        while roots := self._next_to_skip(skipped):
+            for task, found in roots.items():
+                task.root = _first(found)
+                if task not in skipped:
+                    task.state = move(task.state, Event.SKIP)
+            skipped |= roots.keys()
+        return bool(skipped)
+
+    def _next_to_skip(self, skipped: Collection[Task]) -> dict[Task, list[Task]]:
+        """Waiting tasks that hang on bad ones, with these ones' roots, and those of the ``skipped`` that hang on an earlier root than theirs."""
         roots: dict[Task, list[Task]] = {}
         for edge in self.edges:
-            if skips(edge) and edge.target.state is State.WAITING:
-                roots.setdefault(edge.target, []).append(edge.source.root or edge.source)
-        for task, found in roots.items():
-            task.state, task.root = move(task.state, Event.SKIP), _first(found)
-        return bool(roots)
+            if skips(edge):
+                target, root = edge.target, edge.source.root or edge.source
+                is_earlier = target in skipped and target.root and root.order < target.root.order
+                if target.state is State.WAITING or is_earlier:
+                    roots.setdefault(target, []).append(root)
+        return roots
 
     def _enter(self, later: Collection[Task] = ()) -> bool:
         but = {edge.target for edge in self.edges if not edge.met} | set(later)

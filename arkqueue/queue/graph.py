@@ -94,19 +94,21 @@ class Graph:
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
         ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
         """
+        bad: Sequence[int] = settled if may_skip else ()
         while settled or entering or waived or then:
             if not (settled or entering or waived):
                 entering, then = then, ()
             if judged := [*(settled if may_skip else ()), *waived]:
                 self._hand_on(judged)
             rows = self._advance(settled, entering, waived)
-            skipped = self.ids("skip_dependents", settled=list(settled)) if settled and may_skip else []
+            skipped = self.ids("skip_dependents", settled=list(bad)) if bad else []
             canceled: list[int] = []
             if held := [row for row in rows if row.held_back]:
                 canceled = self._fire([row.id for row in held if row.cancels])
                 rows += self._advance((), [row.id for row in held], (), fired=True)
             settled = [*skipped, *canceled, *(row.id for row in rows if row.settles)]
             may_skip = bool(skipped or canceled)
+            bad = canceled  # what needs a skipped task has been skipped with it
             entering, then, waived = then, (), ()
 
     def still_awaited(self, tasks: Sequence[int], *, planned: bool = False) -> dict[Awaited, list[Awaited]]:

@@ -149,18 +149,22 @@ where t.id = any(%(tasks)s) and {from cancel t} and run.id = t.run_id
 returning t.id;
 
 -- name: skip_dependents
--- Skip what inside the run waited for the completion of a task that settled badly; the root is remembered (design 5.8).
-with bad as (
-    select id, coalesce(root_id, id) as root from task
+-- Skip what inside the run waited for the completion of tasks that settled badly, and what waited for that, down the graph; the first root in the order of the
+-- file is remembered (design 5.8). Of several ways to a task by equally many edges, only that of the first root is followed.
+with recursive bad(id, root) as (
+    select id, coalesce(root_id, id) from task
     where id = any(%(settled)s) and state in ('failed', 'rejected', 'canceled', 'skipped') and not as_completed
-), hit as (
-    select e.target, min(bad.root) as root
-    from edge e join bad on bad.id = e.source
-    where not e.met and not e.crossing and not e.settled and e.kind = 'depends'
-    group by e.target
+    union
+    select next.target, next.root
+    from (
+        select e.target, bad.root, row_number() over (partition by e.target order by bad.root) as place
+        from bad
+        join edge e on e.source = bad.id and not e.met and not e.crossing and not e.settled and e.kind = 'depends'
+        join task t on t.id = e.target and {from skip t}) next
+    where next.place = 1
 )
-update task t set state = {to skip}, root_id = hit.root, settled_at = clock_timestamp(), due_at = null
-from hit where t.id = hit.target and {from skip}
+update task t set state = {to skip}, root_id = bad.root, settled_at = clock_timestamp(), due_at = null
+from (select id, min(root) as root from bad group by id) bad where t.id = bad.id and {from skip}
 returning t.id;
 
 -- name: cancelers

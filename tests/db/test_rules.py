@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import End, RunId
+from arkqueue.model import End, Outcome, RunId
 from arkqueue.plan import Entry
 from arkqueue.plan.awaited import MOST_HANDED_ON
 from arkqueue.queue import archives, claim, control, finish, ledger
+from arkqueue.queue.graph import Graph
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
@@ -97,6 +101,39 @@ def test_a_failure_skips_what_needs_it_and_remembers_the_root(archive: AnArchive
     }
     roots = {r["name"]: r["root_id"] for r in archive.sql("select name, root_id from task where state = 'skipped'")}
     assert roots == dict.fromkeys("bcd", archive.task("a@2"))
+
+
+def test_a_long_chain_is_skipped_in_one_round(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round is a few statements under the archive's lock."""
+    many = 500
+    archive.commit({"t0": ""} | {f"t{n}": f"depends: [t{n - 1}]" for n in range(1, many)})
+    blocks: Counter[str] = Counter()
+    rows = Graph.rows
+
+    def counted(graph: Graph, block: str, /, **parameters: Any) -> list[Any]:
+        blocks[block] += 1
+        return rows(graph, block, **parameters)
+
+    monkeypatch.setattr(Graph, "rows", counted)
+    archive.fail("t0@2")
+    assert (blocks["advance"], blocks["skip_dependents"]) == (2, 1), "the failure, and all that it skipped"
+    assert Counter(archive.states().values()) == {"failed": 1, "skipped": many - 1}
+    assert archive.state("REPORT@2") == "completed"
+    roots = archive.sql("select distinct root_id from task where state = 'skipped'")
+    assert roots == [{"root_id": archive.task("t0@2")}]
+
+
+def test_many_failures_at_once_skip_each_task_with_the_first_root(archive: AnArchive) -> None:
+    """Every task needs all of those before it: the ways from each root to the last one are as many as there are sets of tasks between them."""
+    roots, tasks = [f"r{n}" for n in range(8)], [f"t{n}" for n in range(40)]
+    archive.commit(
+        dict.fromkeys(roots, "") | {t: f"depends: [{', '.join(roots + tasks[:n])}]" for n, t in enumerate(tasks)}
+    )
+    attempts = [archive.attempt(f"{root}@2") for root in roots]
+    finish.finish(archive.session, PROCESS, [Outcome(attempt, End.EXITED, 1) for attempt in attempts])
+    found = archive.sql("select name, root_id from task where state = 'skipped'")
+    assert len(found) == len(tasks)
+    assert {row["root_id"] for row in found} == {archive.task("r0@2")}
 
 
 def test_a_retried_root_takes_back_what_it_skipped(archive: AnArchive) -> None:
