@@ -16,7 +16,7 @@ from typing import TypeVar
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
 from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location, is_relative, locate
@@ -64,8 +64,9 @@ def add(
         heads = archive.heads(settings.branches)
         _check_heads(archive, heads, name, location, settings.branches)
         main = _main_branch(archive, heads, settings.branches)
-        starts = [archives.Start(main, True, _baseline(archive, main, start))]
-        return identity, starts + [archives.Start(b, False, _baseline(archive, b)) for b in sorted(heads) if b != main]
+        entries = EntryReader(archive)
+        starts = [archives.Start(main, True, _baseline(entries, main, start))]
+        return identity, starts + _starts(entries, {b: heads[b] for b in sorted(heads) if b != main})
 
     identity, starts = _answer(location, read)
     added = archives.register(
@@ -104,7 +105,7 @@ def change_settings(
             opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
             heads = opened.heads(settings.branches, main)
             _check_heads(opened, heads, row.name, location, settings.branches)
-            return [archives.Start(b, False, _baseline(opened, b)) for b in sorted(heads) if b not in known]
+            return _starts(EntryReader(opened), {b: heads[b] for b in sorted(heads) if b not in known})
 
         starts = _answer(location, read)
     archives.change_settings(session, archive, settings, starts)
@@ -141,7 +142,7 @@ def rewind(
                 "Remove the archive and add it anew.",
             )
         try:
-            return identity, _baseline(opened, chosen.name, listed[0].name if listed else to)
+            return identity, _baseline(EntryReader(opened), chosen.name, listed[0].name if listed else to)
         except NotFound as error:
             if not listed:
                 raise
@@ -172,9 +173,7 @@ def take_up(session: Session, configuration: Configuration, archive: ArchiveId) 
     def read() -> None:
         opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
         heads = opened.heads(ArchiveSettings(**row.settings).branches)
-        for branch in known:
-            if branch.main or branch.name in heads:
-                opened.check_known(last_known(branch))
+        opened.check_known(*(last_known(branch) for branch in known if branch.main or branch.name in heads))
 
     try:
         _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
@@ -269,7 +268,17 @@ def _main_branch(archive: Archive, heads: dict[str, str], globs: Sequence[str]) 
     return next((glob for glob in globs if glob in heads), min(heads))
 
 
-def _baseline(archive: Archive, branch: str, at: str | None = None) -> Entry | None:
-    """The first entry of a ledger, with its workflow files, whose schedules count already."""
-    revision = archive.baseline(branch, at)
-    return Entry(revision, EntryReader(archive).workflow(revision.id)) if revision else None
+def _starts(entries: EntryReader, heads: dict[str, str]) -> list[archives.Start]:
+    """Branches that are tracked from their heads on, none of them the main one."""
+    revisions = entries.archive.baselines(heads)
+    return [archives.Start(name, False, _entry(entries, revisions.get(name))) for name in heads]
+
+
+def _baseline(entries: EntryReader, branch: str, at: str | None = None) -> Entry | None:
+    """The first entry of a branch's ledger."""
+    return _entry(entries, entries.archive.baseline(branch, at))
+
+
+def _entry(entries: EntryReader, revision: Revision | None) -> Entry | None:
+    """A revision with its workflow files: the schedules of a baseline count already."""
+    return Entry(revision, entries.workflow(revision.id)) if revision else None

@@ -218,21 +218,17 @@ class Reader(threading.Thread):
             left.append(former)  # another repository, or an empty one, may be in the place of the right one
         for branch in gone:
             archive.check_gone(branch.name)  # what has not started there will be canceled
-        for branch in left:
-            # Of other branches that are gone the repository need not keep anything.
-            if branch.head_id is not None:
-                archive.check_known(last_known(branch))
+        # Of other branches that are gone the repository need not keep anything.
+        archive.check_known(*(last_known(branch) for branch in left if branch.head_id is not None))
         # What is new on a branch is told by what is not on others: the main one comes first, and those that are gone count with what they had.
         # Only branches that are in the ledger: two new ones would hide their common commits from each other.
         # What a rewind retired (``rewound~1``) is another history.
         ledger = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
         for name in sorted(heads, key=lambda name: name != main):
-            siblings = {other: head for other, head in ledger.items() if other != name and head is not None}
             becomes_main = name == main != former_name
-            if not self._follow(name, known.get(name), heads[name], siblings, settings, becomes_main):
+            if not self._follow(name, known.get(name), heads[name], ledger, settings, becomes_main):
                 return False
-            if name not in known:
-                return False
+            ledger[name] = heads[name]
         for branch in gone:
             log.warning(
                 "%s: branch %s is deleted, or tracked no more: what has not started there is canceled",
@@ -247,11 +243,14 @@ class Reader(threading.Thread):
         name: str,
         known: Any,
         head: str,
-        siblings: dict[str, str],
+        ledger_heads: dict[str, str | None],
         settings: ArchiveSettings,
         becomes_main: bool,
     ) -> bool:
-        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile."""
+        """Bring the ledger of one branch to its head; False where another queue manager moved it meanwhile.
+
+        ``ledger_heads``: the heads of all branches in the ledger, which tell what is new on a new branch.
+        """
         assert self._entries is not None
         if known is not None and known.revision == head and not known.deleted and not becomes_main:
             return True
@@ -263,7 +262,9 @@ class Reader(threading.Thread):
             branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
         before = last_known(known) if known is not None and known.head_id is not None else None
         # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
-        others = siblings if known is None or known.deleted or known.head_id is None else None
+        others = None
+        if known is None or known.deleted or known.head_id is None:
+            others = {other: id for other, id in ledger_heads.items() if other != name and id is not None}
         while not self._closing:
             advance = self._entries.archive.advance(name, before, head, limit=CHUNK, siblings=others)
             begins = advance.baseline and advance.baseline.id

@@ -5,7 +5,8 @@ The way of a look at a repository, as the queue manager takes it (design 2):
     archive = open_archive(location, mirror=…)      nothing is read yet
     archive.identity()                              at registration: which repository, which folder of it
     archive.baseline(branch, at)                    at registration and for `rewind`: where the ledger starts
-    archive.check_known(known)                      is it still the repository whose revisions the ledger holds?
+    archive.baselines(heads)                        the same for many branches at their heads
+    archive.check_known(*known)                     is it still the repository whose revisions the ledger holds?
     archive.heads(branches)                         the tracked branches and where they are now
     archive.advance(branch, known, head, …)         what the ledger lacks, oldest first, and what a force-push dropped
     archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision

@@ -102,8 +102,11 @@ class Archive(Protocol):
     def has(self, revision: str) -> bool:
         """Whether the repository holds a revision that a notice named, on any branch or on none."""
 
-    def check_known(self, known: Revision) -> None:
-        """Raise `ArchiveMismatch` where the repository no longer holds the ledger's last revision as it was."""
+    def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
+        """Where the ledgers of branches start at the heads that `heads` has answered; the work of one call is linear in the branches."""
+
+    def check_known(self, *known: Revision) -> None:
+        """Raise `ArchiveMismatch` where the repository no longer holds the last revision of a branch's ledger as it was."""
 
     def check_gone(self, branch: str) -> None:
         """Raise `ArchiveUnreachable` where a branch that `heads` lacks has not been deleted: it cannot be read just now."""

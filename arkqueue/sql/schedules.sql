@@ -51,4 +51,4 @@ on conflict do nothing returning fire_at;
 -- name: fired_run
 -- Remember the run that a fire made.
 update schedule_fire set run_id = %(run)s
-where branch_id = %(branch)s and cron = %(cron)s and zone = %(zone)s and tasks = %(tasks)s and fire_at = %(fire_at)s;
+where branch_id = %(branch)s and cron = %(cron)s and zone = %(zone)s and key_of(tasks) = key_of(%(tasks)s) and fire_at = %(fire_at)s;

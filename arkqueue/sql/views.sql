@@ -21,7 +21,7 @@ where b.archive_id = any(%(archives)s) order by b.main desc, b.deleted_at is not
 -- The schedules of archives.
 select b.archive_id, b.name as branch, s.cron, s.zone, s.tasks, s.next_at, s.trouble,
        (select max(f.fire_at) from schedule_fire f
-        where (f.branch_id, f.cron, f.zone, f.tasks) = (s.branch_id, s.cron, s.zone, s.tasks)) as fired_at
+        where (f.branch_id, f.cron, f.zone, key_of(f.tasks)) = (s.branch_id, s.cron, s.zone, key_of(s.tasks))) as fired_at
 from schedule s join branch b on b.id = s.branch_id
 where b.archive_id = any(%(archives)s) order by s.next_at;
 

@@ -91,9 +91,10 @@ class ScriptedArchive:
     def has(self, revision: str) -> bool:
         return revision in self.repository.commits
 
-    def check_known(self, known: Revision) -> None:
-        if known.id not in self.repository.commits:
-            raise ArchiveMismatch("the scripted repository", f"never had {known.id}")
+    def check_known(self, *known: Revision) -> None:
+        for revision in known:
+            if revision.id not in self.repository.commits:
+                raise ArchiveMismatch("the scripted repository", f"never had {revision.id}")
 
     def check_gone(self, branch: str) -> None:
         """All can be read here; one may have come back since ``heads`` was asked."""

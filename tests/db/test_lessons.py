@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -63,6 +63,12 @@ def history(archive: AnArchive) -> AnArchive:
     return archive
 
 
+FIRES: dict[str, dict[str, Any]] = {
+    "fired_run": {"run": 1, "branch": 1, "cron": "0 3 * * *", "zone": "UTC", "tasks": ["t1"], "fire_at": "2026-01-01"},
+    "show_schedules": {"archives": [1]},
+}
+"""Statements that look up fires of schedules."""
+
 HOT: dict[str, dict[str, Any]] = {
     "claim": claim.parameters("p", "h", 8),
     "left_over": {},
@@ -104,7 +110,26 @@ def test_a_plan_that_is_kept_from_the_first_minute_does_not_read_through_what_co
     assert_indices_are_used(second_connection(), "force_generic_plan", blocks)
 
 
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_a_fire_is_found_among_many(archive: AnArchive, second_connection: Connect, mode: str) -> None:
+    archive.sql(
+        "insert into schedule_fire (branch_id, cron, zone, tasks, fire_at)"
+        " select %s, '0 3 * * *', 'UTC', '{t1}', now() - n * interval '1 hour' from generate_series(1, 20000) n",
+        archive.branches[""].id,
+    )
+    archive.sql("analyze schedule_fire")
+    for block, plan in plans_of(second_connection(), mode, FIRES):
+        assert re.search(r"schedule_fire_once.*\n *Index Cond: .*key_of\(", plan), f"{block}:\n{plan}"
+
+
 def assert_indices_are_used(connection: Connection, mode: str, blocks: dict[str, dict[str, Any]]) -> None:
+    for block, plan in plans_of(connection, mode, blocks):
+        scans = [line for line in plan.splitlines() if re.search(r"Seq Scan on (task|edge|attempt|run)\b", line)]
+        assert not scans, f"{block}:\n{plan}"
+
+
+def plans_of(connection: Connection, mode: str, blocks: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The plan of each block, with its name."""
     connection.execute(f"set plan_cache_mode = {mode}".encode())
     for block, values in blocks.items():
         numbered = SQL[block].decode().replace("%%", "%")
@@ -115,8 +140,7 @@ def assert_indices_are_used(connection: Connection, mode: str, blocks: dict[str,
         call = sql.SQL("explain execute hot ({})" if values else "explain execute hot").format(arguments)
         plan = "\n".join(row["QUERY PLAN"] for row in connection.execute(call).fetchall())
         connection.execute("deallocate hot")
-        scans = [line for line in plan.splitlines() if re.search(r"Seq Scan on (task|edge|attempt|run)\b", line)]
-        assert not scans, f"{block}:\n{plan}"
+        yield block, plan
 
 
 def test_nothing_of_the_queue_lives_in_a_session_or_in_a_notification() -> None:

@@ -10,12 +10,12 @@ import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pygit2
-from pygit2.enums import BranchType, DiffOption, FileMode, ObjectType, Option, RepositoryOpenFlag
+from pygit2.enums import DiffOption, FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from arkqueue.repository.git.mirror import Mirror
 
 _HEADS = "refs/heads/"
+LONGEST_REF = 1024
+"""Bytes of a ref's name and the zero behind it (GIT_REFNAME_MAX of libgit2)."""
 _Entry = tuple[pygit2.Object, bytes]
 
 LISTINGS = 20
@@ -75,7 +77,7 @@ class GitArchive:
 
     def main_branch(self, known: str | None = None) -> str:
         with self._reading() as repository:
-            if known and not repository.is_bare and dict(_branches(repository, known.__eq__)):
+            if known and not repository.is_bare and _branch(repository, known) is not None:
                 return known
             head = repository.lookup_reference("HEAD").target
             if known is not None and not isinstance(head, str):
@@ -88,22 +90,29 @@ class GitArchive:
         self._refresh()
         main = None if branches else self.main_branch(main)
         with self._reading() as repository:
-
-            def is_tracked(name: str) -> bool:
-                return name == main if main is not None else any(fnmatchcase(name, glob) for glob in branches)
-
+            if main is not None:
+                id = _branch(repository, main)
+                return {} if id is None else {main: str(id)}
+            is_tracked = re.compile("|".join(map(translate, branches))).match
             return {name: str(id) for name, id in _branches(repository, is_tracked)}
 
     def baseline(self, branch: str, at: str | None = None) -> Revision | None:
         self._refresh()
         with self._reading() as repository:
-            head = dict(_branches(repository)).get(branch)
+            head = _branch(repository, branch)
             if head is None:
                 if at:
                     raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "The branch is empty.")
                 return None
             id = self._resolve(repository, branch, head, at) if at else head
             return history.counted(repository, id, self._counts)
+
+    def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
+        with self._reading() as repository:
+            return {
+                name: history.counted(repository, self._commit(repository, head).id, self._counts)
+                for name, head in heads.items()
+            }
 
     def has(self, revision: str) -> bool:
         """Any object will do: a tag is an object of its own, which a mirror fetches by its id."""
@@ -120,10 +129,12 @@ class GitArchive:
         with self._reading() as repository:
             return has_object(repository, revision)
 
-    def check_known(self, known: Revision) -> None:
+    def check_known(self, *known: Revision) -> None:
         """A commit's id stands for its whole history: a repository that holds it is the same one."""
         with self._reading() as repository:
-            self._known(repository, known)
+            for revision in known:
+                if not has_object(repository, revision.id):
+                    self._known(repository, revision)
 
     def check_gone(self, branch: str) -> None:
         """A ref that cannot be read (empty after a power cut, or somebody else's alone) is left out by libgit2 as if it had been deleted."""
@@ -131,14 +142,14 @@ class GitArchive:
             try:
                 status = os.lstat(os.path.join(repository.path, _HEADS + branch))
             except (FileNotFoundError, NotADirectoryError):
-                if dict(_branches(repository, branch.__eq__)):
+                if _branch(repository, branch) is not None:
                     raise ArchiveUnreachable(
                         self._location.shown,
                         f"its branch {branch} came or was packed during the look",
                         "It is tried again.",
                     ) from None
                 return
-            if not stat.S_ISDIR(status.st_mode) and not dict(_branches(repository, branch.__eq__)):
+            if not stat.S_ISDIR(status.st_mode) and _branch(repository, branch) is None:
                 raise pygit2.GitError(f"the ref of branch {branch} is there and cannot be read")
 
     # The ledger
@@ -156,11 +167,9 @@ class GitArchive:
             new = self._commit(repository, new_head).id
             if known is not None and siblings is None:
                 return history.followed(repository, new, self._known(repository, known), known.number, limit)
-            others = [
-                pygit2.Oid(hex=id)
-                for name, id in (siblings or {}).items()
-                if name != branch and has_object(repository, id)
-            ]
+            # Many branches may have the same head, and each is asked what it holds.
+            ids = dict.fromkeys(id for name, id in (siblings or {}).items() if name != branch)
+            others = [pygit2.Oid(hex=id) for id in ids if has_object(repository, id)]
             return history.begun(repository, new, others, known, limit)
 
     # One revision
@@ -362,41 +371,64 @@ class GitArchive:
         return tree[WORKFLOWS] if WORKFLOWS in tree else None  # noqa: SIM401  it has no get
 
 
+def _branch(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
+    """The head of one branch that is wanted; see `_branches`."""
+    try:
+        reference = repository.lookup_reference(_HEADS + name)
+    except (ValueError, KeyError, pygit2.GitError):
+        return None
+    return _head(repository, name, reference, is_wanted=True)
+
+
 def _branches(
-    repository: pygit2.Repository, wanted: Callable[[str], bool] | None = None
+    repository: pygit2.Repository, wanted: Callable[[str], object] | None = None
 ) -> Iterator[tuple[str, pygit2.Oid]]:
     """Every branch that names a commit, under its short name; names that are not UTF-8 or longer than libgit2 takes cannot be tracked.
 
     A commit that cannot be read is an error for a ``wanted`` branch, which would be taken for a deleted one, and else no branch.
     """
-    for raw in _listed(repository):
+    for reference in _listed(repository):
         try:
-            name = raw.decode()
-            if wanted is not None and not wanted(name):
-                continue
-            reference = repository.lookup_reference(_HEADS + name)
-        except (ValueError, KeyError, pygit2.GitError):
-            continue  # deleted meanwhile
-        try:
-            id = reference.resolve().target
-        except KeyError:
-            continue  # it stands for another branch, which is not there
-        try:
-            assert isinstance(id, pygit2.Oid), "what is resolved names an object"
-            kind, _ = repository.odb.read_header(id)
-        except (KeyError, ValueError, pygit2.GitError) as error:
-            if wanted is None:
-                continue
-            raise pygit2.GitError(f"the head of {name}: {error}") from error
-        if kind == ObjectType.COMMIT:
+            name = reference.raw_name.decode().removeprefix(_HEADS)
+        except UnicodeDecodeError:
+            continue
+        if (wanted is not None and not wanted(name)) or not _is_valid(name):
+            continue
+        id = _head(repository, name, reference, is_wanted=wanted is not None)
+        if id is not None:
             yield name, id
 
 
-def _listed(repository: pygit2.Repository) -> list[bytes]:
-    """The names of all branches. libgit2 misses what is packed (``git gc``) while it lists: between its looks at the packed ones and at the others."""
+def _is_valid(name: str) -> bool:
+    """Whether libgit2 looks up a branch of this name; it lists others, too."""
+    full = _HEADS + name
+    return len(full.encode()) < LONGEST_REF and pygit2.reference_is_valid_name(full)
+
+
+def _head(
+    repository: pygit2.Repository, name: str, reference: pygit2.Reference, *, is_wanted: bool
+) -> pygit2.Oid | None:
+    id = reference.raw_target
+    try:
+        if not isinstance(id, pygit2.Oid):
+            id = reference.resolve().raw_target
+    except KeyError:
+        return None  # it stands for another branch, which is not there
+    try:
+        assert isinstance(id, pygit2.Oid), "what is resolved names an object"
+        kind, _ = repository.odb.read_header(id)
+    except (KeyError, ValueError, pygit2.GitError) as error:
+        if not is_wanted:
+            return None
+        raise pygit2.GitError(f"the head of {name}: {error}") from error
+    return id if kind == ObjectType.COMMIT else None
+
+
+def _listed(repository: pygit2.Repository) -> list[pygit2.Reference]:
+    """All branches. libgit2 misses what is packed (``git gc``) while it lists: between its looks at the packed ones and at the others."""
     for _ in range(LISTINGS):
         before = _packed(repository)
-        found: list[bytes] = repository.raw_listall_branches(BranchType.LOCAL)
+        found = list(repository.references.iterator(ReferenceFilter.BRANCHES))
         if _packed(repository) == before:
             break
     return found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +16,9 @@ from subvertpy import SubversionException, subr
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.repository.location import Location, local_path
 from arkqueue.repository.subversion.library import ra
+
+_realms: ContextVar[list[str] | None] = ContextVar("realms", default=None)
+"""The list that `realms_asked` fills; libsvn asks in the thread that called it."""
 
 
 def session_url(location: Location) -> str:
@@ -40,31 +46,56 @@ def begin_commit(location: Location, auth: Any) -> None:
         connected(location, auth).get_commit_editor({"svn:log": ""}, lambda *_: None).abort()
 
 
-def credentials(location: Location, realms: list[str] | None = None) -> Any:
-    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked.
-
-    ``realms`` gets the names under which servers asked for a password.
-    """
+def credentials(location: Location) -> Any:
+    """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked."""
     name, password = location.username or "", location.password
-    if password is not None:
-
-        def given(realm: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:
-            if realms is not None:
-                realms.append(realm.decode() if isinstance(realm, bytes) else realm)
-            return name, password, False
-
-        passwords = ra.get_simple_prompt_provider(given, 0)
-    else:
-        passwords = ra.get_simple_provider()
-    auth = ra.Auth(
-        [
-            ra.get_username_provider(),
-            passwords,
-            ra.get_ssl_server_trust_file_provider(),
-            ra.get_ssl_client_cert_file_provider(),
-            ra.get_ssl_client_cert_pw_file_provider(),
-        ]
-    )
+    passwords = _passwords_kept() if password is None else _passwords_given(name, password)
+    auth = ra.Auth([passwords, *_other_providers()])
     if name:
         auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_USERNAME, name)
     return auth
+
+
+@contextmanager
+def realms_asked() -> Iterator[list[str]]:
+    """The names under which servers ask this thread for a configured password inside the ``with`` block, in order."""
+    realms: list[str] = []
+    token = _realms.set(realms)
+    try:
+        yield realms
+    finally:
+        _realms.reset(token)
+
+
+# Providers are made once in a process and shared by all sessions. `ra.Auth` of subvertpy 0.11.1 never frees a provider:
+# its constructor takes each one by `PySequence_GetItem` and does not drop that reference. A provider takes 5 kB, and each
+# session needs five. A provider keeps nothing between two sessions (answers are kept in the `Auth`), so threads can share it.
+
+
+@cache
+def _other_providers() -> tuple[Any, ...]:
+    """The providers of everything but passwords."""
+    return (
+        ra.get_username_provider(),
+        ra.get_ssl_server_trust_file_provider(),
+        ra.get_ssl_client_cert_file_provider(),
+        ra.get_ssl_client_cert_pw_file_provider(),
+    )
+
+
+@cache
+def _passwords_kept() -> Any:
+    """The provider of the passwords that this host's user keeps."""
+    return ra.get_simple_provider()
+
+
+@cache
+def _passwords_given(name: str, password: str) -> Any:
+    """The provider of a configured password; the configuration is read once, so there are only a few."""
+
+    def answer(realm: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:
+        if (realms := _realms.get()) is not None:
+            realms.append(realm.decode() if isinstance(realm, bytes) else realm)
+        return name, password, False
+
+    return ra.get_simple_prompt_provider(answer, 0)

@@ -37,7 +37,7 @@ from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.hangup import waiting
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
-from arkqueue.repository.subversion.access import begin_commit, connected, credentials, session_url
+from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
 from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor, finish_file
 from arkqueue.repository.subversion.export import contents, export
 from arkqueue.repository.subversion.faults import UNREADABLE, codes_of, explained
@@ -114,17 +114,25 @@ class SubversionArchive:
         with self._session(fresh=True) as session:
             return bool(number <= session.get_latest_revnum())
 
-    def check_known(self, known: Revision) -> None:
+    def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
+        found = {branch: self.baseline(branch) for branch in heads}
+        return {branch: revision for branch, revision in found.items() if revision}
+
+    def check_known(self, *known: Revision) -> None:
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
-            if head < known.number:
-                raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
-            now = revision_of(known.number, session.rev_proplist(known.number))
-            if (now.author, now.date) != (known.author, known.date) and is_told(now) and is_told(known):
-                raise self._mismatch(
-                    f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
-                    f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
-                )
+            for revision in known:
+                self._check_known(session, head, revision)
+
+    def _check_known(self, session: Any, head: int, known: Revision) -> None:
+        if head < known.number:
+            raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
+        now = revision_of(known.number, session.rev_proplist(known.number))
+        if (now.author, now.date) != (known.author, known.date) and is_told(now) and is_told(known):
+            raise self._mismatch(
+                f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
+                f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
+            )
 
     # The ledger
 
@@ -343,15 +351,14 @@ class SubversionArchive:
                 target.mkdir(parents=True, exist_ok=True)
                 if any(target.iterdir()):
                     raise WorkspaceError(str(target), "is not empty", "Empty it.")
-                realms: list[str] = []
-                client.Client(auth=credentials(self._location, realms)).checkout(
-                    session_url(self._location), str(target), number, number, True, ignore_externals=True
-                )
-                settings = None
-                if handover and self._location.password is not None:
-                    if not realms:  # whoever reads is not asked; whoever commits may be
-                        begin_commit(self._location, credentials(self._location, realms))
-                    settings = hand_to_subversion(self._location, realms[0], handover) if realms else None
+                with realms_asked() as realms:
+                    client.Client(auth=credentials(self._location)).checkout(
+                        session_url(self._location), str(target), number, number, True, ignore_externals=True
+                    )
+                    hands_over = handover is not None and self._location.password is not None
+                    if hands_over and not realms:  # whoever reads is not asked; whoever commits may be
+                        begin_commit(self._location, credentials(self._location))
+                settings = hand_to_subversion(self._location, realms[0], handover) if handover and realms else None
                 commands = target / ".svn" / "arkqueue"
                 install_subversion_commands(commands, origin, author if self._is_local else None, settings)
             except OSError as error:

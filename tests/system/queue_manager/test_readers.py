@@ -18,6 +18,8 @@ from arkqueue.queue_manager import QueueManager, readers
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository import hangup
+from arkqueue.repository.git.repository import GitArchive
+from tests.counting import counted_calls_of_new_threads
 from tests.repositories import GitRepository, a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
 
@@ -225,6 +227,56 @@ def test_a_reader_outlives_what_cannot_even_be_told(
     away.rename(repository.path)
     repository.commit({"readme": "1"})
     assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
+
+
+def test_work_of_a_scan_is_linear_in_the_branches(
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+
+    def calls(branches: int) -> int:
+        push_branches(repository, branches)
+        scan(papers, session, configuration)
+        assert len(archives.branches(session, papers.id)) == branches + 1
+        with counted_calls_of_new_threads() as calls:
+            scan(papers, session, configuration)
+        return calls.count
+
+    few, more, most = calls(20), calls(40), calls(60)
+    assert most - more <= 1.1 * (more - few)
+
+
+def test_one_scan_takes_up_all_new_branches(
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+    push_branches(repository, 5)
+    asked = []
+    heads = GitArchive.heads
+    monkeypatch.setattr(GitArchive, "heads", lambda self, *words: asked.append(words) or heads(self, *words))
+    scan(papers, session, configuration)
+    assert len(archives.branches(session, papers.id)) == 6
+    assert len(asked) == 1
+
+
+def scan(archive: Watched, session: Session, configuration: Configuration) -> None:
+    """One whole scan by a reader of its own, whose thread has ended afterwards."""
+    these = Readers(session, configuration, idle=lambda: None)
+    archive.notify()
+    these.turn()
+    archive.wait_for(lambda: not archives.to_read(session))
+    these.close()
+
+
+def push_branches(repository: GitRepository, count: int) -> None:
+    """So many branches beside the main one, all at its head."""
+    for number in range(count):
+        repository.git("update-ref", f"refs/heads/topic/{number}", repository.main)
+    repository.git("push", "-q", "origin", "refs/heads/topic/*")
 
 
 @pytest.mark.usefixtures("manager")

@@ -21,6 +21,7 @@ import pytest
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from arkqueue.repository import TOO_LONG, Advance, Archive, Location, linked, locate, no_folder, open_archive
+from tests.counting import counted_calls
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run
 from tests.users import as_ordinary_user
 from tests.waiting import eventually
@@ -151,8 +152,53 @@ def test_branches_are_listed_again_where_some_were_packed_meanwhile(
     archive = an_archive(repository)
     stamps = iter([(1,), (2,), (2,), (2,)])
     monkeypatch.setattr("arkqueue.repository.git.repository._packed", lambda _repository: next(stamps))
-    assert archive.heads() == {"main": head}
+    assert archive.heads(["*"]) == {"main": head}
     assert list(stamps) == []
+
+
+def test_a_ref_with_a_name_that_no_branch_can_have_is_none(repository: GitRepository) -> None:
+    head = repository.commit()
+    run("git", "pack-refs", "--all", "--prune", cwd=repository.path)
+    with (repository.path / "packed-refs").open("a") as file:
+        for name in ("rewound~1", "x..y", "y" * 1024):
+            file.write(f"{head} refs/heads/{name}\n")
+    archive = an_archive(repository)
+    assert archive.heads(["*"]) == {"main": head}
+    assert archive.heads(["rewound~1", "x..y"]) == {}
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_work_for_branches_is_linear_in_their_number(repository: GitRepository, is_packed: bool) -> None:
+    repository.commit({"x": "0"})
+
+    def calls(branches: int) -> int:
+        for number in range(branches):
+            repository.git("branch", "-f", f"topic/{number}", "main")
+        repository.git("push", "-q", "origin", "refs/heads/topic/*")
+        if is_packed:
+            run("git", "pack-refs", "--all", "--prune", cwd=repository.path)
+        archive = an_archive(repository)
+        with counted_calls() as counted:
+            heads = archive.heads(["*"])
+            baselines = archive.baselines(heads)
+            archive.check_known(*baselines.values())
+        assert {name: revision.id for name, revision in baselines.items()} == heads
+        assert len(heads) == branches + 1
+        return counted.count
+
+    few, more, most = calls(20), calls(40), calls(60)
+    assert most - more <= 1.1 * (more - few)
+
+
+def test_baselines_are_the_heads_numbered_along_first_parents(repository: GitRepository) -> None:
+    for message in "ab":
+        repository.commit(message=message)
+    repository.switch("topic")
+    repository.commit(message="c")
+    archive = an_archive(repository)
+    baselines = archive.baselines(archive.heads(["*"]))
+    assert baselines == {name: archive.baseline(name) for name in ("main", "topic")}
+    assert {name: revision.number for name, revision in baselines.items()} == {"main": 2, "topic": 3}
 
 
 def test_a_detached_head_names_no_branch(repository: GitRepository) -> None:

@@ -375,6 +375,29 @@ def test_a_served_repository_is_read_with_name_and_password(repository: Subversi
                 open_archive(Location(ArchiveKind.SUBVERSION, url, name, password)).heads()
 
 
+BLOCKS_LEFT = """
+import gc, sys
+from arkqueue.repository import locate, open_archive
+
+def scan():
+    for _ in range(20):
+        open_archive(locate(sys.argv[1], username="bob", password="pass word")).heads()
+    gc.collect()
+    return sys.getallocatedblocks()
+
+scan()  # what the first scan imports and caches stays
+before = scan()
+print(scan() - before)
+"""
+"""A program that scans a repository 60 times and prints how many blocks of memory the last 20 scans have left."""
+
+
+def test_scans_of_a_repository_leave_nothing_in_memory(repository: SubversionRepository) -> None:
+    with repository.served(users={"bob": "pass word"}) as server:
+        for url in (repository.url, server.url):
+            assert int(run(sys.executable, "-c", BLOCKS_LEFT, url)) < 20
+
+
 def test_a_folder_is_watched_by_who_may_read_nothing_else(repository: SubversionRepository) -> None:
     repository.commit({"secret/x": "1"})
     repository.commit({"trunk/x": "1"})
