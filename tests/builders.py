@@ -175,7 +175,7 @@ class AnArchive:
         control.restart(self.session, self.task(key), "ann")
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        with self.session.database.transaction() as connection:
+        with self.session.database.statement() as connection:
             cursor = connection.execute(text.encode(), values)
             return cursor.fetchall() if cursor.description else []
 

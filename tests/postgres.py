@@ -3,8 +3,9 @@
 One server serves all workers of a test run: its home folder is made by the process that controls the run, the first worker that needs
 it starts it (``Embedded`` shares it between processes), and the controlling process removes it in the end, whatever became of the workers.
 
-A database costs 0.1 s of CPU time to copy and to drop, and most tests only write a few rows. So a worker keeps its databases: ``Databases``
-empties one after each test and gives it to the next. A test that changed the schema, or wrote much, leaves a database that is dropped.
+A new database costs 0.4 s of CPU time: it is copied, its sessions read its catalogs and plan each statement anew, it is dropped. Most tests
+only write a few rows. So a worker keeps its databases, and a pool of connections to each: ``Databases`` empties one after each test and gives
+it to the next. A test that changed the schema, or wrote much, leaves a database that is dropped.
 
 A server of a test's own starts from a prepared data folder that has arkqueue's tables already: initdb takes more time than most tests.
 
@@ -34,12 +35,19 @@ from psycopg.conninfo import make_conninfo
 from arkqueue.db.connections import Connection, Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.migrations import migrate
+from arkqueue.errors import DatabaseUnavailable
 from tests.waiting import eventually
 
 _HOME = pytest.StashKey[Path]()
 
 LARGE = 1 << 20
 """Bytes of tables from which on a database is dropped instead of emptied."""
+
+SETTINGS = "max_connections = 300\n"
+"""Each worker keeps connections, and so does each server that a test starts."""
+
+KEPT = "arkqueue test, kept"
+"""The ``application_name`` of the pools that stay open from test to test."""
 
 NOTE_CHANGES = """
 create schema tests;
@@ -86,6 +94,11 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Embedded]:
     """The server that all workers of the run have in common."""
     config = request.config
     home = Path(config.workerinput["arkqueue_home"]) if hasattr(config, "workerinput") else config.stash[_HOME]
+    home.mkdir(mode=0o711, exist_ok=True)
+    with _one_at_a_time(home / "settings.lock"):
+        if not (home / "postgres").exists():
+            (home / "postgres").mkdir(mode=0o700)
+            (home / "postgres" / "custom.conf").write_text(SETTINGS)
     server = Embedded.open(home, durable=False)
     yield server
     server.close()
@@ -135,46 +148,80 @@ def a_database(server: Embedded, template: str) -> Iterator[str]:
             admin.execute(f"drop database {name} with (force)".encode())
 
 
+class Kept:
+    """A database of a worker, and a pool of connections to it that stays open from test to test."""
+
+    def __init__(self, server: Embedded, template: str) -> None:
+        self._life = ExitStack()
+        self.uri = self._life.enter_context(a_database(server, template))
+        self._pool: Database | None = None
+
+    @property
+    def pool(self) -> Database:
+        if self._pool is None:
+            self._pool = Database.open(self.uri, application_name=KEPT)
+        return self._pool
+
+    def end_sessions(self, connection: psycopg.Connection[Any]) -> None:
+        """End what a test has left connected, beside the idle connections of the pool."""
+        ended = connection.execute(
+            "with left_open as materialized (select pid, application_name from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid() and not (application_name = %s and state = 'idle'))"
+            " select application_name from left_open where pg_terminate_backend(pid, 60000)",
+            [KEPT],
+        ).fetchall()
+        if (KEPT,) in ended:
+            self._close_pool()
+
+    def check_pool(self) -> None:
+        """Let the pool notice that a test cut its connections: each is looked at before its next use."""
+        if self._pool is not None:
+            with suppress(DatabaseUnavailable), self._pool.statement() as connection:
+                connection.execute("select")
+
+    def close(self) -> None:
+        self._close_pool()
+        self._life.close()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
 class Databases:
     """The databases of one worker: each test has one alone, and leaves it as if it were new."""
 
     def __init__(self, server: Embedded, template: str) -> None:
         self._server, self._template = server, template
-        self._free: list[tuple[str, ExitStack]] = []
+        self._free: list[Kept] = []
         self._empty = b""
         """The statements that make a database as new."""
 
     @contextmanager
-    def one(self) -> Iterator[str]:
-        """A database as new; ends every session on it afterwards."""
-        uri, life = self._free.pop() if self._free else self._made()
+    def one(self) -> Iterator[Kept]:
+        """A database as new; ends every session on it afterwards but those of its pool."""
+        kept = self._free.pop() if self._free else Kept(self._server, self._template)
         try:
-            yield uri
-            emptied = self._emptied(uri)
+            kept.check_pool()
+            yield kept
+            emptied = self._emptied(kept)
         except BaseException:
-            life.close()
+            kept.close()
             raise
         if emptied:
-            self._free.append((uri, life))
+            self._free.append(kept)
         else:
-            life.close()
+            kept.close()
 
     def close(self) -> None:
-        for _, life in self._free:
-            life.close()
+        for kept in self._free:
+            kept.close()
 
-    def _made(self) -> tuple[str, ExitStack]:
-        with ExitStack() as stack:
-            uri = stack.enter_context(a_database(self._server, self._template))
-            return uri, stack.pop_all()
-
-    def _emptied(self, uri: str) -> bool:
+    def _emptied(self, kept: Kept) -> bool:
         """Empty a database, unless its schema was changed or it is large. Returns whether it is as new now."""
-        with _admin(uri) as connection:
-            connection.execute(
-                "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
-                " where datname = current_database() and pid <> pg_backend_pid()"
-            )
+        with _admin(kept.uri) as connection:
+            kept.end_sessions(connection)
             (changed, size) = connection.execute(
                 "select (select is_called from tests.changes), sum(pg_relation_size(oid)) from pg_class"
                 " where relkind = 'r' and relnamespace = 'public'::regnamespace"
@@ -240,17 +287,22 @@ def empty_database(postgres: Embedded) -> Iterator[Callable[[], str]]:
 
 
 @pytest.fixture
-def pg_uri(databases: Databases) -> Iterator[str]:
-    """The connection string of a database with arkqueue's tables, as new."""
-    with databases.one() as uri:
-        yield uri
+def kept(databases: Databases) -> Iterator[Kept]:
+    """A database with arkqueue's tables, as new."""
+    with databases.one() as kept:
+        yield kept
 
 
 @pytest.fixture
-def database(pg_uri: str) -> Iterator[Database]:
-    """A database with arkqueue's tables, as new."""
-    with Database.open(pg_uri, application_name="arkqueue test") as database:
-        yield database
+def pg_uri(kept: Kept) -> str:
+    """The connection string of a database with arkqueue's tables, as new."""
+    return kept.uri
+
+
+@pytest.fixture
+def database(kept: Kept) -> Database:
+    """A database with arkqueue's tables, as new. Its connections have been used before: nothing is set in them."""
+    return kept.pool
 
 
 @pytest.fixture
@@ -369,5 +421,5 @@ def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
 
 @pytest.fixture
 def server(own_postgres: Callable[[], OwnPostgres]) -> OwnPostgres:
-    """A server of the test's own; where a module's ``pg_uri`` is its, so are ``database`` and all that stands on it."""
+    """A server of the test's own; where a module's ``database`` is of it, so is all that stands on that."""
     return own_postgres()

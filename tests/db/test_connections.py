@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,13 @@ from psycopg.conninfo import make_conninfo
 from arkqueue.db import connections as module
 from arkqueue.db.connections import Connection, Database, Refused
 from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
+
+
+@pytest.fixture
+def database(pg_uri: str) -> Iterator[Database]:
+    """A pool that has not been used before: these tests count its connections, break them, and set things in them."""
+    with Database.open(pg_uri, application_name="arkqueue test") as database:
+        yield database
 
 
 @pytest.fixture

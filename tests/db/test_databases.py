@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.session import Session
+from arkqueue.errors import DatabaseUnavailable
 from tests.builders import an_archive
 from tests.postgres import Databases, a_database
 
@@ -39,22 +39,20 @@ def what_is_in(uri: str) -> dict[str, Any]:
 def test_a_database_that_was_used_is_as_a_new_one(postgres: Embedded, template: str, databases: Databases) -> None:
     with a_database(postgres, template) as uri:
         new = what_is_in(uri)
-    with databases.one() as uri:
-        used = uri
-        with Database.open(uri) as database:
-            archive = an_archive(Session(database))
-            archive.commit({"a": "", "b": "depends: [a]"})
-            archive.run("a@2")
-            archive.sql("update heartbeat set beat_at = 'epoch'")
-        assert what_is_in(uri) != new
-    with databases.one() as uri:
-        assert uri == used
-        assert what_is_in(uri) == new
+    with databases.one() as used:
+        archive = an_archive(Session(used.pool))
+        archive.commit({"a": "", "b": "depends: [a]"})
+        archive.run("a@2")
+        archive.sql("update heartbeat set beat_at = 'epoch'")
+        assert what_is_in(used.uri) != new
+    with databases.one() as again:
+        assert again is used
+        assert what_is_in(again.uri) == new
 
 
 def test_what_a_test_left_open_ends_with_it(databases: Databases) -> None:
-    with databases.one() as uri:
-        left = psycopg.connect(uri)
+    with databases.one() as kept:
+        left = psycopg.connect(kept.uri)
         left.execute("update heartbeat set beat_at = 'epoch'")
     with pytest.raises(psycopg.OperationalError):
         left.execute("select 1")
@@ -70,9 +68,22 @@ def test_what_a_test_left_open_ends_with_it(databases: Databases) -> None:
     ids=["another schema", "many rows"],
 )
 def test_a_database_that_is_not_quickly_emptied_is_used_by_nobody_else(databases: Databases, change: str) -> None:
-    with databases.one() as uri:
-        changed = uri
-        with psycopg.connect(uri, autocommit=True) as connection:
-            connection.execute(change.encode())
-    with databases.one() as uri:
-        assert uri != changed
+    with databases.one() as changed, psycopg.connect(changed.uri, autocommit=True) as connection:
+        connection.execute(change.encode())
+    with databases.one() as other:
+        assert other is not changed
+
+
+def test_a_pool_whose_connections_a_test_has_ended_or_kept_works_for_the_next(databases: Databases) -> None:
+    with databases.one() as kept, kept.pool.statement() as one, kept.pool.statement() as two:
+        pid = one.info.backend_pid
+        two.execute("select pg_terminate_backend(%s, 60000)", [pid])
+        left = kept.pool.transaction()
+        left.__enter__().execute("update heartbeat set beat_at = 'epoch'")
+    for _ in range(3):
+        with databases.one() as again, again.pool.statement() as one, again.pool.statement() as two:
+            assert again is kept
+            assert one.execute("select from heartbeat where beat_at = 'epoch'").fetchall() == []
+            two.execute("select")
+    with pytest.raises(DatabaseUnavailable):
+        left.__exit__(None, None, None)

@@ -32,7 +32,7 @@ class Watched:
         archives.notify(self.session, [self.id], revision)
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
-        with self.session.database.transaction() as connection:
+        with self.session.database.statement() as connection:
             return connection.execute(text.encode(), values).fetchall()
 
     def ledger(self, branch: str = "") -> list[tuple[int, str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arkqueue.config import Configuration
+from arkqueue.db import Database
 from arkqueue.db.session import Session
 from arkqueue.queue import archives
 from arkqueue.queue_manager.readers import Readers
@@ -31,7 +32,9 @@ def test_an_outage_that_no_turn_met_is_followed_by_a_sweep(
     readers.turn()
     assert len(sweeps) == 1, "the first turn is one"
     with session.database.transaction() as connection:
-        connection.execute(b"select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen arkqueue'")
+        connection.execute(
+            b"select pg_terminate_backend(pid) from pg_stat_activity where query = 'listen arkqueue' and datname = current_database()"
+        )
     eventually(lambda: session.wakeups.losses)  # type: ignore[union-attr]
     readers.turn()
     readers.turn()
@@ -39,8 +42,9 @@ def test_an_outage_that_no_turn_met_is_followed_by_a_sweep(
 
 
 @pytest.fixture
-def pg_uri(server: OwnPostgres) -> str:
-    return server.uri
+def database(server: OwnPostgres) -> Iterator[Database]:
+    with Database.open(server.uri, application_name="arkqueue test") as database:
+        yield database
 
 
 @pytest.mark.usefixtures("manager")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from arkqueue.db import Database
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.queue import claim
 from arkqueue.task_manager.leases import boottime
@@ -24,8 +25,9 @@ MakeBells = Callable[[str], Bells]
 
 
 @pytest.fixture
-def pg_uri(server: OwnPostgres) -> str:
-    return server.uri
+def database(server: OwnPostgres) -> Iterator[Database]:
+    with Database.open(server.uri, application_name="arkqueue test") as database:
+        yield database
 
 
 def becomes(archive: AnArchive, key: str, state: str) -> None:
