@@ -5,7 +5,7 @@ time. So nothing here ever raises to a caller, and no wake-up is part of a trans
 lets transactions that carry a NOTIFY commit one at a time only.
 
     wakeups.wake("ready")  ──────────────────────────────→ the bells of this process, at once
-                           ─→ sender ─NOTIFY, at most one each 30 ms→ PostgreSQL ─→ listener of every process ─→ its bells
+                           ─→ sender ─NOTIFY, at most one each 5 ms→ PostgreSQL ─→ listener of every process ─→ its bells
 
 The listener never trusts silence: when nothing came for ``PING`` seconds it has the sender ring for it, and if it does not hear that either, or
 its connection breaks, it connects anew and then rings every bell, since anything may have been missed.
@@ -24,21 +24,27 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.runtime.wakeup import Bell
 
 CHANNEL = "arkqueue"
-INTERVAL = 0.03
-"""Seconds between two NOTIFYs of a process: each is a commit of its own. The first after a silence goes at once."""
+INTERVAL, LONGEST_INTERVAL = 0.005, 0.02
+"""Seconds between two NOTIFYs of a process: each is a commit of its own. The first after a silence goes at once; while there is always another to send,
+the interval doubles up to the second figure."""
 PING = 5.0
 """Seconds of silence after which the listener tests its connection."""
 ANSWER = 5.0
 """Seconds that it waits for the answer."""
 CALL_TIMEOUT = 5.0
-LONGEST_PAUSE = 1.0
+PAUSE, LONGEST_PAUSE = 0.03, 1.0
+"""Seconds until a connection that was lost is made anew: so many at first, then twice as many each time."""
 MOST_PENDING = 1000
 """Topics waiting for the database to come back; more than these become one wake-up for all."""
 
 _PING = "!ping"
 _ALL = "!all"
 
-_NOTIFY = b"select pg_notify(%(channel)s, topic) from unnest(%(topics)s::text[]) as topic"
+_NOTIFY = b"""
+with quickly as materialized (select set_config('synchronous_commit', 'off', true))
+select pg_notify(%(channel)s, topic) from quickly, unnest(%(topics)s::text[]) as topic
+"""
+"""Its commit does not wait for the disk: what it is about is committed already, and whoever would hear it after a crash looks by himself."""
 _LISTEN = f"listen {CHANNEL}".encode()
 
 
@@ -106,14 +112,16 @@ class Wakeups:
     # -- the sender's thread -----------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        pause = INTERVAL
+        pause = PAUSE
         while not self._closed.is_set():
             try:
                 with self._connected("sender") as connection:
                     self._sender_pid = connection.info.backend_pid
+                    interval = INTERVAL
                     while self._send_next(connection):
-                        pause = INTERVAL
-                        self._closed.wait(INTERVAL)
+                        pause = PAUSE
+                        self._closed.wait(interval)
+                        interval = min(LONGEST_INTERVAL, 2 * interval) if self._to_send.is_set() else INTERVAL
             except (DatabaseUnavailable, psycopg.Error, OSError):
                 self._closed.wait(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
@@ -136,7 +144,7 @@ class Wakeups:
     # -- the listener's thread ---------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        pause = INTERVAL
+        pause = PAUSE
         while not self._closed.is_set():
             try:
                 with self._connected("listener") as connection:
@@ -144,7 +152,7 @@ class Wakeups:
                         connection.execute(_LISTEN)
                     self._ring(None)
                     self.listening.set()
-                    pause = INTERVAL
+                    pause = PAUSE
                     while self._hear(connection):
                         pass
             except (DatabaseUnavailable, psycopg.Error, OSError):

@@ -112,6 +112,22 @@ def test_what_is_said_in_a_hurry_is_sent_together(
     assert len(sent) < 20
 
 
+def test_who_always_has_something_to_say_says_it_less_often(ours: Wakeups, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) < 5:
+            ours.wake("ready")
+
+    monkeypatch.setattr(ours._closed, "wait", wait)  # the sender's pauses cannot be seen from outside
+    ours.wake("ready")
+    eventually(lambda: len(waits) == 5)
+    ours.wake("ready")
+    eventually(lambda: len(waits) == 6)
+    assert waits == [0.005, 0.01, 0.02, 0.02, 0.02, 0.005]
+
+
 def test_a_forgotten_bell_is_forgotten(ours: Wakeups) -> None:
     bell = ours.bell("ready")
     assert len(ours._bells) == 1
