@@ -13,6 +13,8 @@ from typing import Final, NoReturn, TypeAlias
 from arkqueue.model import Fault
 
 MAX_DEPTH: Final = 50
+MAX_FAULTS: Final = 1000
+"""As many faults are told of a revision; nothing more is judged then."""
 MAX_WEIGHT: Final = 8 * 1024 * 1024
 """What a file may amount to once aliases and defaults are written out; a full file without either stays below it."""
 

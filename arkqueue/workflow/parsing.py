@@ -3,39 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from arkqueue.model import Fault, SourceFile, Workflow
 from arkqueue.workflow.check import check
+from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.source import read
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask, tasks_of
 
-MAX_FAULTS: Final = 1000
+LONGEST_MESSAGE: Final = 500
+LONGEST_WORD: Final = 200
+"""Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""
 
 
 def parse(files: Sequence[SourceFile]) -> Workflow:
-    """The tasks of a revision in the order of files (by path) and lines, or all faults at once and no tasks."""
+    """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks."""
     faults: list[Fault] = []
     found: list[FoundTask] = []
     speller = Speller()
     unread = []
     for file in sorted(files, key=lambda file: file.path):
+        if len(faults) > MAX_FAULTS:
+            break
         source = read(file)
         if not source.readable:
             unread.append(source.path)
         faults += source.faults
         found += tasks_of(source, faults, speller)
-    faults += check(found, unread=unread, speller=speller)
+    if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
+        faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:
         return Workflow(faults=_shown(faults))
     return Workflow(tasks=tuple(task.definition() for task in found))
 
 
 def _shown(faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Sorted, each once, and not without end."""
-    ordered = sorted(set(faults))
+    """Sorted, each once, short, and not without end."""
+    ordered = [_shortened(fault) for fault in sorted(set(faults))]
     if len(ordered) <= MAX_FAULTS:
         return tuple(ordered)
-    rest = len(ordered) - MAX_FAULTS
-    return (*ordered[:MAX_FAULTS], Fault(ordered[-1].path, 0, 0, f"and {rest} more faults; mend the ones above first"))
+    return (
+        *ordered[:MAX_FAULTS],
+        Fault(ordered[-1].path, 0, 0, f"there are more than {MAX_FAULTS} faults; correct the ones above first"),
+    )
+
+
+def _shortened(fault: Fault) -> Fault:
+    if len(fault.message) <= LONGEST_MESSAGE and len(fault.word) <= LONGEST_WORD:
+        return fault
+    return replace(fault, message=_cut(fault.message, LONGEST_MESSAGE), word=_cut(fault.word, LONGEST_WORD))
+
+
+def _cut(text: str, longest: int) -> str:
+    """A text without its middle, where it is too long: its end says what helps."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"

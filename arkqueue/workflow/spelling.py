@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+LONGEST = 100
+"""Characters of the longest word that a name is looked for."""
+
 
 def nearest(word: str, names: Sequence[str]) -> str:
     """The name that was probably meant, "" where none is near."""
-    if len(word) > 100:
+    if len(word) > LONGEST:
         return ""
     folded = {name.lower(): name for name in reversed(names)}
     close = difflib.get_close_matches(word.lower(), folded, n=1)
@@ -16,11 +19,14 @@ def nearest(word: str, names: Sequence[str]) -> str:
 
 
 class Speller:
-    """``nearest`` for a whole workflow, within a budget: thousands of wrong names among thousands of tasks must not take minutes."""
+    """``nearest`` for a whole workflow, within a budget: thousands of wrong names among thousands of tasks must not take minutes.
 
-    def __init__(self, comparisons: int = 100_000) -> None:
-        self._left = comparisons
+    ``pairs``: how many pairs of characters may be compared, which is what a comparison costs at most; the default takes about a second.
+    """
+
+    def __init__(self, pairs: int = 20_000_000) -> None:
+        self._left = pairs
 
     def nearest(self, word: str, names: Sequence[str]) -> str:
-        self._left -= len(names)
+        self._left -= min(len(word), LONGEST) * sum(map(len, names))
         return nearest(word, names) if self._left >= 0 else ""

@@ -17,7 +17,7 @@ from arkqueue.model import COMMIT, PREV, REPORT, Fault, TaskDefinition
 from arkqueue.workflow.containers import ImageEntry, MountEntry, ResourcesEntry, mount_path, placed
 from arkqueue.workflow.definition import definition_of, listed
 from arkqueue.workflow.format import NOT_YET, CancelsEntry, DependsEntry, Fields, RetriesEntry, Task, TaskFile
-from arkqueue.workflow.nodes import MAX_WEIGHT, Entry, Node
+from arkqueue.workflow.nodes import MAX_FAULTS, MAX_WEIGHT, Entry, Node
 from arkqueue.workflow.source import Source
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.values import shown, timezones
@@ -102,7 +102,13 @@ class _File:
         elif not isinstance(nodes, list):
             self._fault(root, "a workflow file is a list of tasks; begin each with '- name: '", root.text)
             return []
-        return [task for node in nodes if (task := self._task(node)) is not None]
+        found = []
+        for node in nodes:
+            if len(self.faults) > MAX_FAULTS:
+                break
+            if (task := self._task(node)) is not None:
+                found.append(task)
+        return found
 
     def _tasks_of_mapping(self, root: Node, entries: dict[str, Entry]) -> list[Node]:
         if "name" in entries:

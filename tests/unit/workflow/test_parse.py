@@ -15,7 +15,9 @@ import pytest
 from arkqueue.model import SourceFile, Workflow
 from arkqueue.workflow import from_json, parse, to_json
 from arkqueue.workflow.format import NOT_YET, Task
-from arkqueue.workflow.parsing import MAX_FAULTS
+from arkqueue.workflow.nodes import MAX_FAULTS
+from arkqueue.workflow.parsing import LONGEST_MESSAGE, LONGEST_WORD
+from arkqueue.workflow.spelling import Speller
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -189,7 +191,7 @@ def test_defaults_that_expand_without_end_are_a_fault() -> None:
 def test_faults_do_not_grow_without_end() -> None:
     told = a_workflow("- x\n" * 5000).faults
     assert len(told) == MAX_FAULTS + 1
-    assert told[-1].message == "and 4000 more faults; mend the ones above first"
+    assert told[-1].message == "there are more than 1000 faults; correct the ones above first"
 
 
 def test_long_escapes_in_broken_json_are_told_at_once() -> None:
@@ -222,3 +224,25 @@ def test_globs_are_short_and_few() -> None:
     assert fault.endswith("a…' has 1001 characters, more than 1000; write a shorter pattern")
     (fault,) = faults(f"- name: x\n  command: y\n  branches:{many}")
     assert "has 1001 patterns, more than 1000; use * and ** to write fewer" in fault
+
+
+def test_message_about_a_long_word_is_short() -> None:
+    (fault,) = a_workflow("- name: x\n  command: y\n  timeout: " + "9" * 100_000).faults
+    assert len(fault.message) <= LONGEST_MESSAGE + 1
+    assert len(fault.word) <= LONGEST_WORD + 1
+    assert fault.message.endswith("h")
+
+
+def test_nothing_is_judged_beyond_the_most_faults() -> None:
+    """2.4 million faults took a minute."""
+    judged = a_workflow("- name: x\n  command: y\n  depends: [" + "q, " * 100_000 + "q]")
+    assert len(judged.faults) == MAX_FAULTS + 1
+    judged = a_workflow("- {a: 1}\n" * 20_000)
+    assert judged.faults[-2].line <= MAX_FAULTS
+
+
+def test_looking_for_near_names_has_a_budget_in_characters() -> None:
+    names = tuple(f"{'a' * 80}{n:05d}" for n in range(100))
+    speller = Speller(pairs=3 * 85 * 85 * 100)
+    near = [speller.nearest(f"{'a' * 80}0000x", names) for _ in range(5)]
+    assert [bool(one) for one in near] == [True, True, True, False, False]
