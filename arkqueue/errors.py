@@ -7,6 +7,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 │   └── HomeTaken            a home folder has a task manager already
 ├── Invalid                  a malformed request, name or value (HTTP 422)
 ├── Forbidden                the token does not allow it (HTTP 403)
+├── TooLarge                 one revision has more tasks than one transaction can store in its time
 ├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
 │   └── Busy                 others hold what is needed, and too many wait for it
 ├── ArchiveError             a repository
@@ -59,6 +60,10 @@ class Invalid(ArkqueueError):
 
 class Forbidden(ArkqueueError):
     """The token does not carry the scope or the archive that the action needs."""
+
+
+class TooLarge(ArkqueueError):
+    """What belongs together cannot be stored within the time of one transaction."""
 
 
 class DatabaseUnavailable(ArkqueueError):

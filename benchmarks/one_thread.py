@@ -61,7 +61,7 @@ class Way:
         archive.check_known(last)
         news = archive.advance(name, last, head, limit=100, siblings=None).revisions
         branch = ledger.Branch(known.id, self.archive, name, known.main, known.head_id)
-        assert ledger.append(self.session, branch, self.entries.entries(last.id, news))
+        assert ledger.append(self.session, branch, list(self.entries.entries(last.id, news)))
         (first,) = claim.claim(self.session, ME, ME, 1)
         took = time.perf_counter() - began
         archives.read_done(self.session, self.archive, asked, 60.0)
@@ -84,7 +84,7 @@ def a_way(bench: Bench, revisions: int) -> Iterator[Way]:
     assert revision is not None
     with bench.database() as uri, a_queue(uri) as session:
         identity = archive.identity()
-        start = archives.Start(branch, True, entries.entries(None, [revision])[0])
+        start = archives.Start(branch, True, entries.entry(None, revision))
         id = archives.register(
             session, name="one-thread", kind="subversion", url=str(repository.path), repository=str(repository.path),
             uuid=identity.uuid, folder="", settings=ArchiveSettings(process=True), starts=[start],

@@ -1,17 +1,18 @@
 """Definitions and what a branch has → the nodes and edges of a run. Pure: no clock, no file, no connection.
 
-``entry`` is what was read of a revision, ``graph`` plans one run, ``ledger`` drafts all rows that a transaction adds, ``globs`` matches paths and
+``entry`` is what was read of a revision, and how many go into one transaction, ``graph`` plans one run, ``ledger`` drafts all rows that a transaction adds, ``globs`` matches paths and
 branches, ``awaited`` follows what never ran.
 """
 
 from arkqueue.plan.awaited import Awaited, followed_back
-from arkqueue.plan.entry import Entry
+from arkqueue.plan.entry import MOST_ROWS, Entry, portions
 from arkqueue.plan.globs import matches, matches_branch
 from arkqueue.plan.graph import EVERYTHING, Edge, Node, Occurrence, Plan, is_for, keys_needed, plan
 from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
 
 __all__ = [
     "EVERYTHING",
+    "MOST_ROWS",
     "Awaited",
     "Draft",
     "Edge",
@@ -29,4 +30,5 @@ __all__ = [
     "matches",
     "matches_branch",
     "plan",
+    "portions",
 ]

@@ -1,10 +1,18 @@
-"""What is appended to a ledger: a revision with what was read of it."""
+"""What is appended to a ledger: revisions with what was read of them, in portions that one transaction can take. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from arkqueue.model import Revision, Workflow
+from arkqueue.model import Revision, TaskDefinition, Workflow
+
+MOST_REVISIONS = 100
+MOST_ROWS = 10_000
+MOST_BYTES = 8 * 2**20
+"""The most that one transaction appends, unless one revision alone has more. So an archive is locked for some tenths of a second."""
+OVERHEAD = 500
+"""Bytes of a task beside its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +22,59 @@ class Entry:
     revision: Revision
     workflow: Workflow
     changed: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """About how many tasks and edges its commit run has. A gate of ``PREV:*`` is taken for as many edges as there are tasks."""
+        tasks = self.workflow.tasks
+        edges = sum(len(task.depends) + len(task.cancels) for task in tasks)
+        gates = {depends.when for task in tasks for depends in task.depends if depends.task == "*"}
+        return 2 + (2 + len(gates)) * len(tasks) + edges
+
+
+def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Entries in their order, in as many lists as transactions have to append them; one empty list where there are no entries.
+
+    An entry is taken from ``entries`` when it is looked at, so that no more of them are in memory than one portion and the next entry.
+    """
+    portion = _Portion()
+    for entry in entries:
+        if portion.entries and not portion.has_room(entry):
+            yield portion.entries
+            portion = _Portion()
+        portion.add(entry)
+    yield portion.entries
+
+
+class _Portion:
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._rows = self._bytes = 0
+        self._workflows: set[int] = set()
+        """By identity: entries that share one store it once."""
+
+    def has_room(self, entry: Entry) -> bool:
+        return (
+            len(self.entries) < MOST_REVISIONS
+            and self._rows + entry.rows <= MOST_ROWS
+            and self._bytes + self._size(entry) <= MOST_BYTES
+        )
+
+    def add(self, entry: Entry) -> None:
+        self._rows += entry.rows
+        self._bytes += self._size(entry)
+        self._workflows.add(id(entry.workflow))
+        self.entries.append(entry)
+
+    def _size(self, entry: Entry) -> int:
+        size = len(entry.revision.message) + sum(map(len, entry.changed))
+        if id(entry.workflow) not in self._workflows:
+            size += sum(_size_of(task) for task in entry.workflow.tasks)
+            size += sum(len(fault.message) for fault in entry.workflow.faults)
+        return size
+
+
+def _size_of(task: TaskDefinition) -> int:
+    """About how many bytes a definition has."""
+    texts = [task.script or "", *(task.command or ""), *task.env, *task.env.values(), *task.paths, *task.branches]
+    return OVERHEAD + sum(map(len, texts))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from arkqueue.config import Configuration
+from arkqueue.db import Overdue
 from arkqueue.db.session import Session
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, TooLarge
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
+from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger
 from arkqueue.repository import Advance
 from arkqueue.repository.hangup import hang_up
@@ -27,7 +29,7 @@ from arkqueue.repository.reader.entries import EntryReader, last_known, named
 log = logging.getLogger("arkqueue")
 
 CHUNK = 100
-"""Revisions that are appended by one transaction."""
+"""Revisions that the repository is asked for at once."""
 SLOW = 2.0
 """Seconds."""
 PACE = 0.05
@@ -48,7 +50,7 @@ class Reader(threading.Thread):
     def __init__(self, session: Session, configuration: Configuration, row: Any, freed: Callable[[], bool]) -> None:
         super().__init__(name=f"read {row.name}", daemon=True)
         self._session, self._configuration, self._freed = session, configuration, freed
-        self._id = ArchiveId(row.id)
+        self._id, self._archive = ArchiveId(row.id), row.name
         self._entries: EntryReader | None = None
         self._where = ("", "")
         """The URL and UUID that ``_entries`` was opened for; a rewind may change them."""
@@ -143,8 +145,11 @@ class Reader(threading.Thread):
         """One look at the repository, and what its answer means for the archive."""
         try:
             again = self._read(row)
-        except DatabaseUnavailable:
-            raise
+        except DatabaseUnavailable as error:
+            if not isinstance(error, Overdue):
+                raise
+            # The database is there, and the next attempt would take as long.
+            self._fail(row, f"{row.name}: cannot be stored: {error}")
         except ArchiveMismatch as error:
             # The repository's reader knows the fault; which archive is to be rewound is known here.
             why = named(error, row.name)
@@ -276,17 +281,30 @@ class Reader(threading.Thread):
                 return True
             baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
             start = advance.baseline or before
-            entries = self._entries.entries(start.id if start else None, advance.revisions)
-            appended = ledger.append(
-                self._session, branch, entries, baseline=baseline, dropped=advance.dropped, author=settings.author
-            )
-            if appended is None:
-                return False
-            self._heard = time.monotonic()
+            news: ledger.News = {"baseline": baseline, "dropped": advance.dropped, "author": settings.author}
+            for entries in portions(self._entries.entries(start.id if start else None, advance.revisions)):
+                appended = self._append(branch, entries, news)
+                if appended is None:
+                    return False
+                self._heard = time.monotonic()
+                branch, news = replace(branch, head=appended), {"author": settings.author}
+                if self._closing:
+                    return False
             if advance.complete:
                 return True
-            branch, before, others = replace(branch, head=appended), advance.revisions[-1], None
+            before, others = advance.revisions[-1], None
         return False
+
+    def _append(self, branch: ledger.Branch, entries: Sequence[Entry], news: ledger.News) -> int | None:
+        try:
+            return ledger.append(self._session, branch, entries, **news)
+        except Overdue as error:
+            if len(entries) == 1 and entries[0].rows > MOST_ROWS:
+                thing = f"{self._archive}@{entries[0].revision.id}"
+                fault = f"its {len(entries[0].workflow.tasks)} tasks are more than the database stores in time ({error.fault})"
+                remedy = f"Use a faster database server, or have none of its tasks run: arkqueue archive rewind {thing.replace('@', ' ')}"
+                raise TooLarge(thing, fault, remedy) from error
+            raise
 
     def _expected(self, row: Any) -> float | None:
         """Whether a notice named a revision that the repository does not have yet; then when to look for it."""

@@ -6,7 +6,7 @@ Between ``repository`` (which knows no ledger) and ``queue`` (which reads no rep
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from arkqueue import workflow
@@ -16,7 +16,8 @@ from arkqueue.plan import Entry
 from arkqueue.repository import Archive
 
 MOST_KEPT = 100
-"""Parsed workflow folders kept by each reader; revisions repeat theirs."""
+MOST_TASKS = 20_000
+"""Parsed workflow folders kept by each reader, and their tasks; revisions repeat theirs."""
 
 
 class EntryReader:
@@ -26,13 +27,11 @@ class EntryReader:
         self.archive = archive
         self._parsed: OrderedDict[str, Workflow] = OrderedDict()
 
-    def entries(self, previous: str | None, revisions: Sequence[Revision]) -> list[Entry]:
-        """One entry for each revision, oldest first; ``previous`` is the id of the ledger's revision before the first."""
-        entries = []
+    def entries(self, previous: str | None, revisions: Sequence[Revision]) -> Iterator[Entry]:
+        """One entry for each revision, oldest first, read when it is asked for; ``previous`` is the id of the ledger's revision before the first."""
         for revision in revisions:
-            entries.append(self.entry(previous, revision))
+            yield self.entry(previous, revision)
             previous = revision.id
-        return entries
 
     def entry(self, previous: str | None, revision: Revision) -> Entry:
         parsed = self.workflow(revision.id)
@@ -45,10 +44,13 @@ class EntryReader:
         key = self.archive.workflows_key(revision)
         if key not in self._parsed:
             self._parsed[key] = workflow.parse(self.archive.read_workflows(revision)) if key else Workflow()
-            if len(self._parsed) > MOST_KEPT:
+            while len(self._parsed) > MOST_KEPT or (len(self._parsed) > 1 and self._tasks_kept() > MOST_TASKS):
                 self._parsed.popitem(last=False)
         self._parsed.move_to_end(key)
         return self._parsed[key]
+
+    def _tasks_kept(self) -> int:
+        return sum(len(parsed.tasks) for parsed in self._parsed.values())
 
 
 def last_known(branch: Any) -> Revision:
