@@ -122,10 +122,10 @@ def test_who_always_has_something_to_say_says_it_less_often(ours: Wakeups, monke
 
     monkeypatch.setattr(ours._closed, "wait", wait)  # the sender's pauses cannot be seen from outside
     ours.wake("ready")
-    eventually(lambda: len(waits) == 5)
+    eventually(lambda: len(waits) >= 5)
     ours.wake("ready")
-    eventually(lambda: len(waits) == 6)
-    assert waits == [0.005, 0.01, 0.02, 0.02, 0.02, 0.005]
+    eventually(lambda: len(waits) >= 6)
+    assert waits[:6] == [0.005, 0.01, 0.02, 0.02, 0.02, 0.005]
 
 
 def test_a_forgotten_bell_is_forgotten(ours: Wakeups) -> None:
