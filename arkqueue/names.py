@@ -21,10 +21,13 @@ _SPECIAL = re.compile(r"[^\w.+=,~\ud800-\udfff-]")
 """What is percent-encoded inside a part: what divides a name, and what a shell or a terminal would act on. Names stand in commands that people copy."""
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
+COMMIT_RUN = 1
+"""The number of a revision's commit run (design 5.1), which a name without a run means."""
+
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A run (``task`` None) or a task. ``revision`` is a ledger number, or ``g`` and a prefix of a SHA. None: the main branch, the newest run."""
+    """A run (``task`` None) or a task. ``revision`` is a ledger number, or ``g`` and a prefix of a SHA. None: the main branch, the commit run."""
 
     archive: str
     revision: str
@@ -55,14 +58,14 @@ def name_of(
     branch: str = "",
     main: bool = True,
     item: str = "",
-    runs: int = 1,
 ) -> Name:
-    """The shortest name that is not ambiguous: without the main branch, and without the run where the revision has one alone.
+    """The shortest name of a run or a task: without the main branch, and without the run where it is the commit run.
 
-    ``runs``: how many the revision has; without a run a name means the newest.
+    So a name stays right, however many further runs the revision gets.
     """
-    shown_run = run if max(run, runs) > 1 else None
-    return Name(archive, str(number), None if main or not branch else branch, shown_run, task, item)
+    return Name(
+        archive, str(number), None if main or not branch else branch, None if run == COMMIT_RUN else run, task, item
+    )
 
 
 def parse_name(text: str) -> Name:

@@ -251,15 +251,11 @@ def _name(graph: Graph, row: Any) -> str:
 
 
 def _task_name(row: Any) -> str:
-    return str(
-        name_of(
-            row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item, runs=row.runs
-        )
-    )
+    return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
 
 
 def _run_name(row: Any) -> str:
-    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main, runs=row.runs))
+    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 
 def _options(**given: bool) -> str:

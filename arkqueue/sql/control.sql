@@ -176,7 +176,6 @@ order by t.id for no key update;
 -- name: place_of_task
 -- Where a task is, what it is called, its state, what superseded it, and whether its run or revision is gone.
 select t.id, t.archive_id, t.state, t.superseded_by, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
-       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs,
        run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
@@ -184,8 +183,7 @@ where t.id = %(task)s;
 
 -- name: place_of_run
 -- Where a run is, and whether it was deleted.
-select run.id, run.archive_id, run.number, run.run, run.deleted_at, a.name as archive, b.name as branch, b.main,
-       (select max(o.run) from run o where o.branch_id = run.branch_id and o.number = run.number) as runs
+select run.id, run.archive_id, run.number, run.run, run.deleted_at, a.name as archive, b.name as branch, b.main
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 where run.id = %(run)s;
 

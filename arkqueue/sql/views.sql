@@ -83,7 +83,6 @@ order by run.id desc limit %(limit)s;
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
-       (select max(o.run) from run o where o.branch_id = run.branch_id and o.number = run.number) as runs,
        report.state as report_state, c.*
 from run
 join archive a on a.id = run.archive_id
@@ -132,8 +131,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
-       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at,
-       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
+       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
 from task t
 join run on run.id = t.run_id
 join archive a on a.id = t.archive_id
@@ -151,8 +149,7 @@ from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels
 
 -- name: task_places
 -- What is needed to name tasks.
-select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, t.run_id,
-       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
+select t.id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, t.run_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s);
 
@@ -190,8 +187,7 @@ order by number, run limit %(limit)s;
 
 -- name: graph_nodes
 -- The nodes of a graph: tasks by id.
-select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, not t.program as gate, t.definition_id,
-       (select max(o.run) from run o where o.branch_id = t.branch_id and o.number = t.number) as runs
+select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, not t.program as gate, t.definition_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s)
 order by t.number, t.run, t.position, t.id;

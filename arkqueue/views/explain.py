@@ -370,7 +370,7 @@ def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanat
 
 def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     """Why a task is not part of a revision's commit run, or of the run that is named; raises ``NotFound`` where no file of that revision defines it."""
-    (row,) = session.rows("show_runs", runs=[find_run(session, replace(name, run=name.run or 1))])
+    (row,) = session.rows("show_runs", runs=[find_run(session, name)])
     (workflow,) = session.rows("workflow_at", revision=place.id)
     run = str(replace(name, task=None, item=""))
     if row.faults:

@@ -4,7 +4,7 @@
   called NAME~1, NAME~2, ….
 - The branch: the main one; for a revision named by ``g`` and the beginning of a SHA that the main branch does not have, the one branch that has it.
 - The revision: a number of the ledger, or ``g`` and a prefix of a SHA (a commit that was appended twice: the later time).
-- The run: of a task's name the newest run that has the task, of a run's name the newest run of the revision that is not deleted.
+- The run: the one that is named, else the commit run.
 
 What is not there is answered with the nearest that is.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import Name, parse_name
+from arkqueue.names import COMMIT_RUN, Name, parse_name
 
 RETIRED = "rewound~"
 """How the name of a branch begins that keeps the history from before a rewind."""
@@ -92,11 +92,11 @@ def find_run(session: Session, text: str | Name) -> RunId:
     name = parse_name(text) if isinstance(text, str) else text
     place = find_revision(session, find_archive(session, name.archive), name)
     rows = session.rows("runs_of_revision", branch=place.branch, number=place.number)
-    living = [row for row in rows if row.deleted_at is None] or rows
-    chosen = [row for row in rows if row.run == name.run] if name.run is not None else living
-    if not chosen:
-        raise NotFound(str(name), f"there is no run {name.run} of this revision", f"The newest is {rows[0].run}.")
-    return RunId(chosen[0].id)
+    wanted = name.run or COMMIT_RUN
+    for row in rows:
+        if row.run == wanted:
+            return RunId(row.id)
+    raise NotFound(str(name), f"there is no run {wanted} of this revision", f"The newest is {rows[0].run}.")
 
 
 def find_task(session: Session, text: str | Name) -> TaskId:
@@ -106,7 +106,7 @@ def find_task(session: Session, text: str | Name) -> TaskId:
         raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
     place = find_revision(session, find_archive(session, name.archive), name)
     found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
-    chosen = [row for row in found if name.run in (None, row.run)]
+    chosen = [row for row in found if row.run == (name.run or COMMIT_RUN)]
     if not chosen:
         if name.run is not None:
             find_run(session, name)
@@ -118,8 +118,12 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
     """What to say of a task that a revision, or the run that is named, does not have."""
     where = str(replace(name, task=None, item=""))
     found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
-    elsewhere = f"Another run has it: {replace(name, run=found[0].run)}." if found else ""
-    own = own_names(session, place, name.run)
+    elsewhere = (
+        f"Another run has it: {replace(name, run=found[0].run if found[0].run != COMMIT_RUN else None)}."
+        if found
+        else ""
+    )
+    own = own_names(session, place, name.run or COMMIT_RUN)
     if name.item and name.task in own and not elsewhere:
         fault = f"{replace(name, item='')} has no item {name.item!r}"
         return NotFound(str(name), fault, f"See what it has: arkqueue show {where}")

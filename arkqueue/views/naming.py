@@ -32,7 +32,7 @@ class Run(Place, Protocol):
 
 def run_name(row: Any) -> str:
     """The name of a run; the row has archive, branch, main, number, run and runs (the revision's last run)."""
-    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main, runs=row.runs))
+    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 
 def task_name(row: Any) -> str:

@@ -110,14 +110,14 @@ def test_is_blocked_by_a_rejection_that_is_never_retried(session: Session) -> No
     assert told.commands == ["arkqueue skip papers@2/a"]
 
 
-def test_remedy_names_the_run_where_a_revision_has_several(session: Session) -> None:
+def test_remedy_names_the_commit_run_whatever_other_runs_there_are(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "other": ""})
     archive.commit({"a": "depends: [PREV]"})
     archive.run("other@2")
     archive.fail("a@2")
     archive.trigger(2, "other")
-    assert why(archive, "a@3").commands == ["arkqueue retry papers@2.1/a", "arkqueue skip papers@2.1/a"]
+    assert why(archive, "a@3").commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a"]
 
 
 def test_waits_for_its_victim_to_be_gone(session: Session) -> None:

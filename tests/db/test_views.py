@@ -233,7 +233,7 @@ def test_list_of_runs_is_filtered(session: Session) -> None:
     topic = find.find_branch(session, ArchiveId(books.id), "topic", "books")
     assert names(run_views.runs(session, archives=of_books, branch=topic)) == ["books:topic@2", "books:topic@1"]
     assert names(run_views.runs(session, trigger=Trigger.MANUAL)) == ["papers@2.2"]
-    assert names(run_views.runs(session, archives=[ArchiveId(papers.id)], rev=2)) == ["papers@2.2", "papers@2.1"]
+    assert names(run_views.runs(session, archives=[ArchiveId(papers.id)], rev=2)) == ["papers@2.2", "papers@2"]
     (row,) = papers.sql("select created_at from run where id = %s", papers.run_id(2, 2))
     assert names(run_views.runs(session, since=row["created_at"])) == ["papers@2.2"]
 
@@ -400,7 +400,7 @@ def test_task_that_a_run_does_not_have_is_shown_where_it_is(session: Session) ->
     archive.commit({"a": "", "tick": ""})
     archive.trigger(2, "a")
     for name, said in [
-        ("papers@2.2/tick", r"papers@2.2 has no task 'tick'\. Another run has it: papers@2.1/tick\."),
+        ("papers@2.2/tick", r"papers@2.2 has no task 'tick'\. Another run has it: papers@2/tick\."),
         ("papers@2.2/tock", r"papers@2.2 has no task 'tock'\. It has: a\."),
         ("papers@2/nope", r"papers@2 has no task 'nope'\. It has: a, tick\."),
         ("papers@2.99/tick", r"there is no run 99 of this revision"),
@@ -428,14 +428,16 @@ def an_archive_after_another(session: Session, baseline: int) -> AnArchive:
 # Names
 
 
-def test_names_find_the_newest_run_that_has_the_task(session: Session) -> None:
+def test_name_without_a_run_means_the_commit_run_always(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     archive.trigger(2, "a")
-    assert find.find_task(session, "papers@2/a") == archive.task("a@2.2")
+    assert find.find_task(session, "papers@2/a") == archive.task("a@2.1")
+    assert find.find_task(session, "papers@2.2/a") == archive.task("a@2.2")
     assert find.find_task(session, "papers@2.1/a") == archive.task("a@2.1")
     assert find.find_task(session, "papers@2/b") == archive.task("b@2.1")
-    assert find.find_run(session, "papers@2") == archive.run_id(2, 2)
+    assert find.find_run(session, "papers@2") == archive.run_id(2, 1)
+    assert find.find_run(session, "papers@2.2") == archive.run_id(2, 2)
     assert find.find_run(session, "papers@2.1") == archive.run_id(2, 1)
 
 

@@ -132,9 +132,9 @@ def test_run_is_shown_with_the_other_runs_of_its_revision(arkqueue: Cli, session
     assert "other runs" not in arkqueue("show", "papers@2").out
     archive.run("a@2")
     archive.trigger(2, "a")
-    shown = " ".join(arkqueue("show", "papers@2").out.split())
+    shown = " ".join(arkqueue("show", "papers@2.2").out.split())
     assert shown.startswith("papers@2.2 pending")
-    assert "other runs papers@2.1 commit completed" in shown
+    assert "other runs papers@2 commit completed" in shown
 
 
 def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, session: Session) -> None:
