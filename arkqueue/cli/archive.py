@@ -37,7 +37,7 @@ def _settings(command: Any) -> Any:
     """The options that ``add`` and ``set`` share."""
     for option in reversed(
         [
-            click.option("--branch", "branches", multiple=True, metavar="GLOB", help="Git: a branch to track, or a glob of them; again for more."),
+            click.option("--branch", "branches", multiple=True, metavar="GLOB", help="Git: a branch to track, or a glob of them (** for all); again for more."),
             click.option("--executor", type=click.Choice(["process", "none"]), help="process: its tasks run as processes of a task manager's host."),
             click.option("--process-user", metavar="USER", help="The operating system's user that its processes run as."),
             click.option("--author", metavar="NAME", help="Who commits for its tasks; of a Git archive: \"Name <email>\"."),

@@ -100,6 +100,12 @@ def work(session: Session) -> list[str]:
     return done
 
 
+def test_globs_of_branches_go_across_as_they_did(session: Session) -> None:
+    """`*` matched `feature/x` where branches were tracked, and did not in workflow files: now it nowhere does."""
+    site = the_archive(session, "site")
+    assert archives.one(session, ArchiveId(site.id)).settings["branches"] == ["**"]
+
+
 def test_everything_is_as_it_was(session: Session, papers: AnArchive) -> None:
     assert papers.states() == PAPERS
     assert contradictions(papers) == []

@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from fnmatch import translate
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from pygit2.enums import DiffOption, FileMode, ObjectType, Option, ReferenceFilt
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.plan.globs import matches
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
 from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.git import history as history
@@ -93,8 +94,7 @@ class GitArchive:
             if main is not None:
                 id = _branch(repository, main)
                 return {} if id is None else {main: str(id)}
-            is_tracked = re.compile("|".join(map(translate, branches))).match
-            return {name: str(id) for name, id in _branches(repository, is_tracked)}
+            return {name: str(id) for name, id in _branches(repository, partial(matches, tuple(branches)))}
 
     def baseline(self, branch: str, at: str | None = None) -> Revision | None:
         self._refresh()

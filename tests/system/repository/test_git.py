@@ -124,7 +124,9 @@ def test_branches_are_tracked_by_globs(repository: GitRepository) -> None:
     heads = an_archive(repository).heads
     assert set(heads()) == {"main"}
     assert set(heads(["release/*"])) == {"release/1", "release/2"}
-    assert set(heads(["*"])) == {"main", "topic", "release/1", "release/2"}
+    assert set(heads(["*"])) == {"main", "topic"}, "as in `branches` of a workflow file"
+    assert set(heads(["**"])) == {"main", "topic", "release/1", "release/2"}
+    assert set(heads(["**", "!release/**"])) == {"main", "topic"}
     repository.delete_branch("topic")
     assert set(heads(["t*", "main"])) == {"main"}
 
@@ -179,7 +181,7 @@ def test_work_for_branches_is_linear_in_their_number(repository: GitRepository, 
             run("git", "pack-refs", "--all", "--prune", cwd=repository.path)
         archive = an_archive(repository)
         with counted_calls() as counted:
-            heads = archive.heads(["*"])
+            heads = archive.heads(["**"])
             baselines = archive.baselines(heads)
             archive.check_known(*baselines.values())
         assert {name: revision.id for name, revision in baselines.items()} == heads
