@@ -443,7 +443,7 @@ class TestBroken:
         program = "\n".join(
             [
                 f"import os, signal, sys; sys.path[:0] = {sys.path!r}",
-                "from tests.system.test_bases import *",
+                "from tests.system.workspace.test_bases import *",
                 "class Killing(Recorded):",
                 "    def update(self, before, revision, target, watch):",
                 "        (target / 'd2' / 'x').unlink() if watch.begin() else None",
@@ -553,7 +553,7 @@ class TestMounts:
         program = "\n".join(
             [
                 f"import os, signal, sys; sys.path[:0] = {sys.path!r}",
-                "from tests.system.test_bases import *",
+                "from tests.system.workspace.test_bases import *",
                 f"recorded = Recorded(open_archive(locate({str(svn.path)!r})))",
                 f"workspaces = Workspaces(Path({str(tmp_path)!r}) / 'home')",
                 f"workspace = workspaces.prepare(1, source=tree_of(recorded, {revision!r}), layered_by='kernel')",
