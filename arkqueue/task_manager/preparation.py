@@ -8,6 +8,8 @@ Whatever cannot be had is an error with its remedy, before anything has begun. `
 
 from __future__ import annotations
 
+import contextlib
+import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,6 +29,7 @@ from arkqueue.task_manager.containers import OWN_FILES, WORKSPACE, Identity, con
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
+from arkqueue.workspace.removal import FOLDER
 
 CORRECT = "Correct it, or leave it out and let the task make the folder and go there"
 """The remedy for a `workdir` that is not there."""
@@ -175,23 +178,26 @@ class Preparation:
 
 
 def _check_workdir(definition: TaskDefinition, workspace: Workspace, folder: Path) -> None:
-    """Raise ExecutorError where the task's files have no folder of the name, which an engine would silently make. Where a symlink leads, only the task sees."""
-    place = workspace.layer.lower if workspace.layer else workspace.tree
-    for part in folder.parts:
-        place /= part
-        try:
-            mode = place.lstat().st_mode
-        except FileNotFoundError:
-            mode = 0
-        except PermissionError:
-            return
-        if stat.S_ISLNK(mode):
-            return
-        if not stat.S_ISDIR(mode):
-            which = "" if definition.checkout is Checkout.TREE else " (`checkout` says which they are)"
-            raise ExecutorError(
-                f"workdir {definition.workdir}", f"the task's files have no such folder{which}", CORRECT
-            )
+    """Raise ExecutorError where the task's files have no such folder, which an engine would silently make.
+
+    No symlink is followed, also where a task of the same user puts one in a folder's place meanwhile: where one leads is
+    looked up with the rights of the task's user, by whoever enters it.
+    """
+    with contextlib.ExitStack() as opened:
+        place = os.open(workspace.layer.lower if workspace.layer else workspace.tree, FOLDER)
+        opened.callback(os.close, place)
+        for part in folder.parts:
+            try:
+                if stat.S_ISLNK(os.stat(part, dir_fd=place, follow_symlinks=False).st_mode):
+                    return
+                place = os.open(part, FOLDER, dir_fd=place)
+                opened.callback(os.close, place)
+            except PermissionError:
+                return
+            except (FileNotFoundError, NotADirectoryError):
+                which = "" if definition.checkout is Checkout.TREE else " (`checkout` says which they are)"
+                fault = f"the task's files have no such folder{which}"
+                raise ExecutorError(f"workdir {definition.workdir}", fault, CORRECT) from None
 
 
 def _is_mounted(folder: Path, container: Container) -> bool:

@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Mapping
@@ -175,6 +176,8 @@ class Bases:
         self._bases: list[Base] = []
         self._uses = 0
         folder.mkdir(mode=0o700, exist_ok=True)
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:  # a copy of a home that was made without modes
+            folder.chmod(0o700)
         self._take_over(in_use)
 
     def acquire(self, attempt: AttemptId, tree: Tree, owner: Owner) -> Base:

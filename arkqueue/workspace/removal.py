@@ -47,7 +47,8 @@ class Removal:
     """Removes one folder of the work folder, however deep, following no symlink. Nobody else may be at work in it.
 
     The folders in it that are not empty are moved up to the work folder, and when the turn of each comes, those in it likewise. So no path is
-    ever long, no recursion deep, and one folder is open at a time.
+    ever long, no recursion deep, and one folder is open at a time. Others may pass through the work folder, so a folder
+    is closed to them before it is moved there: it may hold a setuid file that a container's root has left.
     """
 
     def __init__(self, work: int, name: str) -> None:
@@ -103,6 +104,8 @@ class Removal:
     def _move_up(self, name: str, parent: int) -> None:
         self._moved += 1
         to = f"{self._prefix}.{self._moved}"
+        with contextlib.suppress(PermissionError):  # another user's, and we are not root
+            os.chmod(name, 0o700, dir_fd=parent)
         try:
             os.rename(name, to, src_dir_fd=parent, dst_dir_fd=self._work)
         except PermissionError:  # a folder that changes its parent is written to

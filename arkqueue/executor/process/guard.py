@@ -255,15 +255,17 @@ class Failed(Exception):
 
 def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
     """Start the task's main process, in a session of its own and with no other descriptor; its process id."""
-    argv, env, cwd = request["argv"], request["env"], request["cwd"]
-    user, group, groups = request["user"] or (None, None, None)
-    program = find(argv[0], env.get("PATH", os.defpath), cwd)
+    argv, env, cwd, account = request["argv"], request["env"], request["cwd"], request["user"]
+    user, group, groups = account or (None, None, None)
+    program = argv[0]
     try:
-        process = subprocess.Popen(
+        with acting_as(account):
+            enter(cwd)
+            program = find(argv[0], env.get("PATH", os.defpath), cwd)
+        process = subprocess.Popen(  # it begins where we are
             argv,
             executable=program,
             env=env,
-            cwd=cwd,
             stdin=0,
             stdout=stdout,
             stderr=stderr,
@@ -273,12 +275,46 @@ def execute(request: dict[str, Any], stdout: int, stderr: int) -> int:
             extra_groups=groups,
         )
     except OSError as error:
-        step = "exec"
-        if error.filename == cwd:  # it did not come to the exec
-            step = "user" if user is not None and os.path.isdir(cwd) else "cwd"
+        step = "exec" if error.filename is not None or account is None else "user"
         raise Failed(step, error.errno, program) from None
+    finally:
+        os.chdir("/")  # a guard that stayed there would keep the workspace from being unmounted
     process.returncode = 0  # Popen shall not wait for it: we do
     return process.pid
+
+
+@contextlib.contextmanager
+def acting_as(account: tuple[int, int, list[int]] | None) -> Iterator[None]:
+    """Act with the rights of the task's user (None: ours), and with ours again afterwards.
+
+    The names of the folder and of the program are the task's own words, and symlinks of the archive may stand in both. If
+    root looked them up, a task could begin in a folder that is closed to its user, or learn what is behind it. Only the
+    effective ids change: the user may neither trace nor signal this process meanwhile.
+    """
+    if account is None:
+        yield
+        return
+    user, group, groups = account
+    ours = os.geteuid(), os.getegid(), os.getgroups()
+    try:
+        try:
+            os.setgroups(groups)
+            os.setegid(group)
+            os.seteuid(user)
+        except OSError as error:
+            raise Failed("user", error.errno, "") from None
+        yield
+    finally:
+        os.seteuid(ours[0])
+        os.setegid(ours[1])
+        os.setgroups(ours[2])
+
+
+def enter(cwd: str) -> None:
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise Failed("cwd", error.errno, cwd) from None
 
 
 class Tree:
@@ -375,7 +411,7 @@ def find(command: str, path: str, cwd: str) -> str:
     folders = [""] if "/" in command else path.split(":")
     files = [file for folder in folders if os.path.isfile(file := os.path.join(cwd, folder, command))]
     for file in files:
-        if os.access(file, os.X_OK):
+        if os.access(file, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             return file
     raise Failed("find", errno.EACCES if files else errno.ENOENT, command)
 

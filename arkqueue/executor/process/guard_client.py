@@ -265,6 +265,10 @@ def _failure(program: Program, step: str, number: int, path: str) -> ExecutorErr
             return ExecutorError(thing, f"{path} is not a program of this host", "Give it a #! line, or run it with sh")
         case "exec", errno.E2BIG:
             return ExecutorError(thing, "its arguments and environment are too long", "Pass them in a file")
+        case "cwd", errno.EACCES:
+            whose = f" by user {program.user!r}" if program.user else ""
+            remedy = "Name a folder of the task's own files"
+            return ExecutorError(f"folder {program.cwd}", f"it, or the way to it, may not be entered{whose}", remedy)
         case "cwd", _:
             return ExecutorError(f"folder {program.cwd}", f"the task cannot start there ({reason})", "Create it")
         case "user", _:
