@@ -104,7 +104,10 @@ def test_attempt_that_was_taken_away_is_ended_and_reports_nothing(
 def test_request_between_claim_and_start_is_obeyed(managers: Managers) -> None:
     """The request is read before the claiming thread has said what it claimed."""
     manager = managers()
-    claimed = Claim(1, 1, 77, 1, "t", "", 1, None, "", True, 2, 1, "commit", "2", None, 0, None)  # type: ignore[arg-type]
+    claimed = Claim(
+        task=1, attempt=77, attempt_number=1, name="t", item="", definition=1, archive=None, branch="", main=True,
+        number=2, run=1, trigger="commit", revision="2", previous=None, generation=0, base=None,
+    )  # type: ignore[arg-type]  # fmt: skip
     attempt = Attempt(claimed, LogWriter(manager._logs, claimed.attempt))
     manager._leases._asked[attempt.id] = "cancel"
     manager._leases.hold([attempt], 0.0)
