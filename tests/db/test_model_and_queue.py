@@ -24,7 +24,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import ArchiveId, BranchId, End, Receipt, RunId, Workflow
+from arkqueue.model import ArchiveId, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, finish, ledger, triggering
 from arkqueue.queue_manager import reader as reader_module
@@ -56,6 +56,8 @@ class QueueAsSubject:
             connection.execute(f"truncate {TABLES} restart identity cascade".encode())
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.by = "ann"
+        self.ids: dict[Key, tuple[TaskId, AttemptId]] = {}
+        """Each task and its newest attempt, as of the last look or claim."""
         self.said: set[str] = set()
         """The branches whose baseline the machine has spoken of; the archive has all from the first."""
 
@@ -87,14 +89,19 @@ class QueueAsSubject:
             triggering.trigger(self.session, row["id"], names=names, force=force)
 
     def claim(self) -> Key | None:
+        claimed = self.claim_some(1)
+        return claimed[0] if claimed else None
+
+    def claim_some(self, slots: int) -> list[Key]:
         self.archive.running = {}
-        for claimed in self.archive.claim_some(1):
-            return Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item)
-        return None
+        keys = []
+        for claimed in self.archive.claim_some(slots):
+            keys.append(Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item))
+            self.ids[keys[-1]] = claimed.task, claimed.attempt
+        return keys
 
     def finish(self, key: Key, end: End, exit_code: int | None) -> None:
-        (row,) = self.archive.sql("select attempt_id from task where id = %s", self._task(key))
-        attempt = row["attempt_id"]
+        _, attempt = self.ids[key]
         if end is End.LOST:
             self.archive.sql(
                 "update attempt set lease_until = clock_timestamp() - interval '1 s' where id = %s", attempt
@@ -142,7 +149,7 @@ class QueueAsSubject:
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
-            "select b.name as branch, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet,"
+            "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet,"
             " (select count(*) from attempt a where a.task_id = t.id and a.ended_at is null) as live,"
             " (select count(*) from attempt a where a.task_id = t.id) as begun,"
             " (select count(*) from edge e where e.target = t.id and not e.met) as edges"
@@ -153,11 +160,11 @@ class QueueAsSubject:
             assert r["attempts"] == r["begun"], r
             # A REPORT counts tasks of its run, and has no edges.
             assert r["state"] not in ("waiting", "ready") or r["name"] == "REPORT" or r["unmet"] == r["edges"], r
+        keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
+        self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
         return {
-            Key(r["branch"], r["number"], r["run"], r["name"], r["item"]): Seen(
-                State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"]
-            )
-            for r in rows
+            key: Seen(State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"])
+            for key, r in zip(keys, rows, strict=True)
             if r["branch"] in self.said
         }
 
@@ -172,8 +179,8 @@ class QueueAsSubject:
     def close(self) -> None:
         """The next example's queue clears the tables: hypothesis does not end every example."""
 
-    def _task(self, key: Key):  # type: ignore[no-untyped-def]
-        return self.archive.task(f"{key.name}@{key.number}.{key.run}", branch=key.branch)
+    def _task(self, key: Key) -> TaskId:
+        return self.ids[key][0]
 
     def _run(self, key: RunKey) -> RunId:
         return RunId(self.archive.run_id(key.number, key.run, branch=key.branch))
