@@ -6,15 +6,12 @@ it work while something else happens.
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +19,18 @@ import pytest
 
 from arkqueue import cli
 from arkqueue.config import Configuration
-from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
 from arkqueue.queue import tokens
 from arkqueue.web import ApiServer, create_app, run_api
 from tests.ports import a_port
+from tests.program import Done, run_cli
+from tests.system.waking import waking_session
 from tests.users import as_ordinary_user
 
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended and what it said."""
-
-    code: int
-    out: str
-    err: str
-    raw: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
+__all__ = ["waking_session"]
 
 Cli = Callable[..., Done]
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def session(database: Database) -> Iterator[Session]:
-    wakeups = Wakeups(database)
-    yield Session(database, wakeups)
-    wakeups.close()
 
 
 @pytest.fixture
@@ -140,32 +114,9 @@ def the_rest(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-def run_cli(*arguments: str) -> Done:
-    """What the entry point does with these arguments. An exception that it lets out is a traceback that a user would see."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
-    before = sys.argv, sys.stdout, sys.stderr
-    sys.argv, sys.stdout, sys.stderr = ["arkqueue", *arguments], out, err
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
-    finally:
-        sys.argv, sys.stdout, sys.stderr = before
-    raw, said = (_written(stream) for stream in (out, err))
-    return Done(code, raw.decode("utf-8", "replace"), said.decode(), raw)
-
-
 def cli_of_ordinary_user(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of somebody whom permissions concern."""
     return as_ordinary_user("arkqueue.cli.main()", arguments=arguments)
-
-
-def _written(stream: io.TextIOWrapper) -> bytes:
-    stream.flush()
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue()
 
 
 def _environment() -> dict[str, str]:

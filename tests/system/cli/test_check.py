@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cli.conftest import cli_of_ordinary_user, run_cli
+from tests.program import run_cli
+from tests.system.cli.conftest import cli_of_ordinary_user
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "workflows-examples").iterdir())
 FAULTY = "- name: indexing\n  comand: x\n- name: pdf\n  depends: [indexng]\n"

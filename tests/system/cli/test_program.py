@@ -21,7 +21,8 @@ from arkqueue.db.session import Session
 from arkqueue.queue import tokens
 from tests.builders import an_archive
 from tests.ports import a_port
-from tests.system.cli.conftest import Cli, Server, Start, _environment, cli_of_ordinary_user, run_cli
+from tests.program import run_cli
+from tests.system.cli.conftest import Cli, Server, Start, _environment, cli_of_ordinary_user
 
 
 @contextmanager

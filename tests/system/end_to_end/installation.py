@@ -30,11 +30,13 @@ import arkqueue
 from arkqueue.cli.client import Client, connect
 from arkqueue.states import SETTLED
 from tests.ports import a_port
+from tests.program import Done, run_cli
 from tests.repositories import Content, GitRepository, SubversionRepository
 from tests.waiting import PATIENCE, eventually
 
 ROOT = Path(arkqueue.__file__).parents[1]
 TRACEBACK = "Traceback (most recent call last)"
+ROLES = {"serve", "web", "manager", "worker"}
 
 
 def processes_of(marker: str) -> list[str]:
@@ -52,19 +54,6 @@ def processes_of(marker: str) -> list[str]:
 def environment(**more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
-
-
-@dataclass(frozen=True)
-class Said:
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass
@@ -170,20 +159,23 @@ class Installation:
 
     # -- what a person does ------------------------------------------------------------------------------------------
 
-    def __call__(self, *words: str | Path, code: int | None = 0, **env: str) -> Said:
-        """Run the command line, of the host that serves, in a process of its own; ``code``: how it must end."""
-        done = subprocess.run(
-            self._command(*words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(**env),
-            timeout=PATIENCE,
-            check=False,
+    def __call__(self, *words: str | Path, code: int | None = 0) -> Done:
+        """Run the command line of the host that serves; ``code``: how it must end. A role that is to end by itself has a process of its own."""
+        done = (
+            self._in_a_process(*words)
+            if ROLES & {*words} and "--healthy" not in words
+            else run_cli(*self._words(*words))
         )
-        said = Said(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
-        assert TRACEBACK not in said.out + said.err, said.err
-        assert code in (None, said.code), f"{said}\n{self.roles[-1].said[-3000:] if self.roles else ''}"
-        return said
+        assert TRACEBACK not in done.out + done.err, done.err
+        assert code in (None, done.code), f"{done}\n{self.roles[-1].said[-3000:] if self.roles else ''}"
+        return done
+
+    def _in_a_process(self, *words: str | Path) -> Done:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        done = subprocess.run(self._command(*words), env=environment(), timeout=PATIENCE, check=False, **pipes)
+        return Done(
+            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"), done.stdout
+        )
 
     @contextmanager
     def begun(self, *words: str) -> Iterator[subprocess.Popen[str]]:
@@ -196,7 +188,10 @@ class Installation:
                 process.kill()
 
     def _command(self, *words: str | Path) -> list[str]:
-        return [sys.executable, "-m", "arkqueue", "--home", str(self._served or self.home()), *map(str, words)]
+        return [sys.executable, "-m", "arkqueue", *self._words(*words)]
+
+    def _words(self, *words: str | Path) -> list[str]:
+        return ["--home", str(self._served or self.home()), *map(str, words)]
 
     @property
     def api(self) -> Client:
@@ -286,7 +281,7 @@ class Archive:
 
         def ended() -> Any:
             found = self.installation.api.get("/runs", archive=self.name, limit=500, tasks="true")["runs"]
-            chosen = next((r for r in found if (r["rev"], r["run"]) == (rev, run)), None)
+            chosen = next((r for r in found if r["full_name"] == self.run(rev, run)), None)
             ends = ("completed", "failed", "canceled", "deleted")
             assert not chosen or chosen["state"] == state or chosen["state"] not in ends, chosen
             return chosen and chosen["state"] == state and chosen["report"] == "completed" and chosen

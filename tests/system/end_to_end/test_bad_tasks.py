@@ -18,27 +18,21 @@ from tests.system.end_to_end.installation import Installation, tasks
 from tests.waiting import eventually
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"command": ["no-such-program", "x"]}, ["no-such-program"]),
-        ({"script": "echo hello\n", "shell": "no-such-shell"}, ["no-such-shell"]),
-        ({"command": "no-such-program x"}, ["exit code 127"]),
-        ({"command": ["/"]}, ["/"]),
-    ],
-    ids=["command", "shell", "in a shell", "a folder"],
-)
-def test_program_that_does_not_exist_is_named(
-    shared: Installation, archives: Archives, fields: dict[str, Any], words: list[str]
-) -> None:
+def test_programs_that_do_not_exist_are_named(shared: Installation, archives: Archives) -> None:
+    bad: dict[str, tuple[dict[str, Any], str]] = {
+        "command": ({"command": ["no-such-program", "x"]}, "no-such-program"),
+        "shell": ({"script": "echo hello\n", "shell": "no-such-shell"}, "no-such-shell"),
+        "in-a-shell": ({"command": "no-such-program x"}, "exit code 127"),
+        "folder": ({"command": ["/"]}, "/"),
+    }
     papers = archives(shared)
-    papers.commit(tasks({"task": fields, "other": {"command": "true"}}))
+    papers.commit(tasks({name: fields for name, (fields, _) in bad.items()} | {"other": {"command": "true"}}))
     papers.wait_for_run(2, "failed")
-    assert papers.states(2) == {"task@2": "failed", "other@2": "completed"}
-    said = shared("show", papers.task("task@2")).out + papers.explained("task@2")
-    for word in words:
+    assert papers.states(2) == {f"{name}@2": "failed" for name in bad} | {"other@2": "completed"}
+    for name, (_, word) in bad.items():
+        said = shared("show", papers.task(f"{name}@2")).out + papers.explained(f"{name}@2")
         assert word in said
-    assert f"arkqueue retry {papers.task('task@2')}" in said
+        assert f"arkqueue retry {papers.task(f'{name}@2')}" in said
 
 
 def test_user_that_does_not_exist_is_named(shared: Installation, archives: Archives) -> None:
@@ -85,33 +79,32 @@ def test_200_mb_of_output_keep_head_and_tail_and_mark_the_cut(shared: Installati
     assert kept[0]["n"] <= (16 << 20) + (1 << 20)
 
 
-@pytest.mark.parametrize(
-    ("command", "word"),
-    [
-        ("ln -s /etc/shadow $ARKQUEUE_OUTPUT", "symlink"),
-        ("mkdir $ARKQUEUE_OUTPUT", "directory"),
-        ("mkfifo $ARKQUEUE_OUTPUT", "fifo"),
-        ("truncate -s 1G $ARKQUEUE_OUTPUT", "1073741824 bytes"),
-        ("printf 'caf\\351=1' > $ARKQUEUE_OUTPUT", "not UTF-8"),
-        ("echo nonsense > $ARKQUEUE_OUTPUT", "key=value"),
-    ],
-    ids=["symlink", "folder", "fifo", "1 GB", "not UTF-8", "nonsense"],
-)
-def test_output_that_is_none_is_told_and_not_read(
-    shared: Installation, archives: Archives, command: str, word: str
-) -> None:
+def test_outputs_that_are_none_are_told_and_not_read(shared: Installation, archives: Archives) -> None:
+    bad = {
+        "symlink": ("ln -s /etc/shadow $ARKQUEUE_OUTPUT", "symlink"),
+        "folder": ("mkdir $ARKQUEUE_OUTPUT", "directory"),
+        "fifo": ("mkfifo $ARKQUEUE_OUTPUT", "fifo"),
+        "1-GB": ("truncate -s 1G $ARKQUEUE_OUTPUT", "1073741824 bytes"),
+        "not-UTF-8": ("printf 'caf\\351=1' > $ARKQUEUE_OUTPUT", "not UTF-8"),
+        "nonsense": ("echo nonsense > $ARKQUEUE_OUTPUT", "key=value"),
+    }
     papers = archives(shared)
     papers.commit(
-        tasks({"task": {"command": command}, "next": {"depends": ["task"], "command": "cat $ARKQUEUE_INPUTS"}})
+        tasks(
+            {name: {"command": command} for name, (command, _) in bad.items()}
+            | {"next": {"depends": list(bad), "command": "cat $ARKQUEUE_INPUTS"}}
+        )
     )
     papers.wait_for_run(2)
-    said = shared("show", papers.task("task@2"), "--json").out
-    shown = json.loads(said)
-    assert "OUTPUT" in shown["message"]
-    assert word in shown["message"]
-    assert shown["history"][0]["outputs"] is None
-    assert shown["message"] in papers.log("task@2")
-    assert "root:" not in said + papers.log("next@2")
+    for name, (_, word) in bad.items():
+        said = shared("show", papers.task(f"{name}@2"), "--json").out
+        shown = json.loads(said)
+        assert "OUTPUT" in shown["message"]
+        assert word in shown["message"]
+        assert shown["history"][0]["outputs"] is None
+        assert shown["message"] in papers.log(f"{name}@2")
+        assert "root:" not in said
+    assert "root:" not in papers.log("next@2")
 
 
 def test_timeout_ends_the_whole_tree_and_is_told(shared: Installation, archives: Archives) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from arkqueue import hooks
 from tests.repositories import GitRepository, run
-from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Archive, Installation
 
 FAULTY = "- name: index\n- name: build\n  depends: [indexng]\n"
@@ -53,32 +53,3 @@ def test_faulty_commit_is_refused_and_the_committer_is_told(
     if kind == "git":
         # The push brought the faulty commit along; only heads are refused.
         papers.wait_for_run(2, "failed")
-
-
-def test_commit_passes_while_the_server_is_down(
-    installations: Installations, archives: Archives, kind: str, tmp_path: Path, checker: str
-) -> None:
-    arkqueue = installations()
-    server = arkqueue.start()
-    papers = archives(arkqueue, kind, hook=False)
-    install(arkqueue, papers, checker)
-    server.stop()
-    done = commit(papers, GOOD, tmp_path)
-    assert done.returncode == 0, done.stderr
-    arkqueue.start()
-    papers.wait_for_run(2)
-
-
-def test_broken_checker_lets_the_commit_pass_with_a_warning(
-    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker: str
-) -> None:
-    papers = archives(shared, kind, hook=False)
-    install(shared, papers, checker)
-    Path(checker).write_text("#!/bin/sh\necho broken >&2; exit 1\n")
-    done = commit(papers, FAULTY, tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = done.stdout + done.stderr
-    assert "warning" in told.lower()
-    assert "not checked" in told
-    faults = papers.wait_for_run(2, "failed")["faults"]
-    assert "indexng" in faults[0]["message"]

@@ -81,10 +81,10 @@ def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(shared: In
 
 
 def test_retry_runs_the_definition_that_the_run_was_made_with(
-    shared: Installation, archives: Archives, kind: str, tmp_path: Path
+    shared: Installation, archives: Archives, tmp_path: Path
 ) -> None:
     """Design 5.2: the repository has another one by now, and cannot even be read."""
-    papers = archives(shared, kind)
+    papers = archives(shared)
     allowed = tmp_path / "allowed"
     command = f"echo of the {{}} revision; test -e {allowed}"
     papers.commit(tasks({"index": {"command": command.format("second"), "checkout": "none"}}))
@@ -98,23 +98,12 @@ def test_retry_runs_the_definition_that_the_run_was_made_with(
     assert papers.log("index@2") == "of the second revision\n"
 
 
-def test_server_says_plainly_what_running_processes_means(installations: Installations, archives: Archives) -> None:
-    arkqueue = installations()
-    server = arkqueue.start()
-    papers = archives(arkqueue)
-    server.stop()
-    again = arkqueue.start()
-    said = eventually(lambda: [line for line in again.said.splitlines() if line.startswith("archive ")])
-    assert f"archive {papers.name}: its tasks run as processes of this host" in said[0]
-    assert "Whoever may commit to" in said[0]
-
-
 def test_commits_while_the_server_is_down_are_planned_in_order_at_its_start(
-    installations: Installations, archives: Archives, stage: Stage, kind: str
+    installations: Installations, archives: Archives, stage: Stage
 ) -> None:
     arkqueue = installations()
     server = arkqueue.start()
-    papers = archives(arkqueue, kind)
+    papers = archives(arkqueue, "git")
     papers.commit(tasks({"index": {"depends": ["PREV"], "command": stage.once, "checkout": "none"}}))
     papers.wait_for_run(2)
     address = arkqueue.api.url
@@ -122,7 +111,10 @@ def test_commits_while_the_server_is_down_are_planned_in_order_at_its_start(
     for number in range(3, 8):
         assert papers.commit({"paper.tex": f"{number}\n"}) == number
     assert "arkqueue serve" in arkqueue("runs", "--server", address, code=3).err
-    arkqueue.start()
+    again = arkqueue.start()
+    said = eventually(lambda: [line for line in again.said.splitlines() if line.startswith("archive ")])
+    assert f"archive {papers.name}: its tasks run as processes of this host" in said[0]
+    assert "Whoever may commit to" in said[0]
     papers.wait_for_run(7)
     assert papers.ledger() == [1, 2, 3, 4, 5, 6, 7]
     assert stage.events("begin") == [f"begin index@{number}" for number in range(2, 8)]

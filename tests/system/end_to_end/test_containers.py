@@ -46,12 +46,11 @@ def test_slow_pdf_in_a_container_is_superseded(
     stage: Stage,
     inside: dict[str, Any],
     engine: docker.APIClient,
-    kind: str,
 ) -> None:
     """The example of the design; its PDF ignores the signal."""
     server = arkqueue.start()
     eventually(lambda: "tasks with an image run in containers, on the engine at" in server.said)
-    papers = archives(arkqueue, kind)
+    papers = archives(arkqueue, "git")
     papers.commit(
         tasks(
             {

@@ -17,13 +17,11 @@ from tests.system.end_to_end.installation import Stage, is_gone, tasks
 from tests.waiting import eventually
 
 
-@pytest.mark.parametrize("outage", ["freeze", "kill", "restart"])
 def test_short_outage_loses_nothing_and_repeats_nothing(
     own_postgres: Callable[[], OwnPostgres],
     installations: Installations,
     archives: Archives,
     stage: Stage,
-    outage: str,
 ) -> None:
     postgres = own_postgres()
     arkqueue = installations(database=postgres.uri)
@@ -40,19 +38,13 @@ def test_short_outage_loses_nothing_and_repeats_nothing(
         | {"held.txt": "now\n"}
     )
     pid = stage.begun("held@2")
-    if outage == "freeze":
-        postgres.freeze()
-    else:
-        postgres.kill() if outage == "kill" else postgres.stop()
+    postgres.kill()
     for number in range(3, 8):
         papers.commit({"paper.tex": f"{number}\n"})
     stage.go()
     eventually(lambda: is_gone(pid))
-    if outage == "freeze":
-        postgres.thaw()
-    else:
-        eventually(lambda: arkqueue("runs", code=None).code == 3)  # a killed one's processes may answer for a moment
-        postgres.start()
+    eventually(lambda: arkqueue("runs", code=None).code == 3)  # a killed one's processes may answer for a moment
+    postgres.start()
     # A notice may have been lost with the database; a sweep of a person makes up for it, as that of each minute would.
     eventually(lambda: arkqueue("sync", papers.name, code=None).code == 0)
     for rev in range(2, 8):
@@ -127,46 +119,17 @@ def _restart(postgres: OwnPostgres, *, is_killed: bool) -> None:
     postgres.start()
 
 
-def test_outage_longer_than_the_lease_stops_tasks_and_runs_them_again(
-    own_postgres: Callable[[], OwnPostgres], installations: Installations, archives: Archives, stage: Stage
-) -> None:
-    postgres = own_postgres()
-    arkqueue = installations(database=postgres.uri, lease="15s", renew="2s")
-    server = arkqueue.start()
-    papers = archives(arkqueue)
-    papers.commit(
-        tasks(
-            {
-                "held": {"command": stage.held, "checkout": "none", "grace": "1s"},
-                "after": {"depends": ["held"], "command": stage.once, "checkout": "none"},
-            }
-        )
-    )
-    pid = stage.begun("held@2")
-    postgres.freeze()
-    # Its task manager cannot renew, and ends it by itself before anybody else could be given it.
-    eventually(lambda: is_gone(pid))
-    assert server.process.poll() is None
-    postgres.thaw()
-    stage.begun("held@2", 2)
-    stage.go()
-    papers.wait_for_run(2)
-    first, second = papers.attempts("held@2")
-    assert (first["end"], second["end"]) == ("stopped", "exited")
-    assert "could not renew its lease in time" in first["message"]
-    assert stage.events() == ["begin held@2", "begin held@2", "end held@2", "begin after@2", "end after@2"]
-
-
-def test_roles_that_start_before_their_database_wait_for_it(
+def test_roles_that_start_before_their_database_wait_for_it_and_can_be_stopped(
     own_postgres: Callable[[], OwnPostgres], installations: Installations, archives: Archives, stage: Stage
 ) -> None:
     postgres = own_postgres()
     arkqueue = installations(database=postgres.uri)
     postgres.stop()
-    roles = [arkqueue.start(role, home=role) for role in ("manager", "worker")]
+    roles = [arkqueue.start(role, home=home) for role, home in (("manager", "m"), ("worker", "w"), ("worker", "other"))]
     for role in roles:
         eventually(lambda role=role: "WARNING" in role.said)
         assert role.process.poll() is None
+    assert roles.pop().stop() == 0, "one that waits can be stopped"
     postgres.start()
     arkqueue.start("web", home="web")
     papers = archives(arkqueue)
@@ -174,27 +137,14 @@ def test_roles_that_start_before_their_database_wait_for_it(
     papers.wait_for_run(2)
 
 
-@pytest.mark.parametrize("role", ["serve", "web", "manager", "worker"])
-def test_role_waits_for_a_pooler_too(installations: Installations, pg_uri: str, tmp_path: Path, role: str) -> None:
+def test_server_waits_for_a_pooler_too(installations: Installations, pg_uri: str, tmp_path: Path) -> None:
     """The database is there, and where the pooler should be is nobody yet."""
     place, pooler = tmp_path / "pooler", make_conninfo(pg_uri, host=str(tmp_path / "pooler"))
     arkqueue = installations(database=pooler, database_pooler=True, database_direct=pg_uri)
-    started = threading.Thread(target=arkqueue.start, args=(role,))
+    started = threading.Thread(target=arkqueue.start)
     started.start()
     eventually(lambda: arkqueue.roles and "the database is waited for" in arkqueue.roles[0].said)
     assert arkqueue.roles[0].process.poll() is None
     place.symlink_to(conninfo_to_dict(pg_uri)["host"])
     eventually(lambda: f"arkqueue {__version__}" in arkqueue.roles[0].said)
     started.join()
-
-
-def test_role_that_waits_for_its_database_can_be_stopped(
-    own_postgres: Callable[[], OwnPostgres], installations: Installations
-) -> None:
-    postgres = own_postgres()
-    arkqueue = installations(database=postgres.uri)
-    postgres.stop()
-    for role in ("manager", "worker"):
-        started = arkqueue.start(role, home=role)
-        eventually(lambda started=started: "WARNING" in started.said)
-        assert started.stop() == 0

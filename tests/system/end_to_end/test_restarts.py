@@ -6,13 +6,11 @@ import signal
 import socket
 from pathlib import Path
 
-import pytest
-
 from arkqueue.db.embedded.server import Embedded
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import the_rest
 from tests.system.end_to_end.conftest import Archives, Installations
-from tests.system.end_to_end.installation import TRACEBACK, Stage, is_gone, processes_of, tasks
+from tests.system.end_to_end.installation import TRACEBACK, Installation, Stage, is_gone, processes_of, tasks
 from tests.waiting import PATIENCE, eventually
 
 
@@ -34,13 +32,12 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-@pytest.mark.parametrize("database", ["embedded", "own"])
 def test_killed_server_goes_on_where_it_was(
-    home: Path, installations: Installations, archives: Archives, stage: Stage, pg_uri: str, database: str
+    home: Path, installations: Installations, archives: Archives, stage: Stage
 ) -> None:
-    """kill -9 of the whole process in the middle of a run, then a restart of the same home."""
+    """kill -9 of the whole process in the middle of a run, then a restart of the same home with its embedded database."""
     home.chmod(0o711)  # or PostgreSQL's account could not pass through it to the home folder proper
-    arkqueue = installations(folder=home, database=pg_uri if database == "own" else None)
+    arkqueue = installations(folder=home, database=None)
     server = arkqueue.start()
     papers = archives(arkqueue)
     papers.commit(workflow(stage))  # type: ignore[arg-type]
@@ -90,26 +87,6 @@ def test_stopped_server_ends_the_git_that_waits_for_a_remote(installations: Inst
     assert arkqueue.sql("select trouble from archive") == [{"trouble": None}], "the end was ours, not the remote's"
 
 
-def test_stopped_server_hands_its_running_task_back(
-    installations: Installations, archives: Archives, stage: Stage
-) -> None:
-    arkqueue = installations()
-    server = arkqueue.start()
-    papers = archives(arkqueue)
-    papers.commit(workflow(stage))  # type: ignore[arg-type]
-    pid = stage.begun("slow@2")
-    assert server.stop() == 0
-    assert is_gone(pid)
-    assert papers.state("slow@2") == "ready"
-    (handed_back,) = papers.attempts("slow@2")
-    assert handed_back["end"] == "stopped"
-    assert "shutting down" in handed_back["message"]
-    arkqueue.start()
-    stage.begun("slow@2", 2)
-    stage.go()
-    papers.wait_for_run(2)
-
-
 def test_log_is_followed_across_a_restart(installations: Installations, archives: Archives, stage: Stage) -> None:
     arkqueue = installations()
     server = arkqueue.start()
@@ -153,7 +130,9 @@ def test_draining_server_lets_its_running_task_finish(
     papers.wait_for_run(2)
 
 
-def test_second_signal_ends_draining(installations: Installations, archives: Archives, stage: Stage) -> None:
+def test_second_signal_ends_draining_and_hands_the_running_task_back(
+    installations: Installations, archives: Archives, stage: Stage
+) -> None:
     arkqueue = installations()
     server = arkqueue.start("serve", "--drain")
     papers = archives(arkqueue)
@@ -164,19 +143,17 @@ def test_second_signal_ends_draining(installations: Installations, archives: Arc
     assert server.stop() == 0
     assert is_gone(pid)
     assert papers.state("slow@2") == "ready"
-
-
-def test_second_server_of_one_home_is_refused(installations: Installations) -> None:
-    arkqueue = installations()
+    (handed_back,) = papers.attempts("slow@2")
+    assert handed_back["end"] == "stopped"
+    assert "shutting down" in handed_back["message"]
     arkqueue.start()
-    said = arkqueue("worker", code=1)
-    assert "has a task manager that runs" in said.err
-    assert "another home: arkqueue --home FOLDER, then the command" in said.err
+    stage.begun("slow@2", 2)
+    stage.go()
+    papers.wait_for_run(2)
 
 
-def test_server_that_cannot_start_says_why(installations: Installations, tmp_path: Path) -> None:
-    arkqueue = installations()
-    arkqueue.start()
+def test_server_that_cannot_start_says_why(shared: Installation, tmp_path: Path) -> None:
+    arkqueue = shared
     assert "'nonsense' is no address" in arkqueue("serve", "--listen", "nonsense", code=2).err
     assert "--slots" in arkqueue("worker", "--slots", "0", code=2).err
     address = arkqueue.api.url.removeprefix("http://")
@@ -189,27 +166,6 @@ def test_server_that_cannot_start_says_why(installations: Installations, tmp_pat
         done = arkqueue(*words, code=1)
         assert done.err.splitlines()[-1].startswith("arkqueue: "), done
         assert said in done.err
-
-
-def test_task_that_kills_its_task_manager_is_given_up_after_three_reruns(
-    installations: Installations, archives: Archives
-) -> None:
-    arkqueue = installations()
-    arkqueue.start("web")
-    arkqueue.start("manager", home="manager")
-    papers = archives(arkqueue)
-    pid = arkqueue.folder / "pid"
-    command = f"until [ -e {pid} ]; do sleep 0.05; done; kill -9 $(cat {pid}); sleep 1000"
-    papers.commit(tasks({"bomb": {"command": command, "checkout": "none"}}))
-    papers.wait("bomb@2", "ready")
-    for _ in range(4):
-        worker = arkqueue.start("worker", home="worker")
-        draft = pid.with_name("pid.new")
-        draft.write_text(str(worker.pid))
-        draft.rename(pid)
-        assert worker.process.wait() == -signal.SIGKILL
-        pid.unlink()
-    arkqueue.start("worker", home="worker")
-    papers.wait_for_run(2, "failed")
-    assert [a["end"] for a in papers.attempts("bomb@2")] == ["lost"] * 4
-    assert "its task manager died" in arkqueue("show", papers.task("bomb@2")).out
+    said = arkqueue("worker", code=1).err
+    assert "has a task manager that runs" in said
+    assert "another home: arkqueue --home FOLDER, then the command" in said

@@ -11,7 +11,7 @@ from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, is_gone, tasks
 from tests.waiting import eventually
 
-COMMITS = 30
+COMMITS = 12
 
 
 class Host:
@@ -63,11 +63,12 @@ def sorted_by_number(events: list[str]) -> list[str]:
     return sorted(events, key=lambda event: int(event.rpartition("@")[2]))
 
 
-def test_burst_of_commits_runs_each_task_once_on_two_task_managers(
-    arkqueue: Installation, archives: Archives, stage: Stage, kind: str
+def test_burst_of_commits_is_planned_and_run_once_by_two_queue_managers_and_two_task_managers(
+    arkqueue: Installation, archives: Archives, stage: Stage
 ) -> None:
     host = Host(arkqueue)
-    papers = archives(arkqueue, kind)
+    arkqueue.start("manager", home="another")
+    papers = archives(arkqueue, "git")
     papers.commit({**workflow(stage), "long.txt": "long\n"})  # type: ignore[dict-item]
     # While one has the long task in its only slot, the other does the rest.
     stage.begun("long@2")
@@ -81,18 +82,22 @@ def test_burst_of_commits_runs_each_task_once_on_two_task_managers(
     assert host.web.process.poll() is None
 
 
-def test_tasks_of_a_killed_task_manager_are_taken_over_by_the_other(
+def test_killed_roles_are_replaced_in_the_middle_of_a_burst(
     arkqueue: Installation, archives: Archives, stage: Stage
 ) -> None:
+    """What the killed task manager ran is taken over by the other one; what the queue manager had not planned, by the next one."""
     host = Host(arkqueue)
     papers = archives(arkqueue)
     papers.commit({**workflow(stage), "long.txt": "long\n"})  # type: ignore[dict-item]
     pid = stage.begun("long@2")
     for number in range(3, COMMITS + 2):
         papers.commit({"paper.tex": f"{number}\n"})
-        if number == 10:
+        if number == 6:
             # It has one slot, which the long task keeps: so nothing else is in the midst of anything there.
             host.worker_of(papers, "long@2").kill()
+        if number == 8:
+            host.manager.kill()
+    arkqueue.start("manager", home="another")
     eventually(lambda: is_gone(pid))
     stage.begun("long@2", 2)
     stage.go()
@@ -103,30 +108,8 @@ def test_tasks_of_a_killed_task_manager_are_taken_over_by_the_other(
     assert_each_ran_once(papers, stage, range(2, COMMITS + 2))
 
 
-def test_killed_queue_manager_is_replaced(arkqueue: Installation, archives: Archives, stage: Stage) -> None:
-    host = Host(arkqueue)
-    papers = archives(arkqueue)
-    papers.commit(workflow(stage))  # type: ignore[arg-type]
-    host.manager.kill()
-    for number in range(3, 8):
-        papers.commit({"paper.tex": f"{number}\n"})
-    arkqueue.start("manager", home="another")
-    assert_each_ran_once(papers, stage, range(2, 8))
-
-
-def test_two_queue_managers_plan_each_revision_once(arkqueue: Installation, archives: Archives, stage: Stage) -> None:
-    Host(arkqueue)
-    arkqueue.start("manager", home="another")
-    papers = archives(arkqueue, "git")
-    papers.commit(workflow(stage))  # type: ignore[arg-type]
-    for number in range(3, 12):
-        papers.commit({"paper.tex": f"{number}\n"})
-    assert_each_ran_once(papers, stage, range(2, 12))
-
-
-def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(installations: Installations) -> None:
-    arkqueue = installations()
-    first = arkqueue.start()
+def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(shared: Installation) -> None:
+    arkqueue, first = shared, shared.roles[0]
     refused = arkqueue("serve", "--listen", "127.0.0.1:0", code=1)
     assert "has a task manager that runs" in refused.err
     assert "serves at" not in refused.out
@@ -134,9 +117,8 @@ def test_second_server_of_a_home_ends_and_leaves_the_first_one_alone(installatio
     assert first.process.poll() is None
 
 
-def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(installations: Installations) -> None:
-    arkqueue = installations()
-    arkqueue.start()
+def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(shared: Installation) -> None:
+    arkqueue = shared
     home = arkqueue.home("home")
     address = (home / "url").read_text()
     command = [arkqueue.python, "-m", "arkqueue", "--home", str(home), "web", "--listen", "127.0.0.1:0"]

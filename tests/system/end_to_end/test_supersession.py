@@ -11,8 +11,9 @@ from tests.system.end_to_end.installation import Stage, is_gone, tasks
 from tests.waiting import eventually
 
 
-@pytest.mark.parametrize("successor", ["worker", "another"], ids=["of the same home", "on another host"])
-@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize(
+    ("successor", "dies"), [("worker", "before"), ("another", "after")], ids=["of the same home", "on another host"]
+)
 def test_victim_of_a_dead_task_manager_is_canceled_and_not_run_again(
     installations: Installations, archives: Archives, stage: Stage, successor: str, dies: str
 ) -> None:
