@@ -1,13 +1,14 @@
-"""A queue on a fresh database, without wake-ups: these tests take every step themselves."""
+"""An attempt of a task, for tests of logs."""
 
 from __future__ import annotations
 
 import pytest
 
-from arkqueue.db import Database
-from arkqueue.db.session import Session
+from arkqueue.model import AttemptId
+from tests.builders import AnArchive
 
 
 @pytest.fixture
-def session(database: Database) -> Session:
-    return Session(database)
+def attempt(archive: AnArchive) -> AttemptId:
+    archive.commit({"index": ""})
+    return archive.attempt("index@2")

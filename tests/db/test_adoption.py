@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from arkqueue import logs
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
@@ -13,18 +11,13 @@ from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome, Receipt, Stream
 from arkqueue.queue import claim, control, finish
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway
 from tests.db.test_claim import lapse
 from tests.db.test_races import InThread, wait_until_blocked
 
 Connect = Callable[[], Connection]
 WITHIN = 300.0
 NEXT = "manager-2"
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 def in_container(archive: AnArchive, key: str = "a@2") -> AttemptId:

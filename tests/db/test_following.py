@@ -53,13 +53,6 @@ def ours(pg_uri: str) -> Iterator[Session]:
         yield session
 
 
-@pytest.fixture
-def attempt(session: Session) -> AttemptId:
-    archive = an_archive(session)
-    archive.commit({"index": ""})
-    return archive.attempt("index@2")
-
-
 def a_log(session: Session, attempt: AttemptId) -> LogWriter:
     return Logs(a_gateway(session)).open(attempt)
 

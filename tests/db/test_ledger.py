@@ -20,11 +20,6 @@ from tests.db.test_busy_archives import held
 Connect = Callable[[], Connection]
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 # -- notices -------------------------------------------------------------------------------------------------------------
 
 

@@ -13,14 +13,9 @@ from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.model import AttemptId, BranchId, End, Outcome, Receipt
 from arkqueue.queue import archives, claim, finish
-from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive
 
 Connect = Callable[[], Connection]
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 # -- plans ---------------------------------------------------------------------------------------------------------------

@@ -34,13 +34,6 @@ def _room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)
 
 
-@pytest.fixture
-def attempt(session: Session) -> AttemptId:
-    archive = an_archive(session)
-    archive.commit({"index": ""})
-    return archive.attempt("index@2")
-
-
 def everything(session: Session, attempt: AttemptId, offset: int = 0) -> list[Chunk]:
     found: list[Chunk] = []
     while page := logs.read(session, attempt, offset).chunks:

@@ -19,11 +19,6 @@ from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 # -- the ledger and its runs (5.1–5.5) ---------------------------------------------------------------------------------
 
 

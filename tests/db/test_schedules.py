@@ -23,11 +23,6 @@ Connect = Callable[[], Connection]
 NIGHTLY = {"nightly": "schedule: '0 3 * * *'"}
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 def make_due(archive: AnArchive, days: int = 0) -> None:
     """Let the time of every schedule have come, ``days`` ago: the same time, whenever it is asked for on a day."""
     archive.sql("update schedule set next_at = date_trunc('day', now()) - make_interval(days => %s)", days)

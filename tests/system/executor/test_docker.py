@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -15,21 +14,13 @@ from arkqueue.errors import ExecutorError
 from arkqueue.executor import Ended, Mount
 from arkqueue.executor.docker.executor import EngineUnavailable
 from arkqueue.model import AttemptId, Layer, Resources, Stream
-from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.docker_bench import Bench
 from tests.system.executor.recorder import Recorder, ended
 from tests.system.executor.relay import Relay
 from tests.waiting import PATIENCE, eventually
 
 FOREVER = "echo begun; while :; do sleep 1; done"
 DEAF = f"trap '' TERM; {FOREVER}"
-
-
-@pytest.fixture
-def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
-    with a_bench(engine, engine_url, busybox) as made:
-        yield made
-        assert made.executor.found() == []
-        assert made.left() == []
 
 
 class TestOutcome:

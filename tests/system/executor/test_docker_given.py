@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import docker
 import pytest
 
 from arkqueue.model import Resources
-from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.docker_bench import Bench
 from tests.system.executor.recorder import ended
 
 FOREVER = "echo begun; while :; do sleep 1; done"
-
-
-@pytest.fixture
-def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
-    with a_bench(engine, engine_url, busybox) as made:
-        yield made
-        assert made.left() == []
 
 
 @pytest.fixture

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import docker
 import pytest
 
 from arkqueue.errors import ExecutorError
 from arkqueue.executor import Container
 from arkqueue.model import Pull
-from tests.system.executor.docker_bench import Bench, a_bench
-
-
-@pytest.fixture
-def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
-    with a_bench(engine, engine_url, busybox) as made:
-        yield made
-        assert made.left() == []
+from tests.system.executor.docker_bench import Bench
 
 
 def container(image: str, pull: Pull = Pull.MISSING) -> Container:

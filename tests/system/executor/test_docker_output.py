@@ -12,25 +12,17 @@ from pathlib import Path
 from time import time as now
 from typing import Any
 
-import docker
 import pytest
 
 from arkqueue.executor import Ended, Mount
 from arkqueue.executor.docker.output import KEPT, Frames, LogReader, Output
 from arkqueue.model import AttemptId, Stream
-from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.docker_bench import Bench
 from tests.system.executor.recorder import Recorder, ended
 from tests.system.executor.relay import Relay
 from tests.waiting import PATIENCE
 
 MB = 1_000_000
-
-
-@pytest.fixture
-def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
-    with a_bench(engine, engine_url, busybox) as made:
-        yield made
-        assert made.left() == []
 
 
 def awkward_bytes() -> bytes:

@@ -16,16 +16,9 @@ from arkqueue.executor import Container
 from arkqueue.executor.docker import images as module
 from arkqueue.model import Pull
 from tests.engine import busybox_files, label, packed
-from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.docker_bench import Bench
 from tests.system.executor.registry import Registry
 from tests.waiting import PATIENCE
-
-
-@pytest.fixture
-def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
-    with a_bench(engine, engine_url, busybox) as made:
-        yield made
-        assert made.left() == []
 
 
 @pytest.fixture

@@ -5,12 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import docker
-import pytest
-
-from tests.system.executor.docker_bench import Bench, a_bench
+from tests.system.executor.docker_bench import Bench
 from tests.system.executor.recorder import ended
 
 KILLED = """
@@ -20,13 +16,6 @@ executor = DockerExecutor(sys.argv[1], "bench", sys.argv[2])
 with executor._images._empty_image() as image, executor._images._made(image, {}):
     os.kill(os.getpid(), 9)
 """
-
-
-@pytest.fixture
-def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
-    with a_bench(engine, engine_url, busybox) as made:
-        yield made
-        assert made.left() == []
 
 
 def test_probe_of_a_killed_executor_is_swept(bench: Bench) -> None:

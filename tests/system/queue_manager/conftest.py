@@ -11,12 +11,14 @@ import pytest
 
 from arkqueue.archives import registration
 from arkqueue.config import Configuration
-from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveSettings
 from arkqueue.queue import archives
 from arkqueue.queue_manager import QueueManager
+from tests.system.waking import waking_session
 from tests.waiting import eventually
+
+__all__ = ["waking_session"]
 
 WORKFLOW = "- {name: index, command: index, depends: [PREV]}\n"
 
@@ -65,13 +67,6 @@ class Watched:
     def wait_for_ledger(self, length: int, branch: str = "") -> list[tuple[int, str]]:
         self.wait_for(lambda: len(self.ledger(branch)) >= length)
         return self.ledger(branch)
-
-
-@pytest.fixture
-def session(database: Database) -> Iterator[Session]:
-    wakeups = Wakeups(database)
-    yield Session(database, wakeups)
-    wakeups.close()
 
 
 @pytest.fixture

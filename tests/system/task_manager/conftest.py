@@ -13,29 +13,19 @@ import pytest
 
 from arkqueue import logs
 from arkqueue.config import Configuration
-from arkqueue.db import Database, Wakeups
 from arkqueue.db.session import Session
 from arkqueue.gateway.sql import gateways
 from arkqueue.model import AttemptId, Stream
 from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
 from arkqueue.task_manager import attempt as attempt_module
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive
+from tests.system.waking import waking_session
 from tests.waiting import PATIENCE, eventually
 
+__all__ = ["waking_session"]
+
 Managers = Callable[..., TaskManager]
-
-
-@pytest.fixture
-def session(database: Database) -> Iterator[Session]:
-    wakeups = Wakeups(database)
-    yield Session(database, wakeups)
-    wakeups.close()
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 @pytest.fixture

@@ -9,18 +9,12 @@ import httpx
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.db import Database
 from arkqueue.db.session import Session
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 
 Client = Callable[..., httpx.Client]
-
-
-@pytest.fixture
-def session(database: Database) -> Session:
-    return Session(database)
 
 
 @pytest.fixture
