@@ -275,7 +275,11 @@ def answers(url: str) -> bool:
 # --- Images ---
 
 
-def busybox_files() -> bytes:
+USERS = "root:x:0:0::/:/bin/sh\nbuilder:x:1000:100::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
+GROUPS = "root:x:0:\nstaff:x:50:builder\nusers:x:100:\nnobody:x:65534:\n"
+
+
+def busybox_files(users: str = USERS, groups: str = GROUPS) -> bytes:
     """The files of an image as a tar archive."""
     program = shutil.which("busybox")
     if program is None or b"ld-linux" in (binary := Path(program).read_bytes())[:4096]:
@@ -283,8 +287,7 @@ def busybox_files() -> bytes:
     applets = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
     files: dict[str, bytes | str] = {"bin/busybox": binary}
     files |= {f"bin/{applet}": "/bin/busybox" for applet in applets if applet != "busybox"}
-    files["etc/passwd"] = b"root:x:0:0::/:/bin/sh\nbuilder:x:1000:100::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
-    files["etc/group"] = b"root:x:0:\nstaff:x:50:builder\nusers:x:100:\nnobody:x:65534:\n"
+    files["etc/passwd"], files["etc/group"] = users.encode(), groups.encode()
     return packed(files)
 
 

@@ -44,7 +44,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where a program runs in a container. ``labels`` say whose it is; ``network`` is ``bridge``, ``none`` or a network's name."""
+    """Where a program runs in a container. ``labels`` say whose it is; ``network`` is ``bridge``, ``none`` or a network's name.
+
+    ``groups``: numbers of groups that the program has beside its own and those that its user has by the image.
+    """
 
     image: str
     pull: Pull
@@ -52,6 +55,7 @@ class Container:
     mounts: tuple[Mount, ...] = ()
     network: str = "bridge"
     resources: Resources = field(default_factory=Resources)
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ WORKSPACE = Path("/workspace")
 OWN_FILES = Path("/arkqueue")
 """Where a container sees what belongs to the attempt: the script, the inputs, the outputs."""
 
+ROOT = "root", "0"
+"""How the user and the group are called that may do everything."""
+
 BRIDGE, NONE = "bridge", "none"
 """The networks that every archive's tasks may have unless its settings say otherwise: the engine's own, and none."""
 
@@ -138,6 +141,36 @@ def _is_user(user: str, glob: str) -> bool:
     """User and group each for itself: a glob without a group allows none to be named, as it could be any."""
     parts, globs = user.split(":"), glob.split(":")
     return len(parts) == len(globs) and all(matches([g], part) for part, g in zip(parts, globs, strict=True))
+
+
+def check_account(
+    user: str | None, uid: int, gid: int, groups: Sequence[int], image: str, settings: ArchiveSettings, archive: str
+) -> None:
+    """Raise `Forbidden` where a user whose name is allowed is root by the image, or has root's group.
+
+    The image decides what a name means, and its maker may be the committer. Who may be root is said by a glob that root
+    itself matches; who may have root's group, by a glob whose group it matches.
+    """
+    if not settings.users or user is None:
+        return
+    globs = [glob.split(":") for glob in settings.users]
+    if any(matches([glob[0]], root) for glob in globs for root in ROOT):
+        return
+    if uid == 0:
+        raise Forbidden(
+            f"archive {archive}",
+            f"its tasks may not be root, which the user {user} is in image {image}",
+            "Name another user in the task, or use an image in which this one is not root",
+        )
+    mine = [glob[1] for glob in globs if len(glob) == 2 and matches([glob[0]], user.partition(":")[0])]
+    if 0 in (gid, *groups) and not any(matches([glob], root) for glob in mine for root in ROOT):
+        example = f"{uid}:{uid}"
+        allowed = " ".join(f"--allow-user {shlex.quote(glob)}" for glob in (*settings.users, example))
+        raise Forbidden(
+            f"archive {archive}",
+            f"its tasks may not have root's group, which the user {user} has in image {image}",
+            f"Name a group in the task (user: {example}), and allow it: arkqueue archive set {archive} {allowed}",
+        )
 
 
 def _network(asked: str | None, settings: ArchiveSettings, archive: str) -> str:

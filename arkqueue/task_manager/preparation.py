@@ -25,7 +25,14 @@ from arkqueue.repository import Archive, Handover, locate
 from arkqueue.repository.location import local_path
 from arkqueue.repository.origin import AUTHORS
 from arkqueue.task_manager import environment
-from arkqueue.task_manager.containers import OWN_FILES, WORKSPACE, Identity, container_for, working_folder
+from arkqueue.task_manager.containers import (
+    OWN_FILES,
+    WORKSPACE,
+    Identity,
+    check_account,
+    container_for,
+    working_folder,
+)
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
@@ -134,6 +141,13 @@ class Preparation:
         if claim.attempt_number > 1:
             docker.remove_earlier(claim.task, claim.attempt)
         image = docker.image(container, is_wanted, log.note)
+        account = docker.account(image, definition.user, container.image)
+        user = definition.user
+        if archive.settings.users:
+            uid, gid, groups = account.uid, account.gid, account.groups
+            check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
+            # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
+            user, container = f"{uid}:{gid}", replace(container, groups=groups)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
@@ -141,7 +155,7 @@ class Preparation:
                 source=_source(claim, definition, self.sources, OWN_FILES),
                 script=definition.script,
                 inputs=inputs,
-                owner=docker.identity(image, definition.user, container.image),
+                owner=(account.uid, account.gid),
                 layered_by="engine",
                 image=image,
             ),
@@ -165,7 +179,7 @@ class Preparation:
             argv_for(definition, str(OWN_FILES / workspace.script.name)),
             variables,
             begins,
-            definition.user,
+            user,
             shell=definition.script is not None,
             container=replace(container, mounts=mounts),
         )

@@ -6,7 +6,7 @@ The task manager calls it; it knows no database. What it does for an attempt, in
     executor.check()                                   an engine answers at all
     executor.prove_same_paths(work_folder)             at start-up: an engine answers, and sees that folder under the same path
     digest = executor.image(program.container)         the image is there now; raises ExecutorError where it cannot be had
-    executor.identity(digest, user) -> (uid, gid)      who the program will be, by the image's own users
+    executor.account(digest, user)                     who the program will be, by the image's own users
     running = executor.start(program, sink, digest)    created, attached, started
     running.stop(grace); running.wait() -> Ended       all output handed over, container and its volumes removed
     running.leave(); running.wait().left               it goes on without this task manager
@@ -40,7 +40,7 @@ from arkqueue.errors import ExecutorError
 from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, Container, Program, Sink
 from arkqueue.executor.docker.container import Setting, configuration, engine_fault, init_failure, refusal
 from arkqueue.executor.docker.engine import CONFLICT, Engine, EngineUnavailable, Flow, said
-from arkqueue.executor.docker.images import FolderNotSeen, Images
+from arkqueue.executor.docker.images import Account, FolderNotSeen, Images
 from arkqueue.executor.docker.output import Output
 from arkqueue.executor.docker.owners import Owners
 from arkqueue.executor.docker.running import DockerRunning, removed
@@ -116,9 +116,14 @@ class DockerExecutor:
         """
         return self._images.have(container.image, container.pull, is_wanted, note)
 
+    def account(self, image: str, user: str | None, name: str = "") -> Account:
+        """Who a program is that runs as ``user`` (None: the image's own) of an image that is there, which people call ``name``."""
+        return self._images.account(image, user, name or image)
+
     def identity(self, image: str, user: str | None, name: str = "") -> tuple[int, int]:
-        """The user and group id of a program that runs as ``user`` (None: the image's own) of an image that is there, which people call ``name``."""
-        return self._images.identity(image, user, name or image)
+        """The user and group id of ``account``."""
+        account = self.account(image, user, name)
+        return account.uid, account.gid
 
     def path(self, image: str) -> str:
         """Where the programs of an image that is there are looked for (its PATH)."""

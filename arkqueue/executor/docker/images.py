@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import secrets
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,15 @@ NOT_REACHED = (
 )
 LOGIN_WANTED = "unauthorized", "authentication", "no basic auth credentials"
 """Words by which it shows what keeps an image from being fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who a program is in a container, by numbers. ``groups``: those beside its own."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
 
 
 class FolderNotSeen(ExecutorError):
@@ -97,19 +108,20 @@ class Images:
                 self._folders[image, path] = known
         return known
 
-    def identity(self, image: str, user: str | None, name: str) -> tuple[int, int]:
-        """The user and group id that a program has as ``user`` of an image, as the engine will find them; people call the image ``name``."""
+    def account(self, image: str, user: str | None, name: str) -> Account:
+        """Who a program is as ``user`` of an image (None: the image's own), as the engine finds it; people call the image ``name``."""
         found = self._find(image)
         if found is None:
             raise ExecutorError(f"image {name!r}", "the engine does not have it", "Pull it")
         wanted = user or found["Config"].get("User") or "0"
         owner, _, group = wanted.partition(":")
         if owner.isdecimal() and group.isdecimal():
-            return int(owner), int(group)
-        uid, gid = self._user(found["Id"], name, owner or "0")
-        if group:
-            gid = int(group) if group.isdecimal() else self._group(found["Id"], name, wanted, group)
-        return uid, gid
+            return Account(int(owner), int(group))
+        account = self._user(found["Id"], name, owner or "0")
+        if not group:
+            return account
+        # Who names a group has no other.
+        return Account(account.uid, int(group) if group.isdecimal() else self._group(found["Id"], name, wanted, group))
 
     def prove_same_paths(self, folder: Path) -> None:
         """Prove that the engine sees a folder of this host under the same path. Raises FolderNotSeen; an ExecutorError where it cannot be known."""
@@ -183,22 +195,24 @@ class Images:
 
     # --- Users of an image ---
 
-    def _user(self, digest: str, image: str, name: str) -> tuple[int, int]:
+    def _user(self, digest: str, image: str, name: str) -> Account:
+        """As engines look: the first line that fits, a number never as a name, and 0 for a number that is none."""
         for fields in self._lines(digest, USERS):
-            if len(fields) >= 4 and (fields[0] == name or (name.isdecimal() and fields[2] == name)):
-                return int(fields[2]), int(fields[3])
+            if _number(fields[2]) == int(name) if name.isdecimal() else fields[0] == name:
+                groups = [line[2] for line in self._lines(digest, GROUPS) if fields[0] in line[3].split(",")]
+                return Account(_number(fields[2]), _number(fields[3]), tuple(map(_number, groups)))
         if name.isdecimal():
-            return int(name), 0
+            return Account(int(name), 0)
         raise no_user(name, image)
 
     def _group(self, digest: str, image: str, wanted: str, group: str) -> int:
         for fields in self._lines(digest, GROUPS):
-            if len(fields) >= 3 and fields[0] == group:
-                return int(fields[2])
+            if fields[0] == group:
+                return _number(fields[2])
         raise ExecutorError(f"user {wanted!r}", f"image {image} has no group {group!r}", "Name another, or a number")
 
     def _lines(self, digest: str, path: str) -> list[list[str]]:
-        """A file of colon-separated fields; none where the image does not have it. An image never changes: it is read once."""
+        """A file of colon-separated fields, at least four a line; none where the image does not have it. An image never changes: it is read once."""
         with self._lock:
             known = (digest, path) in self._files
         if not known:
@@ -207,8 +221,8 @@ class Images:
             with self._lock:
                 self._files.update(texts)
         # At newlines alone, as who reads it in the container does.
-        lines = [line.split(":") for line in self._files[digest, path].split("\n")]
-        return [fields for fields in lines if all(number.isdecimal() for number in fields[2:3])]
+        lines = [line.strip() for line in self._files[digest, path].split("\n")]
+        return [[*line.split(":"), "", "", ""] for line in lines if line]
 
     def _read(self, container: str, path: str) -> str:
         for _ in range(MAX_LINKS):
@@ -281,6 +295,11 @@ class Images:
         finally:
             with self._engine.calls() as api:
                 api.remove_image(image)
+
+
+def _number(text: str) -> int:
+    """The number of a user or group, as engines read it."""
+    return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else 0
 
 
 def digest_of(name: str, image: Mapping[str, Any]) -> str:
