@@ -113,7 +113,6 @@ class Run:
     workflow: Workflow
     tasks: dict[Name, Task] = field(default_factory=dict)
     deleted: bool = False
-    canceled: bool = False
     """A person canceled the run as a whole."""
     dropped: bool = False
 
@@ -662,7 +661,6 @@ class Model:
         tasks = [task for task in run.own if not task.settled]
         if run.deleted or not tasks:
             raise Refused(Reason.GONE if run.deleted else Reason.NOTHING)
-        run.canceled = True
         for task in tasks:
             self._stop_by_person(task)
         return self._follow(before)
@@ -817,8 +815,6 @@ class Model:
         """Put back to waiting; what hangs on one that will end ``again`` waits for it again, unless its own attempt is under way."""
         for task, root in stay.items():
             task.root = root
-        for task in again:
-            task.run.canceled = False
         for task in reopened:
             task.state, task.root, task.retried = move(task.state, Event.REOPEN), None, True
         for edge in self.edges:
@@ -873,17 +869,22 @@ class Model:
         run = self.run(key)
         tasks = [run.tasks[Name(COMMIT)], *run.own]
         settled = all(task.settled for task in tasks)
-        started = any(task.attempts or task.state is State.COMPLETED for task in run.own)
+        begun = any(task.attempts for task in run.own)
+        canceled = [task for task in run.own if task.state is State.CANCELED]
         bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
         if run.deleted:
             return "deleted"
         if run.workflow.faults or (settled and bad):
             return "failed"
-        if run.canceled:
-            return "canceled"
         if not settled:
-            return "processing" if started else "pending"
-        return "completed" if Name(REPORT) not in run.tasks or run.tasks[Name(REPORT)].settled else "reporting"
+            return "processing" if begun else "pending"
+        if Name(REPORT) in run.tasks and not run.tasks[Name(REPORT)].settled:
+            return "reporting"
+        if any(task.superseded_by is None for task in canceled):
+            return "canceled"
+        if any(task.superseded_by is not None and task.superseded_by.run is not run for task in canceled):
+            return "superseded"
+        return "completed"
 
     def graph(self, branch: str, *numbers: int) -> set[tuple[Key, EdgeKind, Key]]:
         """The edges that a person sees of these revisions, as (who waits or cancels, how, whom) (design 5.3)."""

@@ -18,7 +18,7 @@ import click
 
 COLOURS = {
     "running": "blue", "processing": "blue", "reporting": "blue", "completed": "green", "failed": "red", "rejected": "red",
-    "held": "magenta", "deferred": "yellow", "ready": "cyan", "canceled": "yellow", "skipped": "yellow",
+    "held": "magenta", "deferred": "yellow", "ready": "cyan", "canceled": "yellow", "superseded": "yellow", "skipped": "yellow",
     "waiting": "bright_black", "pending": "bright_black", "deleted": "bright_black",
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from arkqueue.cli.output import ago, at, bold, dim, one_line, print_json, say, s
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
-STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "deleted")
+STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "superseded", "deleted")
 FORMATS = ("text", "mermaid", "dot", "json")
 _INDENT = "\n" + " " * 14
 """Before the further lines of a fact."""

@@ -27,18 +27,24 @@ if TYPE_CHECKING:
 _BESIDE = ("tasks", "edges", "deeds", "others", "awaited")
 INTERVAL = 0.25
 """Seconds between two looks."""
-ENDED = ("completed", "failed", "canceled", "deleted")
+ENDED = ("completed", "failed", "canceled", "superseded", "deleted")
 
 
 @click.command(
-    epilog="With the name of a run it ends with that run, with exit code 1 unless it completed; else with Ctrl-C."
+    epilog="With the name of a run it ends with that run, with exit code 1 unless it completed (see --accept); else with Ctrl-C."
 )
 @click.argument("name", metavar="[ARCHIVE|RUN]", required=False)
+@click.option(
+    "--accept",
+    type=click.Choice(("superseded", "canceled")),
+    multiple=True,
+    help="Exit code 0 also where the run ended so.",
+)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many runs.")
 @click.option("--plain", is_flag=True, help="One line for each change, also on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One line for each change: the run or the task, as a JSON document.")  # fmt: skip
 @calls_server
-def watch(client: Client, name: str | None, limit: int, plain: bool, as_json: bool) -> None:
+def watch(client: Client, name: str | None, accept: tuple[str, ...], limit: int, plain: bool, as_json: bool) -> None:
     """Watch runs and their tasks as they go."""
     is_awaited = name is not None and "@" in name
     look = _look_at_run(client, name) if name and is_awaited else _look_at_runs(client, name, limit)
@@ -49,7 +55,7 @@ def watch(client: Client, name: str | None, limit: int, plain: bool, as_json: bo
         if is_awaited:
             raise  # how it ends is not known
         return
-    if last != "completed":
+    if last not in ("completed", *accept):
         sys.exit(1)
 
 

@@ -92,7 +92,7 @@ left join task report on report.id = run.report_id
 cross join lateral (
     select count(*) filter (where shown) as tasks,
            count(*) filter (where unsettled) as unsettled,
-           count(*) filter (where shown and (state = 'completed' or attempts > 0)) as begun,
+           count(*) filter (where shown and attempts > 0) as begun,
            count(*) filter (where shown and state = 'held') as held,
            count(*) filter (where shown and state in ('failed', 'rejected') and not waived) as bad,
            count(*) filter (where shown and state = 'completed') as completed,
@@ -102,9 +102,12 @@ cross join lateral (
            count(*) filter (where shown and state = 'skipped') as skipped,
            count(*) filter (where shown and state = 'canceled') as canceled,
            count(*) filter (where shown and state = 'canceled' and superseded_by is not null) as superseded,
+           count(*) filter (where shown and state = 'canceled' and superseded_by is null) as canceled_otherwise,
+           count(*) filter (where shown and state = 'canceled' and is_superseded_by_later) as superseded_by_later,
            max(settled_at) as settled_at
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
+               t.superseded_by is not null and exists (select from task s where s.id = t.superseded_by and s.run_id <> t.run_id) as is_superseded_by_later,
                t.kind = 'ordinary' as shown,
                t.settled_at is null and t.kind <> 'gate' as unsettled
         from task t where t.run_id = run.id and t.id is distinct from run.report_id

@@ -29,13 +29,16 @@ MOST_OTHERS = 20
 
 
 class RunState(StrEnum):
+    """In the order in which they apply (design 4). ``docs/glossary.md`` says what each means."""
+
     DELETED = "deleted"
     FAILED = "failed"
-    CANCELED = "canceled"
     HELD = "held"
     PENDING = "pending"
     PROCESSING = "processing"
     REPORTING = "reporting"
+    CANCELED = "canceled"
+    SUPERSEDED = "superseded"
     COMPLETED = "completed"
 
 
@@ -183,13 +186,15 @@ def run_state(row: Any) -> RunState:
         return RunState.DELETED
     if row.faults or (not row.unsettled and row.bad):
         return RunState.FAILED
-    if row.canceled_at is not None:
-        return RunState.CANCELED
-    if row.held:
-        return RunState.HELD
     if row.unsettled:
-        return RunState.PROCESSING if row.begun else RunState.PENDING
-    return RunState.COMPLETED if row.report_state in (None, *SETTLED) else RunState.REPORTING
+        if row.begun:
+            return RunState.PROCESSING
+        return RunState.HELD if row.held else RunState.PENDING
+    if row.report_state not in (None, *SETTLED):
+        return RunState.REPORTING
+    if row.canceled_otherwise:
+        return RunState.CANCELED
+    return RunState.SUPERSEDED if row.superseded_by_later else RunState.COMPLETED
 
 
 def _views(session: Session, ids: Sequence[int]) -> list[RunView]:

@@ -205,8 +205,39 @@ def test_run_counts_what_was_superseded(session: Session) -> None:
     archive.commit({"pdf": "cancels: [PREV]"})
     archive.commit({"pdf": "cancels: [PREV]"})
     view = run_views.run(session, RunId(archive.run_id(2)))
-    assert (view.state, view.counts.canceled, view.counts.superseded) == (RunState.COMPLETED, 1, 1)
+    assert (view.state, view.counts.canceled, view.counts.superseded) == (RunState.SUPERSEDED, 1, 1)
     assert view.tasks[1].why == "superseded by papers@3/pdf"
+
+
+def test_run_of_which_a_person_canceled_something_is_canceled(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.cancel("a@2")
+    assert state_of(archive) == RunState.PENDING
+    archive.run("b@2")
+    assert state_of(archive) == RunState.CANCELED
+    archive.retry("a@2")
+    archive.run("a@2")
+    assert state_of(archive) == RunState.COMPLETED
+
+
+def test_run_whose_tasks_supersede_each_other_completes(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"old": "", "new": "cancels: [old]"})
+    archive.run("new@2")
+    assert archive.states() == {"old@2": "canceled", "new@2": "completed"}
+    assert state_of(archive) == RunState.COMPLETED
+
+
+def test_gates_begin_no_run(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"gate": "# gate", "a": ""})
+    assert archive.state("gate@2") == "completed"
+    assert state_of(archive) == RunState.PENDING
+
+
+def state_of(archive: AnArchive) -> RunState:
+    return run_views.run(archive.session, RunId(archive.run_id(2))).state
 
 
 def test_list_of_runs_has_pages_newest_first(session: Session) -> None:

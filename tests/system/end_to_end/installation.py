@@ -282,7 +282,7 @@ class Archive:
         def ended() -> Any:
             found = self.installation.api.get("/runs", archive=self.name, limit=500, tasks="true")["runs"]
             chosen = next((r for r in found if r["full_name"] == self.run(rev, run)), None)
-            ends = ("completed", "failed", "canceled", "deleted")
+            ends = ("completed", "failed", "canceled", "superseded", "deleted")
             assert not chosen or chosen["state"] == state or chosen["state"] not in ends, chosen
             return chosen and chosen["state"] == state and chosen["report"] == "completed" and chosen
 

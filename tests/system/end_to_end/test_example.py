@@ -60,7 +60,7 @@ def test_slow_pdf_is_superseded_although_the_hooks_come_in_the_order_3_2(
     }  # fmt: skip
     stage.go("build-PDF@3")
     papers.wait_for_run(3)
-    papers.wait_for_run(2, "completed")
+    papers.wait_for_run(2, "superseded")
 
     history = sorted((at, event) for key in papers.states(2, 3) for at, event in happened(papers, key))
     events = [event for _, event in history]

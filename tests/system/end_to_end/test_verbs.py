@@ -168,7 +168,7 @@ def test_cancel_ends_the_process_and_is_remembered(shared: Installation, archive
     shared("cancel", papers.task("held@2"))
     papers.wait("held@2", "canceled")
     assert is_gone(pid)
-    papers.wait_for_run(2)
+    papers.wait_for_run(2, "canceled")
     assert papers.states(2) == {"held@2": "canceled", "next@2": "skipped", "beside@2": "completed"}
     assert "canceled by" in shared("show", papers.run(2)).out
     assert "is canceled already" in refused(papers, "cancel", papers.task("held@2"))
