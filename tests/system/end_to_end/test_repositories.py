@@ -7,7 +7,7 @@ import shutil
 import httpx
 import pytest
 
-from tests.repositories import SubversionRepository, run
+from tests.repositories import SubversionRepository
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Archive, Installation, tasks
 from tests.waiting import eventually
@@ -111,19 +111,6 @@ def stopped(papers: Archive) -> str:
     assert remedy in shown
     assert papers.name in arkqueue("archive", "list").out
     return shown
-
-
-def test_repository_with_another_uuid_stops_until_it_is_rewound(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared)
-    papers.commit(WORKFLOW)
-    papers.wait_for_run(2)
-    run("svnadmin", "setuuid", papers.repository.path)
-    assert "UUID" in stopped(papers)
-    papers.commit({"paper.tex": "third\n"})
-    shared("notify", papers.name, "3")
-    shared("archive", "rewind", papers.name, "2")
-    papers.wait_for_run(3)
-    assert papers.log("index@3") == "third\n"
 
 
 @pytest.mark.parametrize("ahead", [0, 1], ids=["shorter", "as long, with another text"])

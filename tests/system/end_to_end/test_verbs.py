@@ -22,28 +22,6 @@ def failing_until(file: Path) -> str:
     return f"test -e {file}"
 
 
-def test_retry_brings_back_what_was_skipped(shared: Installation, archives: Archives, tmp_path: Path) -> None:
-    papers = archives(shared)
-    papers.commit(
-        tasks(
-            {
-                "index": {"command": failing_until(tmp_path / "mended"), "checkout": "none"},
-                "pdf": {"depends": ["index"], "command": "true"},
-                "site": {"depends": ["pdf"], "command": "true"},
-            }
-        )
-    )
-    papers.wait_for_run(2, "failed")
-    assert papers.states(2) == {"index@2": "failed", "pdf@2": "skipped", "site@2": "skipped"}
-    assert f"because of {papers.task('index@2')}" in shared("show", papers.run(2)).out
-    assert f"arkqueue retry {papers.task('index@2')}" in refused(papers, "retry", papers.task("site@2"))
-    (tmp_path / "mended").touch()
-    assert papers.task("index@2") in shared("retry", papers.task("index@2")).out
-    papers.wait_for_run(2)
-    assert "is completed" in refused(papers, "retry", papers.task("index@2"))
-    assert "exists in every run" in refused(papers, "retry", papers.task("COMMIT@2"))
-
-
 def test_failure_holds_up_later_revisions_until_it_is_retried_or_waived(
     shared: Installation, archives: Archives, tmp_path: Path
 ) -> None:
@@ -82,22 +60,6 @@ def test_failure_holds_up_later_revisions_until_it_is_retried_or_waived(
     papers.wait_for_run(2)
 
 
-def test_many_failures_are_waived_at_once(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared)
-    papers.commit(tasks({"index": {"command": "false"}, "last": {"depends": ["PREV:index"], "command": "true"}}))
-    for number in range(3, 7):
-        papers.commit({"paper.tex": f"{number}\n"})
-        papers.wait(f"index@{number}", "failed")
-    papers.wait("last@2")
-    assert papers.states(3, 4, 5, 6) == {
-        f"{name}@{rev}": state for rev in (3, 4, 5, 6) for name, state in (("index", "failed"), ("last", "waiting"))
-    }
-    assert "4 failures up to 5 waived" in shared("skip", f"{papers.name}/index", "--until", "5").out
-    for rev in (3, 4, 5, 6):
-        papers.wait(f"last@{rev}")
-    assert "write ARCHIVE/TASK" in shared("skip", papers.task("index@6"), "--until", "5", code=2).err
-
-
 def test_superseded_task_is_retried_by_force_only(shared: Installation, archives: Archives, stage: Stage) -> None:
     papers = archives(shared)
     papers.commit(tasks({"pdf": {"cancels": ["PREV"], "command": stage.held, "checkout": "none"}}))
@@ -116,26 +78,6 @@ def test_superseded_task_is_retried_by_force_only(shared: Installation, archives
     papers.wait("pdf@2")
     assert shared("trigger", papers.name, "pdf", "--revision", "2", "--force").out == papers.run(2, 2) + "\n"
     papers.wait("pdf@2.2")
-
-
-def test_skip_is_for_what_has_not_started_or_has_failed(shared: Installation, archives: Archives, stage: Stage) -> None:
-    papers = archives(shared)
-    papers.commit(
-        tasks(
-            {
-                "held": {"command": stage.held, "checkout": "none"},
-                "next": {"depends": ["held"], "command": "true"},
-                "last": {"depends": ["next"], "command": "true"},
-            }
-        )
-    )
-    stage.begun("held@2")
-    assert "cancel it first" in refused(papers, "skip", papers.task("held@2"))
-    shared("skip", papers.task("next@2"))
-    assert papers.states(2) == {"held@2": "running", "next@2": "skipped", "last@2": "skipped"}
-    stage.go()
-    papers.wait_for_run(2)
-    assert "is completed" in refused(papers, "skip", papers.task("held@2"))
 
 
 def test_restart_begins_another_attempt_without_settling(
@@ -260,15 +202,3 @@ def test_trigger_runs_tasks_by_hand(shared: Installation, archives: Archives, tm
     assert papers.log("pdf@2.2") == "by manual, run 2\n"
     assert shared("trigger", papers.name, "pdf", "--revision", "2").out == papers.run(2, 3) + "\n"
     papers.wait_for_run(2, run=3)
-
-
-def test_names_that_mean_nothing_are_told(shared: Installation, archives: Archives) -> None:
-    papers = archives(shared)
-    papers.commit(tasks({"index": {"command": "true"}}))
-    papers.wait_for_run(2)
-    assert "is the name of a run, not of a task" in refused(papers, "logs", papers.run(2), code=2)
-    assert "index" in refused(papers, "show", papers.task("indx@2"))
-    assert "7" in refused(papers, "show", papers.run(7))
-    assert "nobody" in refused(papers, "show", "nobody@2")
-    assert "There is no command 'sho'. Did you mean show?" in shared("sho", code=2).err
-    assert shared("show", code=2).err.startswith("Usage: ")

@@ -84,14 +84,6 @@ def test_run_has_its_tasks_and_edges(reader: httpx.Client, session: Session) -> 
     problem(reader.get(f"/runs/{10**30}"), 404)
 
 
-def test_graph_of_two_revisions_has_the_eight_edges(reader: httpx.Client, session: Session) -> None:
-    archive = example(session)
-    graph = reader.get("/graph", params={"archive": "papers", "first": 2, "last": 3}).json()
-    assert len(graph["edges"]) == 8
-    assert len(reader.get(f"/runs/{archive.run_id(2)}/graph").json()["edges"]) == 3
-    problem(reader.get("/graph", params={"archive": "papers"}), 422, "first")
-
-
 def test_run_with_faults_tells_them(reader: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit(faulty())
