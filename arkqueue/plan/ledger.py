@@ -5,7 +5,7 @@
 
 Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is
 stored: its source was read after the archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as
-completed, so that a long chain of revisions needs no round for each.
+completed, so that a long chain of revisions needs no round for each, and a task that waits for nothing and cancels nothing is stored as ready.
 
 Called by ``queue.ledger`` and ``queue.triggering``, which read before and write after.
 """
@@ -53,10 +53,11 @@ class NewRun(NamedTuple):
 
 
 class NewTask(NamedTuple):
-    """``passed``: it is stored as completed. ``unmet``: how many edges it waits for."""
+    """``entry``: the id of its run's revision. ``unmet``: how many edges it waits for. ``passed``, ``ready``: it is stored in that state already."""
 
     id: TaskId
     run_id: int
+    entry: int
     number: int
     run: int
     name: str
@@ -69,6 +70,7 @@ class NewTask(NamedTuple):
     exclusive: bool
     unmet: int
     passed: bool
+    ready: bool
 
 
 class NewEdge(NamedTuple):
@@ -140,7 +142,7 @@ class Draft:
         self.gates: list[TaskId] = []
         """COMMITs and gates of ``PREV:*`` without an unmet edge: they enter first."""
         self.behind: list[TaskId] = []
-        """Other tasks without an unmet edge: they enter after the gates."""
+        """Other tasks without an unmet edge that pass, or cancel something: they enter after the gates."""
 
     def append(self, entry: Entry, previous: str | None, generation: int, faults: Sequence[Fault]) -> int:
         """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these."""
@@ -202,13 +204,15 @@ class Draft:
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
             waits_for, passed = unmet[task], task in self._passes
+            ready = program and not (waits_for or cancels)
             self.tasks.append(
                 NewTask(
-                    task, id, number, run, *key, definition, position, kind, program, cancels, exclusive, waits_for, passed
+                    task, id, revision, number, run, *key, definition, position, kind, program, cancels, exclusive,
+                    waits_for, passed, ready,
                 )
             )  # fmt: skip
             self._past[key] = Occurrence(task, kind, passed, passed)
-            if not waits_for and not passed:
+            if not (waits_for or passed or ready):
                 (self.behind if position else self.gates).append(task)
             if exclusive:
                 self.exclusives.append(task)

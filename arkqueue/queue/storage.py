@@ -194,6 +194,8 @@ def write(graph: Graph, branch: Branch, draft: Draft, content: Content, head: in
     *_, last = answers(graph.conn, *blocks)
     if head is not None and not last:
         raise AssertionError(f"the head of branch {branch.id} moved while its row was locked")
+    if any(task.ready for task in draft.tasks):
+        graph.to_wake.add("ready")
     graph.to_keep.append(lambda: content.keep(names))
 
 

@@ -183,15 +183,26 @@ select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_
                      %(crossing)s::bool[], %(declared)s::bool[], %(met)s::bool[]);
 
 -- name: add_tasks
--- Store tasks, which wait or have passed.
+-- Store tasks, which wait, have passed, or are ready at once. With a ready one, their archive is among those that take turns.
+with new as materialized (
+    select t.*, coalesce(d.pool, a.pool) as pool
+    from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[], %(item)s::text[],
+                %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[], %(exclusive)s::bool[],
+                %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[])
+        as t(id, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready)
+    join archive a on a.id = %(archive)s left join definition d on d.id = t.definition and t.ready
+), offered as (
+    insert into ready_archive as r (archive_id, pools)
+    select %(archive)s, o.pools from (select array_agg(distinct pool) as pools from new where ready) o
+    where o.pools is not null and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
+    on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
+)
 insert into task (id, run_id, archive_id, branch_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
-                  state, settled_at)
+                  state, settled_at, ready_at, pool, entry_id)
 select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
-       t.unmet, case when t.passed then {to pass} else 'waiting' end, case when t.passed then clock_timestamp() end
-from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[], %(item)s::text[],
-            %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[], %(exclusive)s::bool[],
-            %(unmet)s::int[], %(passed)s::bool[])
-    as t(id, run_id, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed);
+       t.unmet, case when t.passed then {to pass} when t.ready then {to enable} else 'waiting' end, case when t.passed then clock_timestamp() end,
+       case when t.ready then clock_timestamp() end, case when t.ready then t.pool end, case when t.ready then t.entry end
+from new t;
 
 -- name: next_gate
 -- The COMMIT of the first revision after this one that is not passed yet.
