@@ -9,18 +9,18 @@ import http.client
 import json
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from arkqueue.config import Configuration
 from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden, Invalid, NotFound
+from arkqueue.runtime.address import URL_FILE, is_served
 
-URL_FILE = "url"
-"""Where ``serve`` writes the address that it is bound to, in the home folder."""
 TOKEN_FILE = "token"
 MOST_AT_ONCE = 1 << 17
 """Bytes of events that are read at once."""
@@ -76,6 +76,9 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
         raise Invalid(f"--server {server!r}", error.fault, error.remedy) from error
     if client.token is None and own is not None and client.address == Client(own, None).address:
         client.token = _line(configuration.home / TOKEN_FILE)
+    if own is not None and (configuration.server is None or (configuration.token is None and client.token is not None)):
+        # The address or the token is the home folder's word and nobody's else: whoever listens there now may be another.
+        client.is_proven = partial(is_served, configuration.home / URL_FILE, own)
     return client
 
 
@@ -91,6 +94,8 @@ class Client:
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url, self.token = url if "://" in url else f"http://{url}", token
+        self.is_proven: Callable[[], bool] = lambda: True
+        """Whether the server lives that is meant; asked on each connection, before anything is sent."""
         try:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -158,6 +163,9 @@ class Client:
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=PATIENCE)
         try:
+            connection.connect()
+            if not self.is_proven():
+                raise self._unreachable("its home folder says that it has ended; whoever answers there is another")
             connection.request(method, target, data, headers)
             answer = connection.getresponse()
             if answer.status >= 300:

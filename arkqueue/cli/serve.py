@@ -8,33 +8,29 @@ import itertools
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from arkqueue import __version__
 from arkqueue.cli import beginning
-from arkqueue.cli.client import URL_FILE
 from arkqueue.config import Configuration, is_address
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
 from arkqueue.queue import archives
+from arkqueue.runtime import address
 from arkqueue.runtime.accounts import account
 
 log = logging.getLogger("arkqueue")
 
 TURN = 0.5
 """Seconds after which a signal is obeyed that came at the wrong moment."""
-KNOCK = 0.5
-"""Seconds for whoever listens at an address to take a connection."""
 FEW = 2
 """Database connections for the start; each role has more of its own."""
 RETRY = 1.0
@@ -192,33 +188,18 @@ def _served(session: Session, configuration: Configuration) -> Iterator[tuple[st
 
     tokens.first_token(session, configuration.home)
     server = run_api(create_app(session, configuration), configuration.host, configuration.port)
-    address = configuration.home / URL_FILE
-    said = server.url + "\n"
+    held: list[int] = []
 
     def announce() -> None:
-        if address.exists() and _listens(address.read_text("ascii", "replace").strip()):
-            return  # another server of this home, and as good
-        # Whoever waits for the file finds it whole.
-        draft = address.with_suffix(".new")
-        draft.write_text(said, "ascii")
-        draft.replace(address)
+        if (descriptor := address.announce(configuration.home, server.url)) is not None:
+            held.append(descriptor)
 
     try:
         yield server.url, announce
     finally:
-        if address.exists() and address.read_text("ascii", "replace") == said:
-            address.unlink(missing_ok=True)
+        for descriptor in held:
+            address.withdraw(configuration.home, descriptor)
         server.close()
-
-
-def _listens(url: str) -> bool:
-    """Whether somebody listens at an address that a server has left."""
-    parts = urlsplit(url)
-    try:
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=KNOCK):
-            return True
-    except (OSError, ValueError):
-        return False
 
 
 def _give_memory_back() -> None:

@@ -21,6 +21,7 @@ from arkqueue import cli
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import tokens
+from arkqueue.runtime import address
 from arkqueue.web import ApiServer, create_app, run_api
 from tests.ports import a_port
 from tests.program import Done, run_cli
@@ -68,8 +69,10 @@ def server(session: Session, configuration: Configuration) -> Iterator[Server]:
     with a_port() as port:
         server = Server(session, configuration, port)
         tokens.first_token(session, configuration.home)
-        (configuration.home / "url").write_text(server.url + "\n")
+        descriptor = address.announce(configuration.home, server.url)
+        assert descriptor is not None
         yield server
+        address.withdraw(configuration.home, descriptor)
         server.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from arkqueue.cli import COMMANDS, LATER
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import tokens
+from arkqueue.runtime.address import announce
 from tests.builders import an_archive
 from tests.ports import a_port
 from tests.program import run_cli
@@ -238,7 +240,8 @@ def test_token_of_the_home_goes_to_no_other_address(tmp_path: Path, monkeypatch:
     (tmp_path / "token").write_text("the-admins\n")
     told: list[str | None] = []
     with something_else(200, "[]", "application/json", told) as address:
-        (tmp_path / "url").write_text(address + "\n")
+        descriptor = announce(tmp_path, address)
+        assert descriptor is not None
         for named in (address, address.replace("127.0.0.1", "localhost"), address + "/"):
             run_cli("--home", str(tmp_path), "token", "list", "--server", named)
         run_cli("--home", str(tmp_path), "token", "list")
@@ -252,6 +255,7 @@ def test_token_of_the_home_goes_to_no_other_address(tmp_path: Path, monkeypatch:
         monkeypatch.setenv("ARKQUEUE_TOKEN", "meant-for-it")
         run_cli("--home", str(tmp_path), "token", "list", "--server", address)
         assert told[2:] == ["Bearer meant-for-it"]
+        os.close(descriptor)
 
 
 def test_token_is_needed_and_must_be_known(
