@@ -204,6 +204,7 @@ def _subversion(given: Path) -> _Repository:
         if (folder / "db" / "uuid").is_file():
             folder = folder.resolve()
             uuid = (folder / "db" / "uuid").read_text("ascii").split()[0]
+            _refuse_way_out(folder / "hooks", folder)
             return _Repository(ArchiveKind.SUBVERSION, folder, folder / "hooks", uuid, True, folder / "db")
     raise Invalid(str(given), "is no Subversion repository that keeps its data in files", "Check the path.")
 
@@ -236,14 +237,21 @@ def _git(given: Path) -> _Repository:
                 f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
                 f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
             )
-    elif not hooks.resolve().is_relative_to(folder):
+        _refuse_way_out(hooks, folder, root)
+    else:
+        _refuse_way_out(hooks, folder)
+    local = not repository.is_bare or (folder / "worktrees").is_dir()
+    return _Repository(ArchiveKind.GIT, folder, hooks, str(name), local, folder / "objects")
+
+
+def _refuse_way_out(hooks: Path, *own: Path) -> None:
+    """Raise Conflict where symlinks lead out of the repository: what is there belongs to others, root's folders for one."""
+    if not any(hooks.resolve().is_relative_to(folder) for folder in own):
         raise Conflict(
-            str(given),
+            str(own[0]),
             f"has its hooks in {hooks.resolve()} ({hooks} is a link), which other repositories may share",
             f"Give this repository a folder of its own: rm {shlex.quote(str(hooks))} && mkdir {shlex.quote(str(hooks))}",
         )
-    local = not repository.is_bare or (folder / "worktrees").is_dir()
-    return _Repository(ArchiveKind.GIT, folder, hooks, str(name), local, folder / "objects")
 
 
 def _about_place(repository: _Repository) -> list[str]:
