@@ -29,6 +29,7 @@ IMPLICIT = 4
 
 class NewRevision(NamedTuple):
     id: int
+    branch: int
     number: int
     generation: int
     workflow: Workflow
@@ -43,6 +44,7 @@ class NewRevision(NamedTuple):
 
 class NewRun(NamedTuple):
     id: int
+    branch: int
     revision: int
     number: int
     run: int
@@ -56,6 +58,7 @@ class NewTask(NamedTuple):
     """``entry``: the id of its run's revision. ``unmet``: how many edges it waits for. ``passed``, ``ready``: it is stored in that state already."""
 
     id: TaskId
+    branch: int
     run_id: int
     entry: int
     number: int
@@ -128,8 +131,9 @@ def generations(revisions: Iterable[Revision], before: int, author: str | None) 
 class Draft:
     """Revisions and runs of one branch that are not stored yet; each is planned behind those that were drafted before it."""
 
-    def __init__(self, branch: str, known: Known, ids: NewIds) -> None:
-        self.branch, self._ids = branch, ids
+    def __init__(self, branch: int, name: str, known: Known, ids: NewIds) -> None:
+        """``branch``: its id. ``name``: its name, which the globs of ``branches`` are for."""
+        self.branch, self.name, self._ids = branch, name, ids
         self._past, self._awaited = dict(known.past), known.awaited
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
@@ -175,7 +179,7 @@ class Draft:
         id = next(self._ids.runs)
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
         commit, report = ids[Key(COMMIT)], ids.get(Key(REPORT))
-        self.runs.append(NewRun(id, revision, number, run, report, trigger, by, tuple(faults)))
+        self.runs.append(NewRun(id, self.branch, revision, number, run, report, trigger, by, tuple(faults)))
         edges = [
             (ids[target], ids[source], kind, settled, False, declared)
             if isinstance(source, Key)
@@ -207,7 +211,7 @@ class Draft:
             ready = program and not (waits_for or cancels)
             self.tasks.append(
                 NewTask(
-                    task, id, revision, number, run, *key, definition, position, kind, program, cancels, exclusive,
+                    task, self.branch, id, revision, number, run, *key, definition, position, kind, program, cancels, exclusive,
                     waits_for, passed, ready,
                 )
             )  # fmt: skip
@@ -226,14 +230,14 @@ class Draft:
         id, revision = next(self._ids.revisions), entry.revision
         self.revisions.append(
             NewRevision(
-                id, revision.number, generation, entry.workflow, is_baseline, revision.id, revision.author,
+                id, self.branch, revision.number, generation, entry.workflow, is_baseline, revision.id, revision.author,
                 revision.date, revision.message, revision.origin.task if revision.origin else None, previous,
             )
         )  # fmt: skip
         return id
 
     def _plan(self, workflow: Workflow, entry: Entry) -> Plan:
-        return plan(workflow, trigger=Trigger.COMMIT, branch=self.branch, changed=entry.changed, past=self._past)
+        return plan(workflow, trigger=Trigger.COMMIT, branch=self.name, changed=entry.changed, past=self._past)
 
     def _add_commit_run(
         self, planned: Plan, entry: Entry, revision: int, faults: Sequence[Fault], closing: Sequence[TaskId]

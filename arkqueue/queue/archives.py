@@ -18,7 +18,7 @@ from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change, change_in_turn
-from arkqueue.queue.ledger import Branch, append_in, cancel_unstarted
+from arkqueue.queue.ledger import Branch, begin, cancel_unstarted
 from arkqueue.workflow import from_json
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -64,17 +64,22 @@ def register(
         if not found:
             raise Conflict(f"archive {name}", "exists already", "choose another name, or remove it first")
         graph.do("rename_removed", name=name)
-        for start in starts:
-            _start(graph, found[0], start)
+        _start(graph, found[0], starts)
         return ArchiveId(found[0])
 
     return change(session, [], work)
 
 
-def _start(graph: Graph, archive: int, start: Start) -> None:
-    (row,) = graph.rows("add_branch", archive=archive, name=start.branch, main=start.main)
-    if start.baseline is not None:
-        append_in(graph, Branch(row.id, archive, start.branch, start.main, row.head_id), [], baseline=start.baseline)
+def _start(graph: Graph, archive: int, starts: Sequence[Start]) -> None:
+    """Track branches that were not tracked before, and begin their ledgers."""
+    names, mains = [start.branch for start in starts], [start.main for start in starts]
+    ids = {row.name: row.id for row in graph.rows("add_branches", archive=archive, names=names, mains=mains)}
+    new = [
+        (Branch(ids[start.branch], archive, start.branch, start.main, None), start.baseline)
+        for start in starts
+        if start.baseline is not None
+    ]
+    begin(graph, archive, new)
 
 
 def change_settings(
@@ -87,9 +92,7 @@ def change_settings(
         graph.do("change_pool", archive=archive)
         graph.do("change_turn", archive=archive)
         there = {row.name for row in graph.rows("branches", archive=archive)}
-        for start in starts:
-            if start.branch not in there:
-                _start(graph, archive, start)
+        _start(graph, archive, [start for start in starts if start.branch not in there])
 
     change(session, [archive], work)
 
@@ -263,7 +266,7 @@ def rewind(session: Session, archive: ArchiveId, branch: BranchId, start: Start,
         graph.do("retire_branch", branch=branch, name=f"rewound~{count + 1}")
         graph.do("drop_schedules_of_branch", branch=branch)
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
-        _start(graph, archive, start)
+        _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid)
 
     change(session, [archive], work)

@@ -11,18 +11,19 @@ from typing import TypedDict, Unpack
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
-from arkqueue.model import Fault, Revision
+from arkqueue.model import Fault, Revision, Workflow
 from arkqueue.names import parse_name
-from arkqueue.plan import Draft, Entry, generations
+from arkqueue.plan import Draft, Entry, Known, generations
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.storage import Branch, Content, read, write
+from arkqueue.queue.storage import Branch, Content, Head, new_ids, read, write
 
 __all__ = [
     "MOST_GENERATIONS",
     "Branch",
     "append",
     "append_in",
+    "begin",
     "cancel_unstarted",
 ]
 
@@ -71,7 +72,7 @@ def append_in(
     if not added:
         return branch.head
     reading.known.exclusives = head.exclusives
-    draft = Draft(branch.name, reading.known, reading.ids)
+    draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     previous, last = head.revision, 0
     links = generations((entry.revision for entry in added), head.generation or 0, author)
     for entry, generation in zip(added, links, strict=True):
@@ -82,12 +83,31 @@ def append_in(
             faults = (_endless(graph, entry.revision, generation),) if endless else entry.workflow.faults
             last = draft.append(entry, previous, generation, faults)
         previous = entry.revision.id
-    write(graph, branch, draft, content or Content(graph.kept, workflows), head=last)
+    head_moves = [Head(branch.id, last, branch.head)]
+    write(graph, branch.archive, [draft], content or Content(graph.kept, workflows), head_moves)
     newest = workflows[-1]
     if head.scheduled or any(task.schedule for task in newest.tasks):
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest)
     graph.follow(entering=draft.gates, then=draft.behind)
     return last
+
+
+def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) -> None:
+    """Append the baselines of branches that have nothing yet, all together. Nothing follows from them: they have no task but a COMMIT that has passed."""
+    if not starts:
+        return
+    content = Content(graph.kept, [entry.workflow for _, entry in starts])
+    ids = new_ids(graph, [Workflow()] * len(starts))
+    drafts, heads = [], []
+    for branch, entry in starts:
+        draft = Draft(branch.id, branch.name, Known(), ids)
+        (generation,) = generations([entry.revision], 0, None)
+        heads.append(Head(branch.id, draft.append_baseline(entry, None, generation), branch.head))
+        drafts.append(draft)
+    write(graph, archive, drafts, content, heads)
+    for branch, entry in starts:
+        if any(task.schedule for task in entry.workflow.tasks):
+            schedules.refresh(graph, branch.id, branch.name, branch.main, entry.workflow)
 
 
 def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
 from arkqueue.db.session import Block, Kept, answers
@@ -36,6 +36,14 @@ class Branch:
     name: str
     main: bool
     head: int | None
+
+
+class Head(NamedTuple):
+    """Where a branch's head is moved to, and from."""
+
+    branch: int
+    head: int
+    known: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +170,7 @@ def read(
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
         "names": [key.name for key in keys], "items": [key.item for key in keys],
     }  # fmt: skip
-    runs, tasks = ids_needed(workflows)
-    new_ids = {"revisions": runs, "runs": runs, "tasks": tasks}
-    found, (ids,), *others = answers(graph.conn, ("nearest", nearest), ("new_ids", new_ids), *beside)
+    found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *beside)
     past = {
         Key(row.name, row.item): Occurrence(TaskId(row.id), TaskKind(row.kind), row.settled, row.passes)
         for row in found
@@ -172,31 +178,48 @@ def read(
     # What still waited for something and never began: that takes its place (decision 0001, point 18).
     over = [row.id for row in found if row.settled and row.waited]
     awaited = graph.still_awaited(over, planned=True) if over else {}
-    return Reading(Known(past, awaited=awaited), NewIds(iter(ids.revisions), iter(ids.runs), iter(ids.tasks)), others)
+    return Reading(Known(past, awaited=awaited), _as_ids(ids), others)
 
 
-def write(graph: Graph, branch: Branch, draft: Draft, content: Content, head: int | None = None) -> None:
-    """Write all rows of a draft, and move the branch's head to ``head``, where there is one."""
+def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:
+    """Ids for runs of these workflows, whose branches have nothing that would have to be read."""
+    return _as_ids(*answers(graph.conn, _new_ids(workflows)))
+
+
+def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content, heads: Sequence[Head] = ()) -> None:
+    """Write all rows of drafts, each of another branch of an archive, and move the heads of branches."""
     content.store(graph.conn, graph.kept.since)
-    names = {(branch.id, name) for name in draft.names()}
-    here = {"archive": branch.archive, "branch": branch.id}
+    here = {"archive": archive}
     blocks: list[Block] = []
-    if draft.revisions:
-        blocks.append(("add_revisions", here | _columns(draft.revisions, workflow=content.id_of)))
-    blocks.append(("add_runs", here | _columns(draft.runs, faults=_as_json)))
+    if revisions := [row for draft in drafts for row in draft.revisions]:
+        blocks.append(("add_revisions", _columns(revisions, workflow=content.id_of)))
+    blocks.append(("add_runs", here | _columns([row for draft in drafts for row in draft.runs], faults=_as_json)))
+    names = {(draft.branch, name) for draft in drafts for name in draft.names()}
     if not names <= graph.kept.names:
-        blocks.append(("keep_names", {"branch": branch.id, "names": sorted(draft.names())}))
-    if draft.edges:
-        blocks.append(("add_edges", _columns(draft.edges)))
-    blocks.append(("add_tasks", here | _columns(draft.tasks, definition=content.id_of)))
-    if head is not None:
-        blocks.append(("set_head", {"branch": branch.id, "head": head, "known": branch.head}))
-    *_, last = answers(graph.conn, *blocks)
-    if head is not None and not last:
-        raise AssertionError(f"the head of branch {branch.id} moved while its row was locked")
-    if any(task.ready for task in draft.tasks):
+        branches, words = zip(*sorted(names), strict=True)
+        blocks.append(("keep_names", {"branches": list(branches), "names": list(words)}))
+    if edges := [row for draft in drafts for row in draft.edges]:
+        blocks.append(("add_edges", _columns(edges)))
+    tasks = [row for draft in drafts for row in draft.tasks]
+    blocks.append(("add_tasks", here | _columns(tasks, definition=content.id_of)))
+    if heads:
+        blocks.append(("set_heads", _columns(heads)))
+    *_, moved = answers(graph.conn, *blocks)
+    if stuck := {head.branch for head in heads} - {row.id for row in moved}:
+        raise AssertionError(f"the head of branch {min(stuck)} moved while its row was locked")
+    if any(task.ready for task in tasks):
         graph.to_wake.add("ready")
     graph.to_keep.append(lambda: content.keep(names))
+
+
+def _new_ids(workflows: Sequence[Workflow]) -> Block:
+    runs, tasks = ids_needed(workflows)
+    return "new_ids", {"revisions": runs, "runs": runs, "tasks": tasks}
+
+
+def _as_ids(rows: Sequence[Any]) -> NewIds:
+    (ids,) = rows
+    return NewIds(iter(ids.revisions), iter(ids.runs), iter(ids.tasks))
 
 
 def _digests(workflows: Sequence[bytes], definitions: Sequence[bytes]) -> dict[str, Sequence[bytes]]:

@@ -85,9 +85,9 @@ def trigger_in(
         raise Conflict(here, f"not completed at this revision: {lacking}", remedy)
     if not force:
         refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
-    draft = Draft(branch.name, reading.known, reading.ids)
+    draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     new = draft.add_run(planned, row.id, row.number, run, cause, by)
-    write(graph, branch, draft, Content(graph.kept, [workflow]))
+    write(graph, branch.archive, [draft], Content(graph.kept, [workflow]))
     if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=row.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)
     graph.follow(entering=draft.gates, then=draft.behind)

@@ -74,6 +74,12 @@ insert into branch (archive_id, name, main) values (%(archive)s, %(name)s, %(mai
 on conflict (archive_id, name) do update set deleted_at = null, main = excluded.main or branch.main
 returning id, head_id, main;
 
+-- name: add_branches
+-- Track branches that were not tracked before.
+insert into branch (archive_id, name, main)
+select %(archive)s, b.name, b.main from unnest(%(names)s::text[], %(mains)s::bool[]) b(name, main)
+returning id, name;
+
 -- name: unset_main
 -- No branch of an archive is its main one any more.
 update branch set main = false where archive_id = %(archive)s and main returning id, name, head_id;
@@ -123,14 +129,15 @@ select array(select nextval('revision_id') from generate_series(1, %(revisions)s
 -- name: add_revisions
 -- Append revisions to the ledger.
 insert into revision (id, branch_id, number, generation, workflow_id, baseline, name, author, date, message, origin, previous)
-select r.id, %(branch)s, r.number, r.generation, r.workflow, r.baseline, r.name, r.author, r.date, r.message, r.origin, r.previous
-from unnest(%(id)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[], %(name)s::text[],
-            %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[])
-    as r(id, number, generation, workflow, baseline, name, author, date, message, origin, previous);
+select * from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[],
+                     %(name)s::text[], %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[]);
 
--- name: set_head
--- Move a branch's head, if nobody else did (compare and set).
-update branch set head_id = %(head)s where id = %(branch)s and head_id is not distinct from %(known)s returning id;
+-- name: set_heads
+-- Move the heads of branches, each if nobody else did (compare and set).
+update branch b set head_id = h.head
+from unnest(%(branch)s::bigint[], %(head)s::bigint[], %(known)s::bigint[]) h(branch, head, known)
+where b.id = h.branch and b.head_id is not distinct from h.known
+returning b.id;
 
 -- name: drop_revisions
 -- Note which revisions a rewrite took off a branch.
@@ -165,16 +172,16 @@ cross join lateral (
 left join task r on r.id = t.root_id;
 
 -- name: keep_names
--- Remember the names of a branch.
-insert into task_name (branch_id, name) select %(branch)s, unnest(%(names)s::text[]) on conflict do nothing;
+-- Remember the names of branches.
+insert into task_name (branch_id, name) select * from unnest(%(branches)s::bigint[], %(names)s::text[]) on conflict do nothing;
 
 -- name: add_runs
 -- Store runs.
 insert into run (id, archive_id, branch_id, revision_id, number, run, report_id, trigger, by, faults)
-select r.id, %(archive)s, %(branch)s, r.revision, r.number, r.run, r.report, r.trigger, r.by, r.faults
-from unnest(%(id)s::bigint[], %(revision)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(report)s::bigint[], %(trigger)s::text[],
-            %(by)s::text[], %(faults)s::jsonb[])
-    as r(id, revision, number, run, report, trigger, by, faults);
+select r.id, %(archive)s, r.branch, r.revision, r.number, r.run, r.report, r.trigger, r.by, r.faults
+from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(revision)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(report)s::bigint[],
+            %(trigger)s::text[], %(by)s::text[], %(faults)s::jsonb[])
+    as r(id, branch, revision, number, run, report, trigger, by, faults);
 
 -- name: add_edges
 -- Store edges.
@@ -186,10 +193,10 @@ select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_
 -- Store tasks, which wait, have passed, or are ready at once. With a ready one, their archive is among those that take turns.
 with new as materialized (
     select t.*, coalesce(d.pool, a.pool) as pool
-    from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[], %(item)s::text[],
+    from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[], %(item)s::text[],
                 %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[], %(exclusive)s::bool[],
                 %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[])
-        as t(id, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready)
+        as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready)
     join archive a on a.id = %(archive)s left join definition d on d.id = t.definition and t.ready
 ), offered as (
     insert into ready_archive as r (archive_id, pools)
@@ -199,7 +206,7 @@ with new as materialized (
 )
 insert into task (id, run_id, archive_id, branch_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
                   state, settled_at, ready_at, pool, entry_id)
-select t.id, t.run_id, %(archive)s, %(branch)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
+select t.id, t.run_id, %(archive)s, t.branch, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
        t.unmet, case when t.passed then {to pass} when t.ready then {to enable} else 'waiting' end, case when t.passed then clock_timestamp() end,
        case when t.ready then clock_timestamp() end, case when t.ready then t.pool end, case when t.ready then t.entry end
 from new t;

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import psycopg
 import pytest
 
 from arkqueue.db import Connection, Database
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveId, BranchId, Origin, Revision
+from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Origin, Revision
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, ledger
-from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
+from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry, the_archive
 from tests.db.test_busy_archives import held
 
 Connect = Callable[[], Connection]
@@ -205,3 +206,35 @@ def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, revision
         assert branch.date == revision.date
         assert branch.author == revision.author.replace("\0", "\ufffd")
         archive.run("a@2")
+
+
+def test_the_ledgers_of_many_branches_begin_with_as_many_statements_as_those_of_two(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = 0
+    execute = psycopg.Cursor.execute
+
+    def counted(*words: Any, **options: Any) -> Any:
+        nonlocal executed
+        executed += 1
+        return execute(*words, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    counts = []
+    for count in (2, 40, 80):
+        before, names = executed, [f"branch-{n}" for n in range(count)]
+        starts = [
+            archives.Start(name, name == names[0], an_entry(7, a_workflow({"a": ""}), branch=name)) for name in names
+        ]
+        archives.register(
+            session, name=f"archive-{count}", kind="git", url="/srv", repository="/srv", uuid="", folder="",
+            settings=ArchiveSettings(branches=("*",)), starts=starts,
+        )  # fmt: skip
+        counts.append(executed - before)
+        archive = the_archive(session, f"archive-{count}")
+        heads = {row.name: row.number for row in archives.branches(session, ArchiveId(archive.id))}
+        assert heads == dict.fromkeys(names, 7)
+        assert archive.sql(
+            "select name, state, count(*) as n from task where archive_id = %s group by 1, 2", archive.id
+        ) == [{"name": "COMMIT", "state": "completed", "n": count}]
+    assert counts[1] == counts[2] <= counts[0], "content of the same workflows is known from the first"

@@ -14,7 +14,7 @@ FIRST = 100
 
 
 def a_draft(known: Known | None = None) -> Draft:
-    return Draft("main", known or Known(), NewIds(count(1), count(1), map(TaskId, count(FIRST))))
+    return Draft(1, "main", known or Known(), NewIds(count(1), count(1), map(TaskId, count(FIRST))))
 
 
 def append(draft: Draft, number: int, workflow: Workflow) -> None:
