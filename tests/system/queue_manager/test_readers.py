@@ -234,7 +234,7 @@ def test_work_of_a_scan_is_linear_in_the_branches(
 ) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path, branches=("*",))
+    papers = watch(repository.path, branches=("**",))
 
     def calls(branches: int) -> int:
         push_branches(repository, branches)
@@ -245,7 +245,8 @@ def test_work_of_a_scan_is_linear_in_the_branches(
         return calls.count
 
     few, more, most = calls(20), calls(40), calls(60)
-    assert most - more <= 1.1 * (more - few)
+    # A square would make it 5/3; what else a scan does, such as asking once more whether it is due, varies.
+    assert most - more <= 1.4 * (more - few)
 
 
 def test_one_scan_takes_up_all_new_branches(
@@ -253,7 +254,7 @@ def test_one_scan_takes_up_all_new_branches(
 ) -> None:
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
-    papers = watch(repository.path, branches=("*",))
+    papers = watch(repository.path, branches=("**",))
     push_branches(repository, 5)
     asked = []
     heads = GitArchive.heads
@@ -284,7 +285,7 @@ def test_a_branch_with_a_name_too_long_is_not_tracked(watch: Watch, tmp_path: Pa
     repository = a_git_repository(tmp_path)
     repository.commit({"_workflows/w.yaml": WORKFLOW})
     odd = "käse (1)/" + "x" * 200
-    papers = watch(repository.path, branches=("*",))
+    papers = watch(repository.path, branches=("**",))
     repository.git(
         "push",
         "-q",

@@ -189,7 +189,8 @@ def test_work_for_branches_is_linear_in_their_number(repository: GitRepository, 
         return counted.count
 
     few, more, most = calls(20), calls(40), calls(60)
-    assert most - more <= 1.1 * (more - few)
+    # A square would make it 5/3; what else a scan does, such as asking once more whether it is due, varies.
+    assert most - more <= 1.4 * (more - few)
 
 
 def test_baselines_are_the_heads_numbered_along_first_parents(repository: GitRepository) -> None:
