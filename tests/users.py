@@ -13,7 +13,7 @@ import arkqueue
 def as_ordinary_user(*lines: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """A Python program of somebody whom permissions concern. All of arkqueue is loaded before, for root's own folders shut others out."""
     start = [
-        "import encodings.ascii, encodings.idna, importlib, os, pkgutil, sys, arkqueue",
+        "import encodings.ascii, encodings.idna, encodings.utf_8_sig, importlib, os, pkgutil, sys, arkqueue",
         "for module in pkgutil.walk_packages(arkqueue.__path__, 'arkqueue.'):",
         "    if not module.name.endswith('__main__'): importlib.import_module(module.name)",
         "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)",
