@@ -2,7 +2,8 @@
 
 A task waits until its last ``depends`` edge is met; then it *enters*: its ``cancels`` fire, and when what they stop is gone
 it becomes ready (a task with a program) or completed (a gate). Every way back to work leads through ``waiting`` again: a retry, a
-deferred task that is due, a lost or restarted attempt. So there is one door to ``ready``, and cancellations fire at each passage.
+deferred task that is due, a lost or restarted attempt. So cancellations fire each time that a task
+becomes ready. A new task that waits for nothing and cancels nothing is stored as ready at once.
 
 ``MOVES`` is the only place that says so. The guards in ``sql/*.sql`` (``{from EVENT}``, ``{to EVENT}``), the diagram in the
 documentation and the tests of every (state, event) are made from it. An attempt has no state of its own, only an end; what an end

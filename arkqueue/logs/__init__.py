@@ -1,16 +1,16 @@
 """The logs of attempts: written as chunks while a task runs, read and followed by people.
 
-What a task writes is counted in bytes, in the order in which it was read from its pipes; a chunk's *position* is that of its first
-byte. Of a long log the head and the tail are kept. The middle is dropped, and the gap in the positions is the mark of the cut: readers
+A log counts the bytes of a task's output in the order in which they were read from its pipes. A chunk's *position* is that of its
+first byte. Of a long log the head and the tail are kept. The middle is dropped, and the gap in the positions is the mark of the cut: readers
 get it as ``Chunk.cut``. Bytes are stored as they came; to make control characters harmless is the reader's business.
 
     task → executor → LogWriter.write (memory) → Logs.flush (one statement for all attempts) → log_chunk → read, follow
 
 The flusher writes one turn each ``INTERVAL``, and the first bytes after a silence at once. An attempt that is faster gets turn after turn as long as
-all of it will be kept. Of one that is too long for that it writes ``TURN`` bytes a turn; what is still in memory when the tail has grown beyond it is
-dropped without ever being written. So what waits is bounded by head and tail for each attempt, even while the database is away, and neither a slow
-database nor a chatty task stops the other. What waits behind the next turn does so in a file (``overflow``), and in memory where there is no room for one, or
-where chunks are short, as those of two streams that take turns.
+all of it will be kept. Of a log that is too long to keep, the flusher writes ``TURN`` bytes a turn. Bytes in memory that would be cut
+from the log anyway are dropped and never written. So what waits is bounded by head and tail for each attempt, even while the database is away, and neither a slow
+database nor a chatty task stops the other. Bytes that wait behind the next turn are in a file (``overflow``). They stay in
+memory where the disk has no room, or where chunks are short, as when two streams take turns.
 
 With the bytes of a log it is stored how many of them came from each stream of the task. So a task manager that adopts a container knows how much of its
 output is in the log already, and goes on at the next byte (``Logs.adopt``).

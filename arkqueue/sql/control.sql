@@ -1,4 +1,4 @@
--- What a person may do to tasks and runs. Called by queue/actions.py inside a transaction that has locked the archive's row.
+-- What a person may do to tasks and runs. Called by queue/control.py inside a transaction that has locked the archive's row.
 
 -- name: lock_tasks
 -- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.

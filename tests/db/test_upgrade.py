@@ -32,8 +32,8 @@ PAPERS = {
     "index@4": "ready", "pdf@4": "waiting", "strict@4": "waiting", "after@4": "waiting",
     "upload@4": "ready", "box@4": "waiting", "all@4": "waiting",
 }  # fmt: skip
-"""What the database holds: pdf@3 waits until pdf@2, which it supersedes, has stopped; the lease of upload@3 is over, that of box@2 is not; strict@3 waits
-for strict@2, which failed; and box@4 for box@2, as box@3 was canceled before it began."""
+"""The states of the tasks in the database. pdf@3 waits until pdf@2, which pdf@3 supersedes, has stopped. The lease of upload@3 is over, and the lease of
+box@2 is not. strict@3 waits for strict@2, which failed. box@4 waits for box@2, as box@3 was canceled before it began."""
 
 CONTRADICTIONS = {
     "waits for nothing": "state = 'waiting' and unmet = 0",

@@ -1,6 +1,6 @@
 """Git archives, read with pygit2: a local repository in place, a remote through this host's mirror.
 
-What belongs to a branch's ledger is said in `git_history`, and git itself is run by `git_program` alone.
+`history` says what belongs to a branch's ledger; `program` alone runs git itself.
 """
 
 from __future__ import annotations
