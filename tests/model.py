@@ -10,8 +10,8 @@ Ordered as things happen: plan, follow (what a step sets off), attempts, a perso
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import NamedTuple
@@ -98,11 +98,19 @@ class Kind(StrEnum):
     EXCLUSIVE = "exclusive"
     STOPPING = "stopping"
     """From a victim that was running to what cancels it."""
-    HANDED_ON = "handed on"
-    """From what a source still waited for that never began, to what had depended on it."""
 
 
-DEPENDS = (Kind.DECLARED, Kind.IMPLICIT, Kind.HANDED_ON)
+DEPENDS = (Kind.DECLARED, Kind.IMPLICIT)
+
+
+class Blocks(IntEnum):
+    """What a settled task blocks in later runs."""
+
+    NOTHING = 0
+    COMPLETION = 1
+    """What needs its completion."""
+    ALL = 2
+    """Also what waits for any end of it: something that it waited for before it was canceled or skipped is not over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -208,6 +216,8 @@ class Seen(NamedTuple):
     attempts: int
     live: int
     """How many of the attempts have no end."""
+    blocks: int
+    """What the task blocks in later runs, if it was canceled or skipped."""
 
 
 class RunSeen(NamedTuple):
@@ -348,10 +358,9 @@ class Model:
     def _pass_at_once(self, run: Run) -> None:
         """A COMMIT whose edges are all met has passed when the step begins."""
         commit = run.tasks[Name(COMMIT)]
-        met = self.into(commit)
-        if all(satisfied(edge) for edge in met) and not self._hand_on(met):
-            for edge in met:
-                edge.met = True  # or what is settled now would not be found behind what is canceled
+        if all(self._is_satisfied(edge) for edge in self.into(commit)):
+            for edge in self.into(commit):
+                edge.met = True
             commit.state = move(commit.state, Event.PASS)
 
     def trigger(
@@ -499,46 +508,46 @@ class Model:
         return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
 
     def _meet(self) -> bool:
-        met = [edge for edge in self.edges if not edge.met and satisfied(edge) and not self._is_followed_back(edge)]
-        self.edges += self._hand_on(met)
+        met = [edge for edge in self.edges if not edge.met and self._is_satisfied(edge) and not self._is_kept(edge)]
         for edge in met:
             edge.met = True
         return bool(met)
 
-    def _is_followed_back(self, edge: Edge) -> bool:
-        """From what is canceled or skipped to what is settled: it is not met, but stays, to be followed back from what depends on the target."""
-        never_began = edge.source.state in (State.CANCELED, State.SKIPPED)
-        return edge.crossing and edge.kind in DEPENDS and never_began and edge.target.settled
+    def _is_satisfied(self, edge: Edge) -> bool:
+        """Whether the edge is to be met as things stand (decision 0001, point 1)."""
+        source, when = edge.source, edge.when
+        if not source.settled:
+            return False
+        if source.state is State.COMPLETED:
+            return True
+        if not edge.crossing or edge.kind is Kind.EXCLUSIVE:
+            return when is When.SETTLED or source.as_completed
+        return self.blocks(source) < (Blocks.ALL if when is When.SETTLED else Blocks.COMPLETION)
 
-    def _hand_on(self, met: Collection[Edge]) -> list[Edge]:
-        """What the targets of these edges, which are about to be met, wait for in the place of sources that never began (decision 0001, point 18)."""
+    def blocks(self, task: Task) -> Blocks:
+        """What a bad task blocks in later runs (design 5.9; decision 0001, point 18)."""
+        if task.state in (State.FAILED, State.REJECTED):
+            return Blocks.NOTHING if task.waived or task.run.deleted else Blocks.COMPLETION
+        waits_for = [edge for edge in self.unmet(task) if edge.kind is not Kind.EXCLUSIVE]
+        return max((self._blocks_behind(edge) for edge in waits_for), default=Blocks.NOTHING)
 
-        def awaited(task: Task, when: When) -> Iterator[tuple[Task, When]]:
-            if task.state in (State.COMPLETED, State.FAILED, State.REJECTED):
-                return  # it began
-            for edge in self.unmet(task):
-                if edge.kind is Kind.EXCLUSIVE:
-                    continue
-                if not edge.crossing:
-                    if edge.source.name != COMMIT and not satisfied(edge):
-                        yield from awaited(edge.source, when)
-                    continue
-                its = When.SETTLED if When.SETTLED in (when, edge.when) else When.COMPLETED
-                if satisfied(replace(edge, when=its)):
-                    yield from awaited(edge.source, its)
-                else:
-                    yield edge.source, its
+    def _blocks_behind(self, edge: Edge) -> Blocks:
+        """What the target of an unmet edge blocks because of it, after it was canceled or skipped."""
+        source, target = edge.source, edge.target
+        if source.bad:
+            found = self.blocks(source)
+        elif edge.crossing or source.settled:  # what completed is about to meet the edge
+            return Blocks.ALL
+        else:
+            has_begun = source.attempts or not self.unmet(source)
+            found = Blocks.COMPLETION if has_begun else Blocks.ALL
+        any_end_will_do = edge.when is When.SETTLED or (not edge.crossing and target.root is None)
+        return Blocks.NOTHING if any_end_will_do and found is Blocks.COMPLETION else found
 
-        new: dict[tuple[Task, Task, When], Edge] = {}
-        for edge in met:
-            if edge.crossing and edge.kind in DEPENDS:
-                for source, when in awaited(edge.source, edge.when):
-                    known = [
-                        e for e in self.into(edge.target) if e.source is source and e.when is when and e.kind in DEPENDS
-                    ]
-                    if not known:
-                        new[source, edge.target, when] = Edge(source, edge.target, Kind.HANDED_ON, when)
-        return list(new.values())
+    def _is_kept(self, edge: Edge) -> bool:
+        """From what was canceled or skipped to what is settled: it stays unmet, as the source may be retried, until its target is."""
+        is_over = edge.source.state in (State.CANCELED, State.SKIPPED)
+        return edge.crossing and edge.kind in DEPENDS and is_over and edge.target.settled
 
     def _skip(self) -> bool:
         """What hangs on a bad task, and what hangs on that; the first root in the order of the file is stored."""
@@ -713,7 +722,7 @@ class Model:
             raise Refused(Reason.STARTED, *by)
 
     def _built_upon(self, task: Task) -> set[Key]:
-        """What of later runs has started on the strength of this task, directly or through gates that passed (design 5.19)."""
+        """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
         started: set[Key] = set()
         seen: set[Key] = set()
         left = [edge for edge in self.out_of(task) if edge.crossing]
@@ -727,6 +736,8 @@ class Model:
                 started.add(target.key)
             elif target.is_gate and target.state is State.COMPLETED:
                 left += self.out_of(target)
+            elif target.state in (State.CANCELED, State.SKIPPED):
+                left += [edge for edge in self.out_of(target) if edge.crossing]
         return started
 
     def skip(self, key: Key, as_completed: bool = False, force: bool = False) -> Changes:
@@ -850,6 +861,7 @@ class Model:
                 task.stop,
                 len(task.attempts),
                 sum(attempt.live for attempt in task.attempts),
+                self.blocks(task) if task.state in (State.CANCELED, State.SKIPPED) else 0,
             )
             for task in self.tasks()
         }
@@ -960,7 +972,7 @@ class Model:
             if edge.crossing and not source.settled:
                 yield source
             elif not source.attempts and (source.bad if edge.crossing else not (source.bad and edge.met)):
-                yield from self._overtaken(source)  # inside a run nothing is handed on
+                yield from self._overtaken(source)
 
     def _check_start(self, task: Task) -> None:
         """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
@@ -970,26 +982,9 @@ class Model:
             if edge.kind is Kind.STOPPING:
                 assert not (edge.attempt and edge.attempt.live), f"{task.key} started beside {edge.source.key}"
             elif not edge.crossing and len(task.attempts) == 1:
-                assert satisfied(edge), f"{task.key} started before {edge.source.key}"
+                assert self._is_satisfied(edge), f"{task.key} started before {edge.source.key}"
             else:
                 assert edge.met, f"{task.key} started before {edge.source.key}"
-
-
-def satisfied(edge: Edge) -> bool:
-    """Whether the edge is to be met as things stand (decision 0001, point 1)."""
-    source = edge.source
-    if not source.settled:
-        return False
-    if edge.when is When.SETTLED or source.state is State.COMPLETED or source.as_completed:
-        return True
-    return edge.crossing and _passes(source)
-
-
-def _passes(source: Task) -> bool:
-    """Whether a bad task lets later runs go on (design 5.9)."""
-    if source.state is State.CANCELED or source.waived or source.run.deleted:
-        return True
-    return source.root is not None and _passes(source.root)
 
 
 def skips(edge: Edge) -> bool:

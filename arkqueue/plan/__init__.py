@@ -1,10 +1,9 @@
 """Definitions and what a branch has → the nodes and edges of a run. Pure: no clock, no file, no connection.
 
-``entry`` is what was read of a revision, and how many go into one transaction, ``graph`` plans one run, ``ledger`` drafts all rows that a transaction adds, ``globs`` matches paths and
-branches, ``awaited`` follows what never ran.
+``entry`` is what was read of a revision, and how many go into one transaction. ``graph`` plans one run, ``ledger`` drafts all
+rows that a transaction adds, ``globs`` matches paths and branches.
 """
 
-from arkqueue.plan.awaited import Awaited, followed_back
 from arkqueue.plan.entry import MOST_ROWS, Entry, portions
 from arkqueue.plan.globs import matches, matches_branch
 from arkqueue.plan.graph import EVERYTHING, Edge, Node, Occurrence, Plan, is_for, keys_needed, plan
@@ -13,7 +12,6 @@ from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
 __all__ = [
     "EVERYTHING",
     "MOST_ROWS",
-    "Awaited",
     "Draft",
     "Edge",
     "Entry",
@@ -22,7 +20,6 @@ __all__ = [
     "Node",
     "Occurrence",
     "Plan",
-    "followed_back",
     "generations",
     "ids_needed",
     "is_for",

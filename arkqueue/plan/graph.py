@@ -34,7 +34,7 @@ EVERYTHING = "PREV:*"
 
 
 class Occurrence(NamedTuple):
-    """A task of an earlier run. ``passes``: it is settled, and meets an edge from another run that waits for its completion (design 5.9)."""
+    """A task of an earlier run. ``settled``: it meets an edge from another run that waits for any end of it. ``passes``: also one that needs its completion (design 5.9)."""
 
     task: TaskId
     kind: TaskKind

@@ -13,13 +13,12 @@ Called by ``queue.ledger`` and ``queue.triggering``, which read before and write
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from arkqueue.model import COMMIT, REPORT, Fault, Key, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
-from arkqueue.plan.awaited import Awaited
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.graph import Occurrence, Plan, plan
 
@@ -99,8 +98,6 @@ class Known:
 
     past: dict[Key, Occurrence] = field(default_factory=dict)
     exclusives: Sequence[TaskId] = ()
-    awaited: Mapping[Awaited, Sequence[Awaited]] = field(default_factory=dict)
-    """What those of ``past`` that never began still waited for, by the edge from them (decision 0001, point 18)."""
 
 
 @dataclass(slots=True)
@@ -134,7 +131,7 @@ class Draft:
     def __init__(self, branch: int, name: str, known: Known, ids: NewIds) -> None:
         """``branch``: its id. ``name``: its name, which the globs of ``branches`` are for."""
         self.branch, self.name, self._ids = branch, name, ids
-        self._past, self._awaited = dict(known.past), known.awaited
+        self._past = dict(known.past)
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
         self._passes = {one.task: one.passes for one in known.past.values() if one.settled}
@@ -186,7 +183,6 @@ class Draft:
             else (ids[target], source, kind, settled, True, declared)
             for target, source, kind, settled, declared in planned.edges
         ]
-        edges += self._handed_on(edges)
         edges += [(commit, source, "exclusive", True, True, False) for source in closing]
         if all(self._is_met(*edge) for edge in edges if edge[0] == commit):
             self._passes[commit] = True
@@ -244,19 +240,6 @@ class Draft:
     ) -> None:
         number, author = entry.revision.number, entry.revision.author
         self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing)
-
-    def _handed_on(self, edges: Sequence[_Edge]) -> list[_Edge]:
-        """Edges from what met sources still waited for that never began (decision 0001, point 18)."""
-        if not self._awaited:
-            return []
-        known = {edge[:4] for edge in edges}
-        handed = {
-            (edge[0], TaskId(one.task), "depends", one.settled)
-            for edge in edges
-            if edge[2] == "depends" and self._is_met(*edge)
-            for one in self._awaited.get(Awaited(edge[1], edge[3]), ())
-        }
-        return [(*edge, True, False) for edge in sorted(handed - known)]
 
     def _is_met(self, _target: TaskId, source: TaskId, kind: str, settled: bool, *_: bool) -> bool:
         return kind == "cancels" or (source in self._passes and (settled or self._passes[source]))

@@ -104,9 +104,9 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
         if not force:
             _refuse_outdated(graph, row, [row.id, *reopened])
         graph.ids("retry", task=row.id)
-        _reopen(graph, row, [row.id, *reopened], reopened)
-        again = [*staying, *_unjudged(graph, [row.id, *reopened])]
-        graph.follow(entering=[row.id, *reopened], waived=again)
+        back = [row.id, *reopened]
+        again = [*back, *staying, *_reopen(graph, row, back, reopened), *_unjudged(graph, back)]
+        graph.follow(entering=back, again=again)
 
     _on_task(session, task, "retry", by, work, _options(force=force))
 
@@ -160,8 +160,7 @@ def delete_run(session: Session, run: RunId, by: str) -> None:
                 raise Conflict(here, "has not ended: its COMMIT waits", f"arkqueue explain {here}/COMMIT")
             raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
         graph.ids("delete_run", run=run, by=by)
-        waived = graph.ids("waive_run", run=run)
-        graph.follow(waived=[*waived, *graph.ids("skipped_because_of", roots=waived)])
+        graph.follow(again=graph.ids("waive_run", run=run))
 
     _on_run(session, run, "delete", by, work)
 
@@ -170,15 +169,14 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     tasks = [row.id for row in rows]
     graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
     reopened: list[int] = []
-    staying: list[int] = []
+    again = tasks
     if as_completed:
         (row,) = rows
         reopened, staying = _judge_again(graph, row.id)
         if reopened and not force:
             _refuse_outdated(graph, row, reopened)
-        _reopen(graph, row, reopened, reopened)
-    again = [*staying, *_unjudged(graph, reopened)]
-    graph.follow(entering=reopened, waived=[*tasks, *again, *graph.ids("skipped_because_of", roots=tasks)])
+        again = [*tasks, *reopened, *staying, *_reopen(graph, row, reopened, reopened), *_unjudged(graph, reopened)]
+    graph.follow(entering=reopened, again=again)
 
 
 def _judge_again(graph: Graph, root: int) -> tuple[list[int], list[int]]:
@@ -192,14 +190,16 @@ def _judge_again(graph: Graph, root: int) -> tuple[list[int], list[int]]:
     return candidates, staying
 
 
-def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int]) -> None:
-    """Take tasks back to waiting and unmeet what leads from ``sources`` inside the run."""
+def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
+    """Take tasks back to waiting and unmeet what leads from ``sources`` inside the run; returns the tasks that this leads to."""
     graph.ids("reopen", tasks=list(reopened))
-    if sources:
-        graph.rows("lock_ready_targets", sources=list(sources))
-        graph.ids("unmeet", sources=list(sources))
-        graph.do("untick_report", run=row.run_id, n=len(sources))
-        graph.do("uncancel_run", run=row.run_id)
+    if not sources:
+        return []
+    graph.rows("lock_ready_targets", sources=list(sources))
+    targets = graph.ids("unmeet", sources=list(sources))
+    graph.do("untick_report", run=row.run_id, n=len(sources))
+    graph.do("uncancel_run", run=row.run_id)
+    return targets
 
 
 def _unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:

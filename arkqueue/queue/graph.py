@@ -21,7 +21,6 @@ from psycopg.errors import LockNotAvailable
 
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Kept, Session, rows
-from arkqueue.plan import Awaited, followed_back
 
 T = TypeVar("T")
 
@@ -84,51 +83,38 @@ class Graph:
         self,
         settled: Sequence[int] = (),
         entering: Sequence[int] = (),
-        waived: Sequence[int] = (),
+        again: Sequence[int] = (),
         then: Sequence[int] = (),
         *,
         may_skip: bool = True,
     ) -> None:
         """Follow up what has just happened.
 
-        ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more; of ``waived`` ones, settled before, the edges are judged again.
-        ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
+        ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more. ``again``: tasks that were waived, retried or reopened, and settled
+        ones whose edges are to be judged again. ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
         """
         bad: Sequence[int] = settled if may_skip else ()
-        while settled or entering or waived or then:
-            if not (settled or entering or waived):
+        changed = [*bad, *again]
+        while settled or entering or changed or then:
+            if not (settled or entering or changed):
                 entering, then = then, ()
-            if judged := [*(settled if may_skip else ()), *waived]:
-                self._hand_on(judged)
-            rows = self._advance(settled, entering, waived)
+            judged = self.ids("judge_blocking", tasks=changed) if changed else []
+            rows = self._advance(settled, entering, [*again, *judged])
             skipped = self.ids("skip_dependents", settled=list(bad)) if bad else []
             canceled: list[int] = []
             if held := [row for row in rows if row.held_back]:
                 canceled = self._fire([row.id for row in held if row.cancels])
                 rows += self._advance((), [row.id for row in held], (), fired=True)
             settled = [*skipped, *canceled, *(row.id for row in rows if row.settles)]
-            may_skip = bool(skipped or canceled)
+            changed = [*skipped, *canceled, *(row.id for row in rows if row.unblocks)]
             bad = canceled  # what needs a skipped task has been skipped with it
-            entering, then, waived = then, (), ()
-
-    def still_awaited(self, tasks: Sequence[int], *, planned: bool = False) -> dict[Awaited, list[Awaited]]:
-        """What tasks still waited for across runs that were canceled or skipped before they began, as `followed_back` says it.
-
-        ``planned``: for tasks to be; else only of tasks that others depend on.
-        """
-        return followed_back(self.rows("still_awaited", tasks=tasks, planned=planned))
-
-    def _hand_on(self, settled: Sequence[int]) -> None:
-        """What depends on tasks across runs takes over what they waited for, where they never began (decision 0001, point 18)."""
-        if handed := [(*passed, *one) for passed, found in self.still_awaited(settled).items() for one in found]:
-            tasks, by, sources, kinds = map(list, zip(*handed, strict=True))
-            self.do("hand_on", tasks=tasks, by=by, sources=sources, settled=kinds)
+            entering, then, again = then, (), ()
 
     def _advance(
-        self, settled: Sequence[int], entering: Sequence[int], waived: Sequence[int], *, fired: bool = False
+        self, settled: Sequence[int], entering: Sequence[int], again: Sequence[int], *, fired: bool = False
     ) -> list[Any]:
         # No tasks are told as null: that an id is one of none implies anything, and so any partial index would do.
-        told = {"settled": settled, "entering": entering, "waived": waived}
+        told = {"settled": settled, "entering": entering, "again": again}
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
         if any(row.is_ready for row in rows):
             self.to_wake.add("ready")

@@ -175,10 +175,7 @@ def read(
         Key(row.name, row.item): Occurrence(TaskId(row.id), TaskKind(row.kind), row.settled, row.passes)
         for row in found
     }
-    # What still waited for something and never began: that takes its place (decision 0001, point 18).
-    over = [row.id for row in found if row.settled and row.waited]
-    awaited = graph.still_awaited(over, planned=True) if over else {}
-    return Reading(Known(past, awaited=awaited), _as_ids(ids), others)
+    return Reading(Known(past), _as_ids(ids), others)
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:

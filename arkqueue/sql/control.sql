@@ -56,13 +56,13 @@ update task t set root_id = r.root from unnest(%(tasks)s::bigint[], %(roots)s::b
 
 -- name: reopen
 -- Take skipped tasks back to waiting.
-update task t set state = {to reopen}, root_id = null, settled_at = null, by = null
+update task t set state = {to reopen}, root_id = null, blocks = 0, settled_at = null, by = null
 where t.id = any(%(tasks)s) and {from reopen}
 returning t.id;
 
 -- name: retry
 -- Take a failed, canceled or skipped task back to waiting, its counters anew.
-update task t set state = {to retry}, root_id = null, superseded_by = null, settled_at = null, by = null, stop = null,
+update task t set state = {to retry}, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0
 where t.id = %(task)s and {from retry}
 returning t.id;
@@ -100,18 +100,19 @@ update task t set unmet = t.unmet + %(n)s
 from run where run.id = %(run)s and t.id = run.report_id and t.state = 'waiting';
 
 -- name: started_after
--- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed (design 5.19).
+-- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
 with recursive behind(id) as (
     select e.target from edge e
     where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
     union
     select step.target
-    from behind b join task g on g.id = b.id and not g.program and g.state = 'completed'
+    from behind b
+    join task g on g.id = b.id and (not g.program and g.state = 'completed' or g.state in ('canceled', 'skipped') and g.attempts = 0)
     cross join lateral (
         select e.target from edge e where e.source = g.id and e.crossing and e.met and e.kind <> 'cancels'
         union all
         select t.id from task t join edge e on e.target = t.id and e.source = g.id and e.met and e.kind <> 'cancels'
-        where t.run_id = g.run_id) step
+        where t.run_id = g.run_id and g.state = 'completed') step
 ), found as (
     -- The first ones found: without an order, so that a long history is not walked to its end.
     select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s

@@ -35,20 +35,54 @@ from wanted left join free on free.id = wanted.id;
 -- Set how long a lock is waited for until the transaction ends; returns the limit that held before.
 select current_setting('lock_timeout') as before, set_config('lock_timeout', %(limit)s, true) as limit;
 
+-- name: judge_blocking
+-- Judge anew what canceled and skipped tasks block in later runs, as these tasks have changed: those among them, those that still waited for one of them, and so on
+-- (decision 0001, point 18). Returns those for which the answer is another one now. `reached`: all that are to be judged. `blocked`: those that have something in
+-- their way, from the sources that are not judged here along the unmet edges.
+with recursive reached(id) as (
+    select unnest(%(tasks)s::bigint[])
+    union
+    select t.id
+    from reached r
+    cross join lateral (select target from edge where source = r.id and not met and kind in ('depends', 'stopping') offset 0) e
+    cross join lateral (select id from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
+), blocked(id, blocks) as (
+    select r.id, b.blocks
+    from reached r
+    cross join lateral (select root_id is not null as has_root from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
+    cross join lateral (
+        select source, settled, crossing from edge where target = r.id and not met and kind in ('depends', 'stopping') offset 0) e
+    cross join lateral (
+        select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 as has_begun
+        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and s.id in (select id from reached)) offset 0) s
+    cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+    where b.blocks > 0
+    union
+    select t.id, b.blocks
+    from blocked s
+    cross join lateral (
+        select target, settled, crossing from edge where source = s.id and not met and kind in ('depends', 'stopping') offset 0) e
+    cross join lateral (
+        select id, root_id is not null as has_root from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
+    cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, 'skipped', false, s.blocks, false) b(blocks)
+    where b.blocks > 0
+)
+update task t set blocks = b.blocks
+from (select r.id, coalesce(max(b.blocks), 0) as blocks from reached r left join blocked b on b.id = r.id group by r.id) b
+where t.id = any(array(select id from reached)) and t.id = b.id and t.state in ('canceled', 'skipped') and t.blocks <> b.blocks
+returning t.id;
+
 -- name: advance
--- Meet the edges that settled tasks satisfy, also those of `waived` ones, which settled before (but not what a canceled or skipped one of another run is to
--- a settled one: that is followed back by `still_awaited`, and judged should the target be retried); count them off their targets, and what has just settled off its
+-- Meet the edges that settled tasks satisfy, also those of `again`, which settled before (but not what a canceled or skipped one of another run is to
+-- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
 -- those that take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
-with source as (
-    select t.id, t.state, t.as_completed, passes(t.state, t.waived, r.state, r.waived) as passes
-    from task t left join task r on r.id = t.root_id
-    where t.id = any(%(settled)s::bigint[] || %(waived)s::bigint[])
-), met as (
+with met as (
     update edge e set met = true
-    from source s
-    where e.source = s.id and not e.met and meets(e.settled, e.crossing, s.state, s.as_completed, s.passes)
+    from task s
+    where s.id = any(%(settled)s::bigint[] || %(again)s::bigint[]) and e.source = s.id and not e.met
+      and meets(e.settled, e.crossing and e.kind <> 'exclusive', s.state, s.as_completed, s.waived, s.blocks)
       and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
 ), counted as (
@@ -97,45 +131,9 @@ update task t set
     entry_id = case when e.program then e.entry else t.entry_id end
 from judged j left join entering e on e.id = j.id
 where t.id = j.id and (j.n > 0 or j.enters)
-returning t.id, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles;
-
--- name: still_awaited
--- What canceled and skipped tasks waited for across runs, as they never began (decision 0001, point 18): the edges into them and into what is behind them, inside their runs and across, as
--- far as that never began either. COMMIT is left out, as later ones wait for it. Where these are not `planned` for, only of tasks that somebody depends on.
-with recursive behind(target, source, settled, crossing, state, passes) as (
-    select null::bigint, t.id, false, false, t.state, false from task t
-    where t.id = any(%(tasks)s) and t.unmet > 0 and t.state in ('canceled', 'skipped')
-      and (%(planned)s or (select true from edge e join task u on u.id = e.target and u.state in ('waiting', 'held')
-                           where e.source = t.id and not e.met and e.crossing and e.kind = 'depends' limit 1))
-    union
-    select b.source, s.id, e.settled, e.crossing, s.state, s.as_completed or passes(s.state, s.waived, r.state, r.waived)
-    from behind b
-    cross join lateral (
-        select e.source, e.settled, e.crossing from edge e
-        where e.target = b.source and not e.met and e.kind in ('depends', 'stopping') offset 0) e
-    join task s on s.id = e.source left join task r on r.id = s.root_id
-    where (not b.crossing or b.state in ('canceled', 'skipped'))
-      and (e.crossing or s.kind <> 'commit' and s.state not in ('completed', 'failed', 'rejected')
-                         and not meets(e.settled, false, s.state, s.as_completed, false))
-)
-select target, source, settled, crossing, state, passes from behind;
-
--- name: hand_on
--- Give what tasks still waited for to those whose edges from them are about to be met: other things where these are met by any settled source (`by`).
-with handed as (
-    insert into edge (target, source, kind, settled, crossing, declared, met)
-    select e.target, h.source, 'depends', h.settled, true, false, false
-    from unnest(%(tasks)s::bigint[], %(by)s::bool[], %(sources)s::bigint[], %(settled)s::bool[]) h(task, by, source, settled)
-    join task s on s.id = h.task left join task r on r.id = s.root_id
-    join edge e on e.source = h.task and e.settled = h.by and not e.met and e.crossing and e.kind = 'depends'
-    join task t on t.id = e.target and t.state in ('waiting', 'held')
-    where meets(e.settled, true, s.state, s.as_completed, passes(s.state, s.waived, r.state, r.waived))
-    on conflict do nothing
-    returning target
-), counted as (
-    select target, count(*)::int as n from handed group by target
-)
-update task t set unmet = t.unmet + c.n from counted c where t.id = c.target;
+returning t.id, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
+          -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin.
+          t.blocks > 0 or j.enters and t.kind <> 'report' and exists (select from task c where c.run_id = t.run_id and c.blocks > 0) as unblocks;
 
 -- name: cancel_gone
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.

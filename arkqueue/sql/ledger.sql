@@ -156,10 +156,10 @@ select distinct run_id from task
 where branch_id = %(branch)s and settled_at is null;
 
 -- name: nearest
--- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), which edges from it are
--- met (all, or those that any settled source meets), and whether it may never have begun.
-select n.name, n.item, t.id, t.kind, t.settled_at is not null as settled, t.unmet > 0 and t.state in ('canceled', 'skipped') as waited,
-       t.settled_at is not null and (t.as_completed or passes(t.state, t.waived, r.state, r.waived)) as passes
+-- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), and whether it meets an edge
+-- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`).
+select n.name, n.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes
 from (
     select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
     union
@@ -168,8 +168,7 @@ from (
 cross join lateral (
     select * from task t
     where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
-    order by t.number desc, t.run desc limit 1) t
-left join task r on r.id = t.root_id;
+    order by t.number desc, t.run desc limit 1) t;
 
 -- name: keep_names
 -- Remember the names of branches.

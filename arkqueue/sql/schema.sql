@@ -147,6 +147,8 @@ create table task (
     entry_id    bigint,                             -- of `revision`: grows on each branch, and compares across branches
     attempt_id  bigint,                             -- the newest
     root_id     bigint,                             -- skipped because of it
+    -- What a canceled or skipped task that still waited for something blocks in later runs: 0 nothing; 1 what needs its completion; 2 also what waits for any end of it.
+    blocks      smallint not null default 0,
     superseded_by bigint,                           -- canceled by it
     due_at      timestamptz,
     ready_at    timestamptz,
@@ -168,6 +170,7 @@ create index task_open on task (branch_id, name, number) where settled_at is nul
 create index task_canceling on task (branch_id, number) where fired;
 create index task_commit on task (branch_id, number) where kind = 'commit' and settled_at is null;
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
+create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
 
 -- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks. Some are here without
@@ -330,13 +333,20 @@ create table heartbeat (
 );
 insert into heartbeat default values;
 
--- Whether a settled source lets tasks of other runs go on (design 5.9); `root` is what it was skipped because of.
-create function passes(state task_state, waived boolean, root_state task_state, root_waived boolean) returns boolean
-    language sql immutable as
-$$ select state in ('completed', 'canceled') or waived
-       or state = 'skipped' and (root_state is null or root_waived or root_state not in ('failed', 'rejected')) $$;
-
 -- Whether a source meets an edge (decision 0001, point 1).
-create function meets(settled boolean, crossing boolean, state task_state, as_completed boolean, passes boolean) returns boolean
+create function meets(settled boolean, crossing boolean, state task_state, as_completed boolean, waived boolean, blocks smallint) returns boolean
     language sql immutable as
-$$ select state = 'completed' or state in ('failed', 'rejected', 'canceled', 'skipped') and (settled or as_completed or crossing and passes) $$;
+$$ select case when state in ('canceled', 'skipped') and crossing then blocks <= settled::int
+               when state in ('failed', 'rejected', 'canceled', 'skipped') then settled or as_completed or crossing and waived
+               else state = 'completed' end $$;
+
+-- What a canceled or skipped task blocks in later runs because of one of its unmet edges (decision 0001, point 18). `has_root`: it was skipped because of another
+-- task. The rest is the source's; what completed is about to meet the edge.
+create function blocks_behind(
+    settled boolean, crossing boolean, has_root boolean, state task_state, waived boolean, blocks smallint, has_begun boolean) returns smallint
+    language sql immutable as
+$$ select case when found = 1 and (settled or not crossing and not has_root) then 0 else found end::smallint
+   from (select case when state in ('canceled', 'skipped') then blocks
+                     when state in ('failed', 'rejected') then (not waived)::int
+                     when state <> 'completed' and not crossing and has_begun then 1
+                     else 2 end) s(found) $$;

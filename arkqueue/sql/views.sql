@@ -248,23 +248,24 @@ from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = 
 where r.id = %(revision)s;
 
 -- name: unmet_chain
--- The unmet edges into a task and, as long as what it waits for waits too, into that, and so on; cut off at a limit.
-with recursive chain(target, source, kind, settled, crossing, declared) as (
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared
+-- The unmet edges into a task and, as long as what it waits for waits too, or still blocks although it was canceled or skipped, into that, and so on; cut off at
+-- a limit. `needs`: 2 where the task waits for any end of the source, 1 where it needs its completion; a canceled or skipped task has only what blocks that in its way.
+with recursive chain(target, source, kind, settled, crossing, declared, needs) as (
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, 1 + e.settled::int
     from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
     union
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared,
+           case when e.settled or over.is_over and not e.crossing and t.root_id is null then 2 when over.is_over then c.needs else 1 end
     from chain c
-    join task s on s.id = c.source and s.state = 'waiting'
+    join task t on t.id = c.source and (t.state = 'waiting' or t.state in ('canceled', 'skipped') and t.blocks > 0)
+    cross join lateral (select t.state <> 'waiting') over(is_over)
     join edge e on e.target = c.source and not e.met and e.kind <> 'cancels'
+    join task s on s.id = e.source
+    where not over.is_over
+       or e.kind <> 'exclusive'
+          and blocks_behind(e.settled, e.crossing, t.root_id is not null, s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0) >= c.needs
 )
 select * from chain limit %(limit)s;
-
--- name: never_began
--- What a task depended on across runs that was canceled or skipped before it began, and handed on what it waited for.
-select s.id, s.state from edge e join task s on s.id = e.source
-where e.target = %(task)s and e.met and e.crossing and e.kind = 'depends' and s.unmet > 0 and s.state in ('canceled', 'skipped')
-order by s.id limit 100;
 
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.

@@ -1,7 +1,7 @@
 """Why is this not running? The exact edge, root, lease, victim or limit, and the command that helps (design 8, rule 9).
 
-A waiting task is followed along its unmet edges, through whatever waits itself, to what everything waits for: the *obstacles*. An obstacle is a task that
-waits for no other: one that runs, is ready, deferred or held, or one that failed and holds up later revisions until it is retried or waived. Each becomes one
+A waiting task is followed along its unmet edges, through whatever waits itself, or waited until it was canceled or skipped, to what everything waits for: the
+*obstacles*. An obstacle is a task that waits for no other: one that runs, is ready, deferred or held, or one that failed and holds up later revisions until it is retried or waived. Each becomes one
 reason. What is not in a ledger yet, or was left out of a run, is explained from its name.
 """
 
@@ -18,7 +18,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.plan import followed_back, matches_branch
+from arkqueue.plan import matches_branch
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import (
@@ -241,7 +241,7 @@ class _Task:
 
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
         """One task at the end of a chain of unmet edges, and what is the matter with it."""
-        name, via = task_name(other), self._via(way) + self._instead(edge, other)
+        name, via = task_name(other), self._via(way)
         subject = f"It waits for {name}{via}, which"
         if edge.kind == "stopping" and other.state == State.RUNNING:
             canceler = "It"
@@ -256,11 +256,6 @@ class _Task:
             case State.FAILED | State.REJECTED:
                 text = f"{subject} {fate(other)}."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=remedies(other))
-            case State.SKIPPED if other.root_id is not None:
-                root = _tasks(self.session, [other.root_id])[other.root_id]
-                text = f"{subject} was skipped because {task_name(root)} {fate(root)}."
-                tasks = [task_name(root), name]
-                return Reason(kind=Why.BLOCKED, text=text, tasks=tasks, commands=remedies(root))
             case State.RUNNING:
                 reason = running(self.session, other, subject)
                 return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
@@ -275,23 +270,9 @@ class _Task:
     def _via(self, way: Sequence[int]) -> str:
         if not way:
             return ""
-        passed = [task_names(self.session, way[:3])[id] for id in way[:3]]
+        tasks = _tasks(self.session, way[:3])
+        passed = [_passed(tasks[id]) for id in way[:3]]
         return f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
-
-    def _instead(self, edge: Any, other: Any) -> str:
-        """Of an edge that no file has: which of the tasks that are depended on waited like this before it was canceled or skipped."""
-        if edge.kind != "depends" or edge.declared or not edge.crossing or other.kind == TaskKind.COMMIT:
-            return ""
-        before = self.session.rows("never_began", task=edge.target)
-        waited = followed_back(self.session.rows("still_awaited", tasks=[row.id for row in before], planned=True))
-        true = {by.task for by, found in waited.items() if any(one.task == other.id for one in found)}
-        before = [row for row in before if row.id in true][:3]
-        names = task_names(self.session, [row.id for row in before])
-        return (
-            f" (as did {' and '.join(f'{names[row.id]} before it was {row.state}' for row in before)})"
-            if before
-            else ""
-        )
 
     def _starving(self) -> list[Reason]:
         row = self.row
@@ -413,6 +394,12 @@ def _ways(start: int, into: dict[int, list[Any]]) -> dict[int, list[int]]:
                     following.append(edge.source)
         level = following
     return ways
+
+
+def _passed(row: Any) -> str:
+    """A task between one that waits and what is in its way."""
+    name = task_name(row)
+    return f"{name}, which was {row.state}" if row.state in (State.CANCELED, State.SKIPPED) else name
 
 
 def _wait(edge: Any, source: Any) -> Wait:

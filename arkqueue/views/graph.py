@@ -127,7 +127,6 @@ def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
             e.source in commits and e.kind == "depends" and not (e.crossing or e.declared) and e.target in waits_inside
         )
         and not (e.kind == "stopping" and (e.met or (e.target, e.source) in canceled))
-        and not (e.met and e.kind == "depends" and e.crossing and not e.declared and e.source not in commits)
     ]
 
 

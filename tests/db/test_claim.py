@@ -281,7 +281,7 @@ def test_what_did_not_start_is_handed_back(session: Session) -> None:
     assert archive.claim("a@2").attempt_number == 2
 
 
-def test_what_is_waited_for_in_the_place_of_what_never_began_is_no_input(session: Session) -> None:
+def test_what_is_waited_for_behind_what_never_began_is_no_input(session: Session) -> None:
     archive = an_archive(session)
     for _ in range(3):
         archive.commit({"a": "depends: [PREV]"})

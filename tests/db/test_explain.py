@@ -54,10 +54,10 @@ def test_waits_in_the_place_of_what_never_began(session: Session) -> None:
     told = why(archive, "upload@4")
     assert kinds(told) == [Why.WAITS_FOR_RUNNING]
     assert (
-        "It waits for papers@2/upload (as did papers@3/upload before it was canceled), which is running since"
+        "It waits for papers@2/upload (through papers@3/upload, which was canceled), which is running since"
         in told.text
     )
-    assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/upload", "running", "depends")]
+    assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@3/upload", "canceled", "depends")]
 
 
 def test_only_what_waited_for_it_is_named_in_whose_place_a_task_waits(session: Session) -> None:
@@ -69,7 +69,41 @@ def test_only_what_waited_for_it_is_named_in_whose_place_a_task_waits(session: S
     archive.claim(slots=100)
     for key in ("a@3", "b@3"):
         archive.cancel(key)
-    assert "papers@2/a (as did papers@3/a before it was canceled), which is running" in why(archive, "c@4").text
+    told = why(archive, "c@4")
+    assert kinds(told) == [Why.WAITS_FOR_RUNNING]
+    assert "papers@2/a (through papers@3/a, which was canceled), which is running" in told.text
+
+
+def test_what_waits_for_any_end_is_not_told_of_failures_behind_what_never_began(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    a_task_manager(session)
+    archive.claim(slots=100)
+    archive.commit({"c": "depends: ['PREV:a', 'PREV:b']"})
+    archive.commit({"d": "depends: [{task: 'PREV:c', when: settled}]", "e": "depends: ['PREV:c']"})
+    archive.cancel("c@3")
+    archive.fail("a@2")
+    assert kinds(why(archive, "d@4")) == [Why.WAITS_FOR_RUNNING]
+    assert kinds(why(archive, "e@4")) == [Why.BLOCKED, Why.WAITS_FOR_RUNNING]
+    archive.run("b@2")
+    assert archive.states()["d@4"] == "ready"
+    told = why(archive, "e@4")
+    assert kinds(told) == [Why.BLOCKED]
+    assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a"]
+
+
+def test_of_two_bad_sources_the_one_that_is_left_is_named(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": "depends: [a, b]"})
+    archive.commit({"c": "depends: [PREV]"})
+    archive.fail("a@2", "b@2")
+    assert kinds(why(archive, "c@3")) == [Why.BLOCKED, Why.BLOCKED]
+    archive.skip("a@2")
+    told = why(archive, "c@3")
+    assert "It waits for papers@2/b (through papers@2/c, which was skipped), which failed" in told.text
+    assert told.commands == ["arkqueue retry papers@2/b", "arkqueue skip papers@2/b"]
+    archive.skip("b@2")
+    assert archive.state("c@3") == "ready"
 
 
 def test_is_blocked_by_a_failure_of_an_earlier_revision_far_away(session: Session) -> None:
@@ -96,7 +130,7 @@ def test_is_blocked_by_what_a_failure_skipped(session: Session) -> None:
     archive.fail("a@2")
     told = why(archive, "c@3")
     assert kinds(told) == [Why.BLOCKED]
-    assert "papers@2/b, which was skipped because papers@2/a failed" in told.text
+    assert "It waits for papers@2/a (through papers@2/b, which was skipped), which failed" in told.text
     assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a"]
 
 

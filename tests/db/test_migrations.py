@@ -14,7 +14,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from arkqueue.db.migrations import check, migrate
+from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError
+from tests.builders import an_archive
 
 # What makes two schemas the same: everything that has a definition, but not the order of columns, which additions cannot keep.
 CATALOG = b"""
@@ -232,6 +234,25 @@ def test_kinds_are_made_of_the_names_that_said_them(empty_uri: str) -> None:
         "passes": ("ordinary", False),
         "runs": ("ordinary", True),
     }
+
+
+def test_what_never_began_blocks_as_if_it_had_been_judged_when_it_was_canceled(session: Session) -> None:
+    """The migration judges all tasks at once; the queue judges them one by one."""
+    archive = an_archive(session)
+    for _ in range(4):
+        archive.commit(
+            {"a": "depends: [PREV]", "b": "depends: [a, PREV]", "c": "depends: [{task: 'PREV:a', when: settled}]"}
+        )
+    archive.fail("a@2")
+    for key in ("a@4", "a@3", "b@5", "c@4", "c@3"):
+        archive.cancel(key)
+    blocks = "select name, number, blocks from task where state in ('canceled', 'skipped') order by id"
+    judged = archive.sql(blocks)
+    assert {row["blocks"] for row in judged} == {0, 1, 2}
+    archive.sql("update task set blocks = 0")
+    text = (files("arkqueue") / "sql" / "migrations" / "0007-blocking.sql").read_text()
+    archive.sql(text[text.index("with recursive") :])
+    assert archive.sql(blocks) == judged
 
 
 def test_that_comparison_sees_a_difference(empty_database: Callable[[], str], newer: Path) -> None:

@@ -21,7 +21,7 @@ from arkqueue.model import End, Workflow
 from arkqueue.states import State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
-from tests.model import Appended, Entry, Key, Kind, Ledger, Model, Name, Refused, RunKey, RunSeen, Seen, Task
+from tests.model import Appended, Blocks, Entry, Key, Kind, Ledger, Model, Name, Refused, RunKey, RunSeen, Seen, Task
 
 
 class Subject(Protocol):
@@ -387,7 +387,15 @@ class Beside(RuleBasedStateMachine):
         self.compare()
         if with_runs:
             self.compare_runs()
+        self.look_behind_what_never_began()
         self.model.check_invariants(before, judged_again)
+
+    def look_behind_what_never_began(self) -> None:
+        for edge in self.model.edges:
+            if edge.crossing and not edge.met and edge.target.state is State.WAITING and not edge.source.attempts:
+                blocks = self.model.blocks(edge.source) if edge.source.bad else Blocks.NOTHING
+                self.saw("blocked behind what never began", blocks is Blocks.ALL)
+                self.saw("blocked behind a failure that it waited for", blocks is Blocks.COMPLETION)
 
     def compare(self) -> None:
         self.compare_what(self.model.look(), self.subject.look())
@@ -445,7 +453,7 @@ class Beside(RuleBasedStateMachine):
                 found.update({"deferred for another attempt"} if task.failures and len(task.attempts) > 1 else ())
                 found.update({"its task managers died too often"} if task.losses > 3 else ())
         for edge in self.model.edges:
-            if edge.kind in (Kind.EXCLUSIVE, Kind.STOPPING, Kind.HANDED_ON):
+            if edge.kind in (Kind.EXCLUSIVE, Kind.STOPPING):
                 found.add(f"{edge.kind} {'across runs' if edge.crossing else 'inside a run'}")
         return found
 

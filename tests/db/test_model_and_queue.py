@@ -149,7 +149,7 @@ class QueueAsSubject:
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
-            "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet,"
+            "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks,"
             " (select count(*) from attempt a where a.task_id = t.id and a.ended_at is null) as live,"
             " (select count(*) from attempt a where a.task_id = t.id) as begun,"
             " (select count(*) from edge e where e.target = t.id and not e.met) as edges"
@@ -163,7 +163,7 @@ class QueueAsSubject:
         keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
         self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
         return {
-            key: Seen(State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"])
+            key: Seen(State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"], r["blocks"])
             for key, r in zip(keys, rows, strict=True)
             if r["branch"] in self.said
         }
@@ -402,7 +402,8 @@ SHARDS = 12
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
     *("COMMIT extended", "faults", "paths leave out", "branches leave out", "definitions that change"),
-    *("canceled as superseded", "stopped as superseded", "stopping across runs", "handed on across runs"),
+    *("canceled as superseded", "stopped as superseded", "stopping across runs"),
+    *("blocked behind what never began", "blocked behind a failure that it waited for"),
     *("only unstarted fires", "exclusive across runs", "exclusive inside a run", "skipped with a root", "waived"),
     *("a notice is lost", "a notice is late", "a notice comes twice", "notices change places"),
     *("several revisions at once", "something happens during a look", "a look inside another one", "a look is stale"),

@@ -215,7 +215,7 @@ def test_an_edge_to_what_is_settled_already_is_judged_at_once(archive: Archive) 
     assert archive.at("3:a", "3:b") == [READY, WAITING]
 
 
-def test_what_a_source_that_never_began_waited_for_is_handed_on(archive: Archive) -> None:
+def test_a_source_that_never_began_blocks_until_what_it_waited_for_is_over(archive: Archive) -> None:
     for number in (2, 3, 4):
         archive.revision(number, task("a", "PREV"))
     archive.start("2:a")
@@ -227,7 +227,7 @@ def test_what_a_source_that_never_began_waited_for_is_handed_on(archive: Archive
     assert archive.at("4:a") is READY
 
 
-def test_what_is_handed_on_keeps_its_when(archive: Archive) -> None:
+def test_a_source_that_never_began_blocks_by_the_when_of_its_own_edges(archive: Archive) -> None:
     archive.revision(2, task("a"))
     archive.revision(3, task("b", settled("PREV:a")))
     archive.revision(4, task("c", "PREV:b"))
@@ -237,7 +237,7 @@ def test_what_is_handed_on_keeps_its_when(archive: Archive) -> None:
     assert archive.at("4:c") is READY
 
 
-def test_between_tasks_that_never_began_nothing_is_handed_on_before_one_of_them_is_retried(archive: Archive) -> None:
+def test_of_tasks_that_never_began_each_blocks_the_next_until_one_is_retried(archive: Archive) -> None:
     for number in (2, 3, 4):
         archive.revision(number, task("a", "PREV"))
     archive.start("2:a")
@@ -248,7 +248,50 @@ def test_between_tasks_that_never_began_nothing_is_handed_on_before_one_of_them_
     archive.again("4:a")
     assert archive.at("4:a") is WAITING
     archive.end("2:a")
-    assert archive.at("4:a", "5:a") == [READY, READY]
+    assert archive.at("4:a", "5:a") == [READY, WAITING]
+    archive.do("4:a")
+    assert archive.at("5:a") is READY
+
+
+def test_what_has_several_bad_sources_passes_when_each_is_waived_or_mended(archive: Archive) -> None:
+    """The example of issue 31: of two failed items of a list one was waived, and the next revision went on."""
+    items = [task(f"item{n}") for n in (1, 2, 3)]
+    archive.revision(2, *items, task("all", "item1", "item2", "item3", gate=True), task("tell", "all"))
+    archive.revision(3, task("all", "PREV", gate=True), task("tell", "PREV"))
+    for n in (1, 2, 3):
+        archive.do(f"2:item{n}", 1)
+    archive.waive("2:item1")
+    assert archive.at("3:all", "3:tell") == [WAITING, WAITING]
+    archive.again("2:item2")
+    archive.waive("2:item3")
+    assert archive.at("2:all", "3:all", "3:tell") == [SKIPPED, WAITING, WAITING], "item2 is not mended yet"
+    archive.do("2:item2")
+    assert archive.at("2:all", "3:all", "3:tell") == [SKIPPED, COMPLETED, READY]
+
+
+def test_a_source_that_fails_after_its_dependent_was_skipped_counts_as_well(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b"), task("c", "a", "b"))
+    archive.revision(3, task("c", "PREV"))
+    archive.start("2:b")
+    archive.do("2:a", 1)
+    archive.waive("2:a")
+    assert archive.at("2:c", "3:c") == [SKIPPED, WAITING]
+    archive.end("2:b", 1)
+    assert archive.at("3:c") is WAITING
+    archive.waive("2:b")
+    assert archive.at("3:c") is READY
+
+
+def test_what_a_canceled_task_needed_inside_its_run_blocks_only_before_it_begins(archive: Archive) -> None:
+    """Nobody is held up by what a canceled task would have needed; but its own needs in earlier runs still come first."""
+    for number in (2, 3, 4):
+        archive.revision(number, task("a", "PREV:b"), task("b", "a"))
+    archive.do("2:a")
+    archive.start("2:b")
+    archive.cancel(k("3:b"))
+    assert archive.at("3:a", "4:a") == [WAITING, WAITING]
+    archive.end("2:b")
+    assert archive.at("3:a", "4:a") == [READY, READY]
 
 
 def test_a_met_edge_across_runs_stays_met_when_its_source_is_retried(archive: Archive) -> None:
@@ -410,7 +453,9 @@ def test_what_another_failure_still_skips_stays_skipped_with_the_new_root(archiv
     archive.again("2:a")
     assert archive.at("2:c", "2:d") == [SKIPPED, SKIPPED]
     assert archive.root("2:c") == archive.root("2:d") == "b"
-    assert archive.at("3:d") is READY, "the new root passes"
+    assert archive.at("3:d") is WAITING, "a is not mended yet"
+    archive.do("2:a")
+    assert archive.at("2:d", "3:d") == [SKIPPED, READY]
 
 
 @pytest.mark.parametrize("exit_code", [0, 65])
