@@ -17,7 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId, End, Outcome, Receipt, Retries
 from arkqueue.queue.claim import LEASE
-from arkqueue.queue.graph import Graph, change_in_turn
+from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
@@ -197,8 +197,13 @@ def wake_deferred(session: Session, patience: float = LITTLE_PATIENCE) -> float 
         graph.follow(entering=graph.ids("make_due", archives=graph.archives, each=each))
 
     archives = [row.archive_id for row in session.rows("due_archives")]
+    overdue: list[DatabaseUnavailable] = []
     for first in range(0, len(archives), MOST_ARCHIVES):
-        some = archives[first : first + MOST_ARCHIVES]
-        change_in_turn(session, work, archives=some, patience=patience)
+        try:
+            change_in_turn(session, work, archives=archives[first : first + MOST_ARCHIVES], patience=patience)
+        except TOO_LONG as error:
+            overdue.append(error)
+    if overdue:
+        raise overdue[0]
     seconds: float | None = session.rows("next_due")[0][0]
     return seconds

@@ -19,11 +19,14 @@ from typing import Any, TypeVar
 
 from psycopg.errors import LockNotAvailable
 
-from arkqueue.db import Connection
+from arkqueue.db import Connection, Overdue
 from arkqueue.db.session import SQL, Kept, Session, rows
+from arkqueue.errors import Busy, DatabaseUnavailable
 
 T = TypeVar("T")
 
+TOO_LONG = (Overdue, Busy)
+"""Errors of a change that took too long itself, or waited too long for a lock. They say nothing of other archives."""
 BRIEF = 0.05
 """Seconds that `change_in_turn` waits for one busy archive before it tries the other busy ones again."""
 
@@ -166,6 +169,8 @@ def change_in_turn(
 
     The first transaction takes all archives that are free. Each busy one gets its own as soon as it is free, within ``patience`` seconds. So ``work`` runs
     several times, each time on other archives (``Graph.archives``). Returns what it returned, and the archives that stayed busy: for them it never ran.
+
+    Where a transaction of several archives takes too long, each gets its own. One that takes too long alone raises its error after the others.
     """
     until = time.monotonic() + patience
     results, busy = _change_free(session, work, archives, attempts)
@@ -184,12 +189,32 @@ def change_in_turn(
 def _change_free(
     session: Session, work: Callable[[Graph], T], archives: Collection[int], attempts: Sequence[int] = ()
 ) -> tuple[list[T], list[int]]:
-    def transaction(conn: Connection) -> tuple[Graph, tuple[list[T], list[int]]]:
-        graph = Graph(conn, (), session.kept)
-        busy = graph.lock_free(archives, attempts)
-        return graph, ([work(graph)] if graph.archives else [], busy)
+    locked: list[int] = []
+    busy: list[int] = []
 
-    return _committed(session, transaction)
+    def transaction(conn: Connection) -> tuple[Graph, list[T]]:
+        graph = Graph(conn, (), session.kept)
+        busy[:] = graph.lock_free(archives, attempts)
+        locked[:] = graph.archives
+        return graph, [work(graph)] if locked else []
+
+    try:
+        return _committed(session, transaction), busy
+    except TOO_LONG:
+        if len(locked) < 2:
+            raise
+    results: list[T] = []
+    overdue: DatabaseUnavailable | None = None
+    for archive in locked:
+        try:
+            done, left = _change_within(session, work, archive, BRIEF)
+        except TOO_LONG as error:
+            overdue = error
+        else:
+            results, busy = results + done, busy + left
+    if overdue is not None:
+        raise overdue
+    return results, busy
 
 
 def _change_within(

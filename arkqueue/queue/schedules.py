@@ -19,7 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
-from arkqueue.queue.graph import BRIEF, Graph, change_in_turn
+from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change_in_turn
 from arkqueue.queue.triggering import trigger_in
 
 log = logging.getLogger("arkqueue")
@@ -69,8 +69,11 @@ def fire(session: Session, patience: float = BRIEF) -> float | None:
                 session, lambda graph: _fire(graph, due), archives=[due.archive_id], patience=patience
             )
             busy.extend([due] if left else [])
-        except DatabaseUnavailable:
-            raise
+        except DatabaseUnavailable as error:
+            if not isinstance(error, TOO_LONG):
+                raise
+            log.warning("the schedule %s of branch %s is tried again: %s", due.cron, due.branch_id, error)
+            failed.append(due)
         except Exception:
             log.exception("the schedule %s of branch %s failed and is tried again", due.cron, due.branch_id)
             failed.append(due)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from arkqueue.db import Connection
+from arkqueue.db import Connection, Overdue
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, End, Outcome, Receipt
 from arkqueue.queue import archives, claim, finish, schedules
@@ -162,6 +162,48 @@ def test_more_deferred_tasks_than_one_transaction_takes_up_are_all_taken_up(
     assert {state for archive in many for state in archive.states().values()} == {"ready"}
 
 
+def make_overdue(archive: AnArchive, table: str = "task", event: str = "update") -> None:
+    """Each such change of a table's rows of the archive takes longer than a transaction may."""
+    archive.sql(
+        "create function overdue() returns trigger language plpgsql as"
+        " $$ begin raise exception 'canceling statement due to statement timeout' using errcode = 'query_canceled'; end $$"
+    )
+    archive.sql(
+        f"create trigger overdue before {event} on {table} for each row"
+        f" when ({'new' if event == 'insert' else 'old'}.archive_id = {archive.id}) execute function overdue()"
+    )
+
+
+def recover(archive: AnArchive) -> None:
+    archive.sql("drop trigger overdue on task")
+
+
+def test_an_archive_whose_changes_take_too_long_holds_up_no_end_of_another(two: Two) -> None:
+    a, b = two
+    outcomes = [Outcome(attempt, End.EXITED, 0) for attempt in attempts(two)]
+    make_overdue(a)
+    with pytest.raises(Overdue):
+        finish.finish(a.session, PROCESS, outcomes)
+    assert (a.state("t@2"), b.state("t@2")) == ("running", "completed")
+    recover(a)
+    receipts = finish.finish(a.session, PROCESS, outcomes)
+    assert list(receipts.values()) == [Receipt.RECORDED, Receipt.ALREADY_RECORDED]
+
+
+def test_an_archive_whose_changes_take_too_long_holds_up_no_deferred_task_of_another(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = two
+    for attempt in attempts(two):
+        a.record(attempt, End.EXITED, 75)
+    a.sql("update task set due_at = clock_timestamp() where state = 'deferred'")
+    monkeypatch.setattr(finish, "MOST_ARCHIVES", 1)
+    make_overdue(a)
+    with pytest.raises(Overdue):
+        finish.wake_deferred(a.session)
+    assert (a.state("t@2"), b.state("t@2")) == ("deferred", "ready")
+
+
 def test_a_schedule_fires_while_another_archive_is_busy(session: Session, second_connection: Connect) -> None:
     a, b = an_archive(session, "a"), an_archive(session, "b")
     for archive in a, b:
@@ -176,6 +218,17 @@ def test_a_schedule_fires_while_another_archive_is_busy(session: Session, second
     assert due is not None
     assert due > 0
     assert (len(a.states()), len(b.states())) == (1, 1)
+
+
+def test_an_archive_whose_changes_take_too_long_holds_up_no_schedule_of_another(session: Session) -> None:
+    a, b = an_archive(session, "a"), an_archive(session, "b")
+    for archive in a, b:
+        archive.commit({"t": "schedule: 0 3 * * *"})
+    a.sql("update schedule set next_at = next_at - interval '1 day'")
+    a.sql("update schedule set next_at = next_at - interval '1 day' where branch_id = %s", a.branches[""].id)
+    make_overdue(a, "run", "insert")
+    assert schedules.fire(session) == schedules.PAUSE_AFTER_ERROR
+    assert (len(a.states()), len(b.states())) == (0, 1)
 
 
 def test_trouble_of_a_busy_archive_is_said_later(two: Two, second_connection: Connect) -> None:
