@@ -78,10 +78,12 @@ returning t.id;
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
 -- those that take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
-with met as (
+with source as materialized (
+    select id, state, as_completed, waived, blocks from task where id = any(%(settled)s::bigint[] || %(again)s::bigint[])
+), met as (
     update edge e set met = true
-    from task s
-    where s.id = any(%(settled)s::bigint[] || %(again)s::bigint[]) and e.source = s.id and not e.met
+    from source s
+    where e.source = any(%(settled)s::bigint[] || %(again)s::bigint[]) and e.source = s.id and not e.met
       and meets(e.settled, e.crossing and e.kind <> 'exclusive', s.state, s.as_completed, s.waived, s.blocks)
       and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
@@ -98,7 +100,7 @@ with met as (
 ), judged as (
     select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n,
            {from enable t} and t.unmet = c.n as enters
-    from counted c join task t on t.id = c.id
+    from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
 ), firing as (
     select f.archive_id
     from judged f join definition d on d.id = f.definition_id
@@ -133,7 +135,8 @@ from judged j left join entering e on e.id = j.id
 where t.id = j.id and (j.n > 0 or j.enters)
 returning t.id, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
           -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin.
-          t.blocks > 0 or j.enters and t.kind <> 'report' and exists (select from task c where c.run_id = t.run_id and c.blocks > 0) as unblocks;
+          t.blocks > 0
+          or j.enters and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
 
 -- name: cancel_gone
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.
