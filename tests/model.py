@@ -729,15 +729,20 @@ class Model:
         while left:
             edge = left.pop()
             target = edge.target
-            if not edge.met or target.key in seen:
+            never_began = target.state in (State.CANCELED, State.SKIPPED) and not target.attempts
+            if target.key in seen or not (edge.met or (never_began and not edge.crossing)):
                 continue
             seen.add(target.key)
             if target.attempts:
                 started.add(target.key)
             elif target.is_gate and target.state is State.COMPLETED:
                 left += self.out_of(target)
-            elif target.state in (State.CANCELED, State.SKIPPED):
+            elif never_began:
+                of_run = [edge for edge in self.out_of(target) if not edge.crossing]
                 left += [edge for edge in self.out_of(target) if edge.crossing]
+                left += [
+                    e for e in of_run if e.target.state in (State.CANCELED, State.SKIPPED) and not e.target.attempts
+                ]
         return started
 
     def skip(self, key: Key, as_completed: bool = False, force: bool = False) -> Changes:
@@ -962,7 +967,7 @@ class Model:
                             assert not shut, f"{task.key} passed {other.key}, which is exclusive"
 
     def _overtaken(self, task: Task) -> Iterator[Task]:
-        """What should have been over before the task: its sources across runs, and in the place of those that never began what they waited for (design 5.9)."""
+        """What should have been over before the task: its sources across runs, and what those that never began waited for (design 5.9)."""
         for edge in self.into(task):
             if edge.kind not in (Kind.DECLARED, Kind.IMPLICIT) or (not edge.crossing and edge.source.name == COMMIT):
                 continue

@@ -101,6 +101,7 @@ from run where run.id = %(run)s and t.id = run.report_id and t.state = 'waiting'
 
 -- name: started_after
 -- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
+-- What never began lets on what was skipped because of it, too.
 with recursive behind(id) as (
     select e.target from edge e
     where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
@@ -111,8 +112,9 @@ with recursive behind(id) as (
     cross join lateral (
         select e.target from edge e where e.source = g.id and e.crossing and e.met and e.kind <> 'cancels'
         union all
-        select t.id from task t join edge e on e.target = t.id and e.source = g.id and e.met and e.kind <> 'cancels'
-        where t.run_id = g.run_id and g.state = 'completed') step
+        select t.id from task t join edge e on e.target = t.id and e.source = g.id and e.kind <> 'cancels'
+        where t.run_id = g.run_id
+          and case when g.state = 'completed' then e.met else t.state in ('canceled', 'skipped') and t.attempts = 0 end) step
 ), found as (
     -- The first ones found: without an order, so that a long history is not walked to its end.
     select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s

@@ -5,7 +5,6 @@
 - REPORT is shown only where it has a command.
 - What a task cancels and is being stopped is the same arrow: a ``cancels`` edge is ``active`` meanwhile. Where the victim has no such arrow, because the task
   cancels it from further away, a ``stopping`` edge is shown as long as it is waited for.
-- So is an edge that no file has: from what a task waits for in the place of one that was canceled or skipped before it began.
 - Tasks of other runs that an edge comes from are nodes too, ``outside``.
 """
 

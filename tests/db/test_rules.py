@@ -533,6 +533,19 @@ def test_a_retry_is_refused_where_later_work_stands_on_it_through_what_never_beg
         archive.retry("a@2")
 
 
+def test_a_retry_is_refused_where_later_work_stands_on_it_through_what_was_skipped_beside(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.commit({"b": "depends: ['PREV:a']", "c": "depends: [b]"})
+    archive.commit({"c": "depends: [PREV]"})
+    archive.fail("a@2")
+    archive.cancel("b@3")
+    archive.skip("a@2")
+    assert archive.state("c@3") == "skipped"
+    archive.run("c@4")
+    with pytest.raises(Conflict, match="tasks of later revisions have started after it: papers@4/c"):
+        archive.retry("a@2")
+
+
 def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive) -> None:
     two(archive).skip("b@2")
     archive.run("a@2", "a@3", "b@3")

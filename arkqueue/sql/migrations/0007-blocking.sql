@@ -1,5 +1,5 @@
 -- A canceled or skipped task that still waited for something keeps saying what it blocks in later runs, in place of edges that were handed on from it.
--- Those edges stay where they are.
+-- Edges that were handed on and are unmet stay where they are.
 
 alter table task add column blocks smallint not null default 0;
 create index task_blocking on task (run_id) where blocks > 0;
