@@ -380,6 +380,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Finished:
+    """What became of reported ends. ``claims``: what was claimed with them; ``is_more``: there may be more ready tasks than that."""
+
+    receipts: dict[AttemptId, Receipt]
+    claims: list[Claim] = field(default_factory=list)
+    is_more: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Live:
     """An attempt that has no end yet. ``outlives``: it may go on without its task manager."""
 

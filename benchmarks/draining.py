@@ -196,7 +196,7 @@ def old_snapshot(bench: Bench) -> Iterator[Figure]:
             for _ in range(max(1, tasks // 10_000)):
                 for line in made:
                     line.append(session, workflow, min(10, max(1, tasks // 1000)))
-                done = drain(session, "bench", slots)
+                done = drain(session, "bench", slots, apart=True)
             finishes[held].append(_late([took for took, _ in done.finishes]))
             return _late([took for took, found in done.claims if found])
 

@@ -22,7 +22,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.db import Database
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveSettings, End, Outcome, Receipt, Revision, SourceFile, Workflow
+from arkqueue.model import ArchiveSettings, AttemptId, Claim, End, Outcome, Receipt, Revision, SourceFile, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.recorder import LANES
@@ -110,20 +110,24 @@ class Drained:
     finishes: list[tuple[float, int]]
 
 
-def drain(session: Session, process: str, slots: int = SLOTS) -> Drained:
-    """Claim and complete everything there is."""
-    return _TaskManager(session, process, slots).drain()
+def drain(session: Session, process: str, slots: int = SLOTS, *, apart: bool = False) -> Drained:
+    """Claim and complete everything there is. ``apart``: nothing is claimed with what is recorded, so that each can be timed."""
+    return _TaskManager(session, process, slots, apart).drain()
 
 
 class _TaskManager:
-    """Claims for its slots. What it got ends at once, and with that its slots are free, before it is recorded; as a task manager does, it claims again
-    after a claim that got all it asked for, and after what was recorded may have made more ready."""
+    """Claims for its slots. What it got ends at once, and with that its slots are free, before it is recorded. As a task manager does, it claims with
+    what it records, unless it claims just then; and it claims again where there may be more."""
 
-    def __init__(self, session: Session, process: str, slots: int) -> None:
-        self._session, self._process, self._slots = session, process, slots
+    def __init__(self, session: Session, process: str, slots: int, apart: bool) -> None:
+        self._session, self._process, self._slots, self._apart = session, process, slots, apart
         self._changed = threading.Condition()
         self._ended: list[list[Outcome]] = [[] for _ in range(LANES)]
+        self._claims: list[tuple[float, int]] = []
+        self._claiming = threading.Lock()
+        self._turns = claim.Turns()
         self._unrecorded = 0
+        self._is_more = True
         self._is_over = False
         self._fault: BaseException | None = None
         self._finishes: list[tuple[float, int]] = []
@@ -132,21 +136,14 @@ class _TaskManager:
         recorders = [threading.Thread(target=self._recording, args=(lane,)) for lane in range(LANES)]
         for recorder in recorders:
             recorder.start()
-        claims: list[tuple[float, int]] = []
-        turns = claim.Turns()
         began = time.perf_counter()
         try:
             while self._fault is None:
-                now, recordings = time.perf_counter(), len(self._finishes)
-                found = claim.claim(self._session, self._process, self._process, self._slots, turns=turns)
-                claims.append((time.perf_counter() - now, len(found)))
-                if found:
-                    with self._changed:
-                        self._unrecorded += len(found)
-                        for one in found:
-                            self._ended[one.archive.id % LANES].append(Outcome(one.attempt, End.EXITED, 0))
-                        self._changed.notify_all()
-                if len(found) < self._slots and not self._is_more_recorded(recordings):
+                with self._claiming:
+                    now, self._is_more = time.perf_counter(), False
+                    found = claim.claim(self._session, self._process, self._process, self._slots, turns=self._turns)
+                    self._took(found, now)
+                if len(found) < self._slots and not self._may_be_more():
                     if not self._is_any_left():
                         break
                     time.sleep(PAUSE)
@@ -159,13 +156,21 @@ class _TaskManager:
                 recorder.join()
         if self._fault is not None:
             raise self._fault
-        return Drained(took, sum(count for _, count in claims), claims, self._finishes)
+        return Drained(took, sum(count for _, count in self._claims), self._claims, self._finishes)
 
-    def _is_more_recorded(self, recordings: int) -> bool:
-        """Wait for one more recording than these; False where there is nothing to record."""
+    def _took(self, found: Sequence[Claim], since: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: len(self._finishes) > recordings or not self._unrecorded or self._fault)
-            return len(self._finishes) > recordings
+            self._claims.append((time.perf_counter() - since, len(found)))
+            self._unrecorded += len(found)
+            for one in found:
+                self._ended[one.archive.id % LANES].append(Outcome(one.attempt, End.EXITED, 0))
+            self._changed.notify_all()
+
+    def _may_be_more(self) -> bool:
+        """Wait until what was recorded may have made more ready; False where there is nothing to record."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_more or not self._unrecorded or self._fault)
+            return self._is_more
 
     def _is_any_left(self) -> bool:
         """Whether others still have tasks under way, which may make some ready."""
@@ -182,7 +187,7 @@ class _TaskManager:
                 if not batch:
                     return
                 began = time.perf_counter()
-                receipts = finish.finish(self._session, self._process, batch)
+                receipts = self._record(batch)
                 assert set(receipts.values()) == {Receipt.RECORDED}, "an attempt of ours was another's"
                 with self._changed:
                     self._finishes.append((time.perf_counter() - began, len(batch)))
@@ -192,6 +197,20 @@ class _TaskManager:
             with self._changed:
                 self._fault = error
                 self._changed.notify_all()
+
+    def _record(self, batch: Sequence[Outcome]) -> dict[AttemptId, Receipt]:
+        if self._apart or not self._claiming.acquire(blocking=False):
+            receipts = finish.finish(self._session, self._process, batch)
+            self._is_more = True
+            return receipts
+        try:
+            now, request = time.perf_counter(), claim.Request(self._process, self._slots, self._turns)
+            finished = finish.finish_and_claim(self._session, self._process, batch, request)
+            self._took(finished.claims, now)
+            self._is_more = self._is_more or finished.is_more
+            return finished.receipts
+        finally:
+            self._claiming.release()
 
 
 @contextmanager

@@ -94,8 +94,10 @@ def a_way(bench: Bench, revisions: int) -> Iterator[Way]:
 
 def _drain(session: Session) -> int:
     """Claim and complete everything, one task at a time; how many there were."""
-    count = 0
-    while found := claim.claim(session, ME, ME, 1):
-        finish.finish(session, ME, [Outcome(one.attempt, End.EXITED, 0) for one in found])
+    count, request = 0, claim.Request(ME, 1, claim.Turns())
+    found = claim.claim(session, ME, ME, 1)
+    while found:
         count += len(found)
+        ends = [Outcome(one.attempt, End.EXITED, 0) for one in found]
+        found = finish.finish_and_claim(session, ME, ends, request).claims
     return count

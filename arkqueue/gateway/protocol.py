@@ -3,7 +3,7 @@
 Any thread may make any call. No call waits for ever.
 
 *Errors.* Every call but ``bell`` may raise DatabaseUnavailable: the queue did not answer, and the caller cannot know whether the call was carried out.
-The caller tries again, as every call may be repeated. Two of them leave something to look after: attempts that were claimed or adopted by a call
+The caller tries again, as every call may be repeated. Three of them leave something to look after: attempts that were claimed or adopted by a call
 whose answer was lost are among ``live``, with the gateway's own process. The first are handed back, the second adopted once more. Any other exception
 is a fault of arkqueue or of stored data. That an attempt is not ours any more is never an exception: the answer of the call says so.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from arkqueue.model import Adopted, AttemptId, Claim, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
+from arkqueue.model import Adopted, AttemptId, Claim, Finished, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
 from arkqueue.runtime.wakeup import Bell
 
 Topic = Literal["ready", "stop"]
@@ -101,6 +101,14 @@ class Gateway(Protocol):
 
         The receipt of an end that is recorded already is ``ALREADY_RECORDED``; of an attempt that is not ours any more, ``NOT_YOURS``; of an archive
         that is busy for longer, ``BUSY``: that end is to be reported again.
+        """
+
+    def finish_and_claim(
+        self, outcomes: Sequence[Outcome], slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)
+    ) -> Finished:
+        """Both at once, so that a task which only waited for one of these ends can begin without another question.
+
+        Ends of archives that are busy now are ``BUSY``. Nothing is claimed where all of them are. No other call may claim meanwhile.
         """
 
     # -- leases, requests to stop, wake-ups --------------------------------------------------------------------------

@@ -9,7 +9,20 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.gateway.protocol import Opener, Topic
-from arkqueue.model import Adopted, AttemptId, Claim, End, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
+from arkqueue.model import (
+    Adopted,
+    AttemptId,
+    Claim,
+    End,
+    Finished,
+    Live,
+    LogAppend,
+    LogCut,
+    Outcome,
+    Pool,
+    Receipt,
+    TaskId,
+)
 from arkqueue.queue import claim, finish, logs
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
@@ -77,6 +90,12 @@ class SqlGateway:
 
     def finish(self, outcomes: Sequence[Outcome], patience: float = finish.PATIENCE) -> dict[AttemptId, Receipt]:
         return finish.finish(self._vital, self.process, outcomes, patience)
+
+    def finish_and_claim(
+        self, outcomes: Sequence[Outcome], slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)
+    ) -> Finished:
+        request = claim.Request(self.host, slots, self.turns, lease, pools)
+        return finish.finish_and_claim(self._vital, self.process, outcomes, request, patience=0.0)
 
     def renew(self, attempts: Sequence[AttemptId], lease: float) -> dict[AttemptId, str | None]:
         return claim.renew(self._vital, self.process, attempts, lease)

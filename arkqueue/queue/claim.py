@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
@@ -117,8 +118,33 @@ def claim(
 def _claim_once(
     session: Session, process: str, host: str, slots: int, lease: float, pools: Collection[Pool], turns: Turns
 ) -> tuple[list[Claim], bool]:
-    """One statement; and whether an archive gave all of its share, so that it may have more."""
-    found = session.rows("claim", **parameters(process, host, slots, lease, pools, turns))
+    """One statement; and whether there may be more."""
+    return _claimed(session.rows("claim", **parameters(process, host, slots, lease, pools, turns)), turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a task manager that reports ends has free for the next tasks. ``turns``: its own; no other thread may use them meanwhile."""
+
+    host: str
+    slots: int
+    turns: Turns
+    lease: float = LEASE
+    pools: Collection[Pool] = tuple(Pool)
+
+
+def claim_within(connection: Connection, process: str, request: Request) -> tuple[list[Claim], bool]:
+    """Claim by one statement inside a transaction, which sees what that made ready; and whether there may be more.
+
+    It waits for nobody, so the transaction may hold archives locked.
+    """
+    one = request
+    asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns)
+    return _claimed(rows(connection, "claim", **asked), one.turns)
+
+
+def _claimed(found: Sequence[Any], turns: Turns) -> tuple[list[Claim], bool]:
+    """What a claim gave; and whether an archive gave all of its share, so that it may have more."""
     turns.took((row.archive_id, Place(row.priority, row.entry_id, row.run, row.position)) for row in found)
     given = Counter(row.archive_id for row in found)
     return [_claim(row) for row in found], any(given[row.archive_id] >= row.share for row in found)

@@ -15,8 +15,8 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.model import AttemptId, End, Outcome, Receipt, Retries
-from arkqueue.queue.claim import LEASE
+from arkqueue.model import AttemptId, Claim, End, Finished, Outcome, Receipt, Retries
+from arkqueue.queue.claim import LEASE, Request, claim_within
 from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
@@ -36,7 +36,26 @@ def finish(
     session: Session, process: str, outcomes: Sequence[Outcome], patience: float = PATIENCE
 ) -> dict[AttemptId, Receipt]:
     """Record how attempts ended and move their tasks; ends of archives that are busy for ``patience`` seconds are not recorded (``Receipt.BUSY``)."""
-    return _end(session, outcomes, lambda row, outcome: _receipt(row, outcome, process), patience)
+    return _end(session, outcomes, lambda row, outcome: _receipt(row, outcome, process), patience).receipts
+
+
+def finish_and_claim(
+    session: Session, process: str, outcomes: Sequence[Outcome], request: Request, patience: float = PATIENCE
+) -> Finished:
+    """The same, and claim in the transaction that records the first ends: what they made ready, or whatever else has its turn.
+
+    So a chain of tasks takes one commit a link, and nobody is woken for a task that is taken at once. Nothing is claimed where nothing can be recorded.
+    """
+
+    def judge(row: Any, outcome: Outcome) -> Receipt:
+        return _receipt(row, outcome, process)
+
+    def claim(graph: Graph) -> tuple[list[Claim], bool]:
+        claims, is_more = claim_within(graph.conn, process, request)
+        graph.ready.difference_update(claimed.task for claimed in claims)
+        return claims, is_more
+
+    return _end(session, outcomes, judge, patience, claim)
 
 
 def _receipt(row: Any, outcome: Outcome, process: str) -> Receipt:
@@ -93,14 +112,14 @@ def _end_each(
 
     # What is busy now is found again: by the next call of `lapse`, if by nobody else.
     try:
-        receipts = _end(session, lost, judge, patience)
+        receipts = _end(session, lost, judge, patience).receipts
     except DatabaseUnavailable:
         raise
     except Exception:
         receipts = {}
         for outcome in lost:
             try:
-                receipts |= _end(session, [outcome], judge, 0.0)
+                receipts |= _end(session, [outcome], judge, 0.0).receipts
             except DatabaseUnavailable:
                 raise
             except Exception:
@@ -116,10 +135,15 @@ def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
 
 
 def _end(
-    session: Session, outcomes: Sequence[Outcome], judge: Callable[[Any, Outcome], Receipt], patience: float
-) -> dict[AttemptId, Receipt]:
+    session: Session,
+    outcomes: Sequence[Outcome],
+    judge: Callable[[Any, Outcome], Receipt],
+    patience: float,
+    claim: Callable[[Graph], tuple[list[Claim], bool]] | None = None,
+) -> Finished:
+    """``claim``: run once, at the end of the first transaction."""
     if not outcomes:
-        return {}
+        return Finished({})
     by_id = {outcome.attempt: outcome for outcome in outcomes}
     # What completes does so whatever its definition says.
     badly = [outcome.attempt for outcome in outcomes if outcome.end is not End.EXITED or outcome.exit_code != 0]
@@ -136,8 +160,12 @@ def _end(
             [task for task, state in moved.items() if state is State.WAITING],
             may_skip=set(moved.values()) != {State.COMPLETED},
         )
+        if claim is not None and not claimed:
+            found = claim(graph)
+            graph.to_keep.append(lambda: claimed.append(found))
         return receipts
 
+    claimed: list[tuple[list[Claim], bool]] = []
     receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS)
     results, busy = change_in_turn(session, work, attempts=list(by_id), patience=patience)
     for result in results:
@@ -145,7 +173,7 @@ def _end(
     if busy:
         left = session.rows("attempts_of", attempts=list(by_id), archives=busy)
         receipts |= {row.id: Receipt.BUSY for row in left}
-    return receipts
+    return Finished(receipts, *(claimed[0] if claimed else ()))
 
 
 def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, State]:

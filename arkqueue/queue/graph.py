@@ -43,6 +43,8 @@ class Graph:
         """What is known to be stored; nothing where no archive is locked yet."""
         self.to_keep: list[Callable[[], None]] = []
         """What may be remembered once this is committed."""
+        self.ready: set[int] = set()
+        """Tasks that became ready and are not claimed yet; task managers are woken for them."""
         self.to_wake: set[str] = set()
         """Whom what was done concerns, by topic; they are woken after the commit."""
         if wanted := set(archives):
@@ -119,8 +121,7 @@ class Graph:
         # No tasks are told as null: that an id is one of none implies anything, and so any partial index would do.
         told = {"settled": settled, "entering": entering, "again": again}
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
-        if any(row.is_ready for row in rows):
-            self.to_wake.add("ready")
+        self.ready.update(row.id for row in rows if row.is_ready)
         return rows
 
     def _fire(self, entering: Sequence[int]) -> list[int]:
@@ -232,6 +233,6 @@ def _committed(session: Session, transaction: Callable[[Connection], tuple[Graph
     graph, result = session.retrying(transaction)
     for keep in graph.to_keep:
         keep()
-    if graph.to_wake:
-        session.wake(*graph.to_wake)
+    if to_wake := graph.to_wake | ({"ready"} if graph.ready else set()):
+        session.wake(*to_wake)
     return result

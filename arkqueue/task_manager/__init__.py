@@ -6,6 +6,7 @@
                  one at times, where this host could start none                                      (``fitness``)
     working      one thread for each slot: prepare, run, clean up                                    (``attempt``)
     recording    two threads, archives shared out: all ends at hand in one transaction, logs before  (``recorder``, ``logs``)
+                 it claims, too, what these ends made ready, unless the claiming thread is at work   (here)
     keeping      three threads: renew leases, hear requests to stop, watch the clock                 (``leases``)
                  one thread: containers that are in nobody's hands                                   (``adoption``)
 

@@ -34,7 +34,7 @@ ALL, PROCESSES, CONTAINERS = tuple(Pool), (Pool.PROCESS,), (Pool.CONTAINER,)
 
 
 class Fitness:
-    """Of one task manager; any thread may call it but for ``claim``, which is the claiming one's."""
+    """Of one task manager; any thread may call it; ``claim``, one at a time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = Brake("tasks", clock)
@@ -44,6 +44,11 @@ class Fitness:
     def faults(self) -> tuple[str | None, str | None]:
         """Why this host can start no tasks, and no containers; None where it can, as far as is known."""
         return self._host.fault, self._containers.fault
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether this host can start whatever there is, as far as is known."""
+        return self.faults == (None, None)
 
     def claim(self, free: int, take: Take) -> tuple[list[Claim], bool]:
         """Claim for the free slots what this host can start; and whether there may be more of it."""

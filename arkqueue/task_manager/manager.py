@@ -17,7 +17,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.gateway import Opener
 from arkqueue.logs.write import Logs
-from arkqueue.model import AttemptId, Claim, Pool
+from arkqueue.model import AttemptId, Claim, Outcome, Pool, Receipt
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
@@ -49,6 +49,10 @@ class TaskManager:
         """Slots that are taken: from the claim until the workspace is removed."""
         self._is_more = True
         """Whether there may be more ready tasks than the last claim could take; if not, a slot that becomes free is no reason for another one."""
+        self._claims = threading.Lock()
+        """Held by the one thread that may claim: the claiming one, but while that waits, one that records."""
+        self._is_steady = False
+        """Whether the claiming thread is past its beginning, and knows of all that was claimed for it."""
         self._fitness = Fitness()
         self._closing = threading.Event()
         self._stopping = threading.Lock()
@@ -70,7 +74,7 @@ class TaskManager:
         self._bell = gateway.bell("ready")
         self._logs = Logs(gateway, configuration.log_head, configuration.log_tail, configuration.home)
         self._leases = Leases(gateway, configuration)
-        self._recorder = Recorder(gateway, self._logs, self._leases.let_go)
+        self._recorder = Recorder(gateway, self._logs, self._leases.let_go, self._finish)
         try:
             self.executors = Executors(gateway, configuration, self._lock.guards)
         except BaseException:
@@ -108,6 +112,8 @@ class TaskManager:
         self._closing.set()
         self._bell.ring()
         self._claimer.join()
+        with self._claims:
+            pass  # what a recording one claims is under way no more
 
     def stop(self, drain: bool = False) -> None:
         """Claim nothing more, and return when nothing runs any more and every end is recorded.
@@ -150,36 +156,37 @@ class TaskManager:
     # -- claiming ----------------------------------------------------------------------------------------------------
 
     def _claiming(self) -> None:
-        has_begun = is_swept = is_in_doubt = is_away = False
+        has_begun = is_swept = is_away = False
         told = self._fitness.faults
         seen_at = 0.0
         while not self._closing.is_set():
             try:
-                faults = self._fitness.faults
-                if time.monotonic() - seen_at >= self._configuration.renew or not has_begun or faults != told:
-                    self._register()
-                    seen_at, told = time.monotonic(), faults
-                if not has_begun:
-                    self._take_over()
-                    has_begun = True
-                if not is_swept and self._adoption.is_swept:
-                    self._sweep()
-                    is_swept = True
-                if is_in_doubt:
-                    is_in_doubt = not self._hand_back_unknown()
-                if is_away:
-                    log.warning("the database answers again")
-                is_away = False
-                self._claim()
+                with self._claims:
+                    faults = self._fitness.faults
+                    if time.monotonic() - seen_at >= self._configuration.renew or not has_begun or faults != told:
+                        self._register()
+                        seen_at, told = time.monotonic(), faults
+                    if not has_begun:
+                        self._take_over()
+                        has_begun = self._is_steady = True
+                    if not is_swept and self._adoption.is_swept:
+                        self._sweep()
+                        is_swept = True
+                    if not self._is_steady:
+                        self._is_steady = self._hand_back_unknown()
+                    if is_away:
+                        log.warning("the database answers again")
+                    is_away = False
+                    self._claim()
                 self._bell.wait(self._configuration.poll)
             except DatabaseUnavailable as error:
                 if not is_away:
                     log.warning("no tasks can be claimed: %s", error)
-                is_away = is_in_doubt = True
+                is_away, self._is_steady = True, False
                 self._closing.wait(PAUSE)
             except Exception:
                 log.exception("tasks could not be claimed; it is tried again")
-                is_in_doubt = True
+                self._is_steady = False
                 self._closing.wait(PAUSE)
 
     def _register(self) -> None:
@@ -226,10 +233,39 @@ class TaskManager:
         with self._idle:
             free = self._configuration.slots - self._busy
             self._is_more = True
-        if free <= 0:
-            return
+        if free > 0:
+            since = boottime()
+            claims, self._is_more = self._fitness.claim(free, self._claim_up_to)
+            self._begin(claims, since)
+
+    def _finish(self, outcomes: Sequence[Outcome], patience: float) -> dict[AttemptId, Receipt]:
+        """Record ends. Unless the claiming thread is at work, what they make ready is claimed with them, and begins at once."""
+        if not self._claims.acquire(blocking=False):
+            return self._gateway.finish(outcomes, patience)
+        try:
+            with self._idle:
+                free = self._configuration.slots - self._busy
+            if free <= 0 or not self._is_steady or self._closing.is_set() or not self._fitness.is_fit:
+                return self._gateway.finish(outcomes, patience)
+            return self._finish_and_claim(outcomes, free)
+        finally:
+            self._claims.release()
+
+    def _finish_and_claim(self, outcomes: Sequence[Outcome], free: int) -> dict[AttemptId, Receipt]:
         since = boottime()
-        claims, self._is_more = self._fitness.claim(free, self._claim_up_to)
+        self._is_more = True
+        try:
+            finished = self._gateway.finish_and_claim(outcomes, free, self._configuration.lease)
+            self._is_more = finished.is_more
+            self._begin(finished.claims, since)
+        except BaseException:
+            self._is_steady = False  # it may have claimed what nobody begins
+            self._bell.ring()
+            raise
+        return finished.receipts
+
+    def _begin(self, claims: Sequence[Claim], since: float) -> None:
+        """Pass what was claimed to workers. ``since``: the clock before it was claimed."""
         if not claims:
             return
         attempts = [Attempt(claimed, self._logs.open(claimed.attempt)) for claimed in claims]

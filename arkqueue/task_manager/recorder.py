@@ -1,8 +1,8 @@
 """The recorder: tells the database when attempts began and how they ended, as soon as it can and for as long as it takes.
 
 It has threads of its own, so that a slot is free before the end is recorded, each for its share of the archives: two transactions that end tasks of one
-archive would wait for each other. Ends of an archive that another transaction has locked stay in memory; those of other archives are recorded meanwhile. What ends while a thread writes is written together by its next transaction; a program that ends within ``SHORT`` is
-told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
+archive would wait for each other. Ends of an archive that another transaction has locked stay in memory; those of other archives are recorded meanwhile. What ends while a thread writes is written together by its next transaction,
+which may claim as well (``finish_and_claim``). A program that ends within ``SHORT`` is told of once, with its end. For each: first all of the log, then the end, so that a log is complete before its task's state changes. An outcome stays in
 memory until the database has taken or refused it; while the database is away it is tried again and again. A transaction that may or may not have been
 stored is simply repeated: the fence answers "already recorded" (design 6).
 """
@@ -38,13 +38,20 @@ SHORT = 0.05
 GIVEN_UP = "the ends of %d attempts could not be recorded: they will be run again"
 
 Ending = tuple[Attempt, Outcome]
+Finish = Callable[[Sequence[Outcome], float], dict[AttemptId, Receipt]]
+"""Records ends, as ``Gateway.finish`` does."""
 
 
 class Recorder:
-    """``settled`` is told of each attempt whose end is known to the database, or not ours to tell."""
+    """``settled`` is told of each attempt whose end is known to the database, or not ours to tell.
 
-    def __init__(self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None]) -> None:
-        self._lanes = [_Lane(gateway, logs, settled) for _ in range(LANES)]
+    ``finish_and_claim``: as ``finish``, for ends that are told for the first time; it may claim in the same transaction.
+    """
+
+    def __init__(
+        self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None], finish_and_claim: Finish
+    ) -> None:
+        self._lanes = [_Lane(gateway, logs, settled, finish_and_claim) for _ in range(LANES)]
 
     def start(self) -> None:
         for lane in self._lanes:
@@ -72,8 +79,11 @@ class Recorder:
 class _Lane:
     """The thread that records what concerns some archives."""
 
-    def __init__(self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, gateway: Gateway, logs: Logs, settled: Callable[[Attempt], None], finish_and_claim: Finish
+    ) -> None:
         self._gateway, self._logs, self._settled = gateway, logs, settled
+        self._finish_and_claim = finish_and_claim
         self._changed = threading.Condition()
         self._started: dict[AttemptId, float] = {}
         """When programs began that run, oldest first, until that is recorded."""
@@ -113,6 +123,8 @@ class _Lane:
 
     def _run(self) -> None:
         tries = 0
+        left: list[Ending] = []
+        """What the last turn could not record."""
         while True:
             self._is_away = False
             with self._changed:
@@ -130,19 +142,21 @@ class _Lane:
             if is_last:
                 return
             # Once more together, then archive by archive, so that what holds up one of them holds up no other.
-            ended = [left for group in ([ended] if tries < 2 else _by_archive(ended)) for left in self._tried(group)]
+            finish = self._gateway.finish if left else self._finish_and_claim
+            groups = [ended] if tries < 2 else _by_archive(ended)
+            left = [again for group in groups for again in self._tried(group, finish)]
             with self._changed:
-                self._started, self._ended = started | self._started, ended + self._ended
+                self._started, self._ended = started | self._started, left + self._ended
             if not self._is_away:
                 tries = 0
-                if self._given_up.wait(began + PACE - time.monotonic()) and ended:
-                    log.error(GIVEN_UP, len(ended))
+                if self._given_up.wait(began + PACE - time.monotonic()) and left:
+                    log.error(GIVEN_UP, len(left))
                     return
                 continue
             if tries == len(PAUSES):
-                log.warning("the ends of %d attempts are kept until the database takes them", len(ended))
+                log.warning("the ends of %d attempts are kept until the database takes them", len(left))
             if self._given_up.wait(PAUSES[min(tries, len(PAUSES) - 1)]):
-                log.error(GIVEN_UP, len(ended))
+                log.error(GIVEN_UP, len(left))
                 return
             tries += 1
 
@@ -164,13 +178,13 @@ class _Lane:
             log.exception("the start of attempts could not be recorded")
         return {}
 
-    def _tried(self, ended: list[Ending]) -> list[Ending]:
+    def _tried(self, ended: list[Ending], finish: Finish) -> list[Ending]:
         """Record some ends together; returns those to be tried again. What is not ours any more, the fence refuses."""
         if not ended:
             return []
         try:
             self._logs.flush([attempt.log for attempt, _ in ended])
-            receipts = self._gateway.finish([self._said(outcome) for _, outcome in ended], PATIENCE)
+            receipts = finish([self._said(outcome) for _, outcome in ended], PATIENCE)
         except DatabaseUnavailable:
             self._is_away = True
             return ended
@@ -178,7 +192,7 @@ class _Lane:
             if len(ended) == 1:
                 return self._recorded_plainly(*ended[0])
             log.exception("%d ends could not be recorded together; each is recorded by itself", len(ended))
-            return [again for ending in ended for again in self._tried([ending])]
+            return [again for ending in ended for again in self._tried([ending], self._gateway.finish)]
         busy = [ending for ending in ended if receipts[ending[0].id] is Receipt.BUSY]
         for attempt, _ in ended:
             if receipts[attempt.id] is Receipt.BUSY:
@@ -206,7 +220,7 @@ class _Lane:
         if outcome == plain:
             self._settle(attempt)  # its lease is not renewed any more, so that a queue manager ends it
             return []
-        return self._tried([(attempt, plain)])
+        return self._tried([(attempt, plain)], self._gateway.finish)
 
 
 def _by_archive(ended: Sequence[Ending]) -> list[list[Ending]]:
