@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.requirements", "tests.postgres", "tests.sessions", "tests.engine"]
+pytest_plugins = ["tests.memory", "tests.requirements", "tests.postgres", "tests.sessions", "tests.engine"]
 
 settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("long", deadline=None, derandomize=False, print_blob=True, max_examples=5000)

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import tarfile
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ UnixHTTPConnection.connect = _connect
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         # Only a name: a run that needs no engine leaves no folder.
-        config.stash[_FOLDER] = Path("/tmp") / f"arkqueue-engine-{uuid.uuid4().hex[:12]}"
+        config.stash[_FOLDER] = Path(tempfile.gettempdir()) / f"arkqueue-engine-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -133,7 +134,7 @@ def own_engine() -> Iterator[Callable[..., OwnEngine]]:
         missing(why)
 
     def start(prepare: Callable[[Path], None] = lambda _folder: None) -> OwnEngine:
-        folder = Path("/tmp") / f"arkqueue-engine-{uuid.uuid4().hex[:12]}"
+        folder = Path(tempfile.gettempdir()) / f"arkqueue-engine-{uuid.uuid4().hex[:12]}"
         folder.mkdir()
         made.append(OwnEngine(folder))
         prepare(folder)

@@ -62,7 +62,7 @@ create event trigger note_change on ddl_command_end execute function tests.note_
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         # Only a name: a run without database tests leaves no folder, however it ends.
-        config.stash[_HOME] = Path("/tmp") / f"arkqueue-tests-{uuid.uuid4().hex[:12]}"
+        config.stash[_HOME] = Path(tempfile.gettempdir()) / f"arkqueue-tests-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,7 +78,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _a_home(prefix: str) -> Path:
     # Not below tmp_path: the account that runs PostgreSQL for root may not pass through pytest's folders.
-    return Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    return Path(tempfile.mkdtemp(prefix=prefix))
 
 
 def _remove_home(home: Path) -> None:

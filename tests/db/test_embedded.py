@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -196,7 +197,7 @@ def test_an_interrupted_initdb_leaves_nothing_half(home: Path) -> None:
 
 @pytest.fixture
 def deep_home() -> Iterator[Path]:
-    top = Path("/tmp") / f"arkqueue-deep-{os.getpid()}"
+    top = Path(tempfile.gettempdir()) / f"arkqueue-deep-{os.getpid()}"
     home = top / ("x" * 60) / ("y" * 60)
     home.mkdir(parents=True)
     yield home

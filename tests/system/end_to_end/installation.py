@@ -324,8 +324,10 @@ def tasks(definitions: Mapping[str, Mapping[str, Any]], file: str = "_workflows/
 class Stage:
     """Where tasks and their test meet: a task says that it has begun, and ends when the test lets it.
 
-    Each task writes down what it does, as it does it, and holds a lock of its name as long as any process of it lives: so what ran when, and whether
-    anything ran beside itself, does not depend on what arkqueue believes.
+    A container that has the folder elsewhere is told where by ``STAGE``.
+
+    Each task writes down what it does, as it does it, and holds a lock of its name as long as any process of it lives.
+    So what ran when, and whether anything ran beside itself, does not depend on what arkqueue believes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -335,7 +337,7 @@ class Stage:
         self.journal.touch()
         begin = (
             "me=$ARKQUEUE_TASK@$ARKQUEUE_NUMBER; test $ARKQUEUE_RUN = 1 || me=$me.$ARKQUEUE_RUN; "
-            f"cd {folder}; say() {{ echo $me $ARKQUEUE_ATTEMPT $1 $(date +%s%N) >> journal; }}; "
+            f"cd ${{STAGE:-{folder}}}; say() {{ echo $me $ARKQUEUE_ATTEMPT $1 $(date +%s%N) >> journal; }}; "
             "exec 9>> lock.$me; ! type flock > /dev/null 2>&1 || flock -n 9 || say OVERLAP; say begin; echo $$ > begun.$me.$ARKQUEUE_ATTEMPT; "
         )
         wait = "until [ -e go.$me ] || [ -e go ]; do say alive; sleep 0.05; done; "

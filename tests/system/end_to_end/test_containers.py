@@ -34,10 +34,10 @@ def containers(arkqueue: Installation, engine: docker.APIClient) -> list[Any]:
 
 
 @pytest.fixture
-def inside(busybox: str, stage: Stage) -> dict[str, Any]:
-    """The fields of a task in a container that sees the stage where it is."""
-    folder = str(stage.journal.parent)
-    return {"image": busybox, "network": "none", "mounts": [{"name": "stage", "path": folder}]}
+def inside(busybox: str) -> dict[str, Any]:
+    """The fields of a task in a container that has the stage."""
+    mounts = [{"name": "stage", "path": "/stage"}]
+    return {"image": busybox, "network": "none", "mounts": mounts, "env": {"STAGE": "/stage"}}
 
 
 def test_slow_pdf_in_a_container_is_superseded(

@@ -82,7 +82,7 @@ def apache(ports: tuple[int, int]) -> Iterator[Apache]:
     """Serves one repository to bob, whose password is "pass word"."""
     program, modules = programs()
     # Not below tmp_path: Apache never serves as root, and nobody else may pass through pytest's folders.
-    folder = Path(tempfile.mkdtemp(prefix="arkqueue-apache-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="arkqueue-apache-"))
     folder.chmod(0o755)
     repository = a_subversion_repository(folder)
     names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")

@@ -88,7 +88,7 @@ class Hosts:
 
 @pytest.fixture(scope="module")
 def hosts(account: dict[str, Any], python: str, engine_url: str, engine: docker.APIClient) -> Iterator[Hosts]:
-    folder = Path(tempfile.mkdtemp(prefix="arkqueue-not-root-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="arkqueue-not-root-"))
     folder.chmod(0o755)
     hosts = Hosts(folder, account, python, {"host": engine_url})
     try:

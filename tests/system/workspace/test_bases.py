@@ -135,7 +135,7 @@ class TestLayers:
     @needs_layers
     def test_a_user_owns_the_files_and_nobody_else_comes_in(self, svn: SubversionRepository) -> None:
         revision = svn.commit(BIG)
-        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-", dir="/tmp"))
+        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-"))
         home.chmod(0o711)
         try:
             workspaces = Workspaces(home)
@@ -172,7 +172,7 @@ class TestLayers:
 
     def test_who_may_not_mount_gets_a_copy_and_is_told(self, svn: SubversionRepository) -> None:
         revision = svn.commit(BIG)
-        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-", dir="/tmp"))
+        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-"))
         home.chmod(0o777)
         program = "\n".join(
             [
@@ -603,7 +603,7 @@ class TestMounts:
 class TestLeftovers:
     @pytest.mark.usefixtures("root")
     def test_what_we_may_not_remove_is_given_to_us_first_or_at_the_next_start(self) -> None:
-        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-", dir="/tmp"))
+        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-"))
         home.chmod(0o777)
         program = "\n".join(
             [
