@@ -104,11 +104,11 @@ def plan(
         for d in workflow.tasks
         if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
     }
-    inside = {COMMIT, *(key.name for key in chosen)}
-    edges = _Edges(past)
+    commit = Key(COMMIT)
+    inside = {COMMIT: commit, **{key.name: key for key in chosen}}
+    edges = _Edges(past, inside)
     missing: list[tuple[str, str]] = []
 
-    commit = Key(COMMIT)
     if commit in past:
         edges.add(Edge(commit, past[commit].task, declared=False))
     for entry in defined[COMMIT].depends if COMMIT in defined else ():
@@ -143,8 +143,8 @@ def plan(
 class _Edges:
     """Collects edges, each once, and the gates that ``PREV:*`` goes through."""
 
-    def __init__(self, past: Mapping[Key, Occurrence]) -> None:
-        self.past = past
+    def __init__(self, past: Mapping[Key, Occurrence], inside: Mapping[str, Key]) -> None:
+        self.past, self.inside = past, inside
         self.gates: dict[Key, None] = {}
         self._edges: dict[tuple[Key, Key | TaskId, str, bool], Edge] = {}
 
@@ -156,7 +156,7 @@ class _Edges:
     def depend(self, target: Key, entry: Depends) -> None:
         settled = entry.when is When.SETTLED
         if not entry.previous:
-            self.add(Edge(target, Key(str(entry.task)), settled=settled))
+            self.add(Edge(target, self.inside[str(entry.task)], settled=settled))
         elif entry.task == "*":
             self.add(Edge(target, self._gate(settled)))
         elif (source := Key(entry.task) if entry.task else target) in self.past:

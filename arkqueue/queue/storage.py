@@ -20,9 +20,11 @@ from arkqueue.db import Connection
 from arkqueue.db.session import Block, Kept, answers
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Key, TaskDefinition, TaskId, TaskKind, Workflow
 from arkqueue.plan import Draft, Known, NewIds, Occurrence, ids_needed, keys_needed
+from arkqueue.plan.ledger import NewEdge, NewRevision, NewRun, NewTask
 from arkqueue.queue.graph import Graph
 from arkqueue.workflow import to_json
 
+_KINDS = {str(kind): kind for kind in TaskKind}
 FURTHEST = 2**31 - 1
 """A run number behind all others of its revision."""
 
@@ -165,15 +167,14 @@ def read(
     ``beside``: other blocks that the caller needs; they are read in the same round trip.
     """
     wanted = [keys_needed(workflow) for workflow in {id(workflow): workflow for workflow in workflows}.values()]
-    keys = sorted({key for keys in wanted for key in keys or {Key(COMMIT)}})
+    keys = {key for keys in wanted for key in keys or {Key(COMMIT)}}
     nearest = {
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
-        "names": [key.name for key in keys], "items": [key.item for key in keys],
+        "names": _array([key.name for key in keys]), "items": _array([key.item for key in keys]),
     }  # fmt: skip
     found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *beside)
     past = {
-        Key(row.name, row.item): Occurrence(TaskId(row.id), TaskKind(row.kind), row.settled, row.passes)
-        for row in found
+        Key(row.name, row.item): Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes) for row in found
     }
     return Reading(Known(past), _as_ids(ids), others)
 
@@ -189,23 +190,26 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
     here = {"archive": archive}
     blocks: list[Block] = []
     if revisions := [row for draft in drafts for row in draft.revisions]:
-        blocks.append(("add_revisions", _columns(revisions, workflow=content.id_of)))
-    blocks.append(("add_runs", here | _columns([row for draft in drafts for row in draft.runs], faults=_as_json)))
-    names = {(draft.branch, name) for draft in drafts for name in draft.names()}
+        blocks.append(("add_revisions", _columns(NewRevision, revisions, workflow=content.id_of)))
+    blocks.append(
+        ("add_runs", here | _columns(NewRun, [row for draft in drafts for row in draft.runs], faults=_as_json))
+    )
+    names = {(draft.branch, name) for draft in drafts for name in draft.names}
     if not names <= graph.kept.names:
         branches, words = zip(*sorted(names), strict=True)
         blocks.append(("keep_names", {"branches": list(branches), "names": list(words)}))
     if edges := [row for draft in drafts for row in draft.edges]:
-        blocks.append(("add_edges", _columns(edges)))
+        blocks.append(("add_edges", _columns(NewEdge, edges)))
     tasks = [row for draft in drafts for row in draft.tasks]
-    blocks.append(("add_tasks", here | _columns(tasks, definition=content.id_of)))
+    blocks.append(("add_tasks", here | _columns(NewTask, tasks, definition=content.id_of)))
+    if ready := [task for draft in drafts for task in draft.ready]:
+        blocks.append(("offer", here | {"tasks": _array(ready)}))
+        graph.to_wake.add("ready")
     if heads:
-        blocks.append(("set_heads", _columns(heads)))
+        blocks.append(("set_heads", _columns(Head, heads)))
     *_, moved = answers(graph.conn, *blocks)
     if stuck := {head.branch for head in heads} - {row.id for row in moved}:
         raise AssertionError(f"the head of branch {min(stuck)} moved while its row was locked")
-    if any(task.ready for task in tasks):
-        graph.to_wake.add("ready")
     graph.to_keep.append(lambda: content.keep(names))
 
 
@@ -223,9 +227,9 @@ def _digests(workflows: Sequence[bytes], definitions: Sequence[bytes]) -> dict[s
     return {"workflows": workflows, "definitions": definitions}
 
 
-def _columns(rows: Sequence[Any], **of: Callable[[Any], Any]) -> dict[str, Any]:
-    """Rows turned into columns by their fields, as ``unnest`` takes them. ``of``: what stands in the place of the values of some columns."""
-    columns = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+def _columns(kind: type[NamedTuple], rows: Sequence[Any], **of: Callable[[Any], Any]) -> dict[str, Any]:
+    """Rows turned into columns by the fields of their kind, as ``unnest`` takes them. ``of``: what stands in the place of the values of some columns."""
+    columns: dict[str, Sequence[Any]] = dict(zip(kind._fields, zip(*rows, strict=True), strict=True))
     columns |= {name: [None if one is None else put(one) for one in columns[name]] for name, put in of.items()}
     return {name: _array(column) for name, column in columns.items()}
 
@@ -234,10 +238,18 @@ def _array(column: Sequence[Any]) -> Any:
     """A column as the text of an array. There are thousands of values: as a list, psycopg would go through them one by one."""
     one = next((value for value in column if value is not None), None)
     if isinstance(one, str):
-        return "{" + ",".join(_quoted(column)) + "}"
+        return _array_of_texts(column)
     if isinstance(one, datetime):
         return list(column)
     return "{" + json.dumps(column)[1:-1] + "}"
+
+
+def _array_of_texts(column: Sequence[str | None]) -> str:
+    if None not in column:
+        plain = '{"' + '","'.join(column) + '"}'  # type: ignore[arg-type]
+        if plain.count('"') == 2 * len(column) and "\\" not in plain and "\0" not in plain:
+            return plain
+    return "{" + ",".join(_quoted(column)) + "}"
 
 
 def _quoted(column: Sequence[str | None]) -> Iterator[str]:

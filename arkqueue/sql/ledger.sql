@@ -162,7 +162,7 @@ select n.name, n.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, 
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes
 from (
     select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
-    union
+    union all
     select name, '' from task_name where branch_id = %(branch)s and %(every_name)s
 ) n(name, item)
 cross join lateral (
@@ -189,26 +189,26 @@ select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_
                      %(crossing)s::bool[], %(declared)s::bool[], %(met)s::bool[]);
 
 -- name: add_tasks
--- Store tasks, which wait, have passed, or are ready at once. With a ready one, their archive is among those that take turns.
-with new as materialized (
-    select t.*, coalesce(d.pool, a.pool) as pool
-    from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[], %(item)s::text[],
-                %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[], %(exclusive)s::bool[],
-                %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[])
-        as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready)
-    join archive a on a.id = %(archive)s left join definition d on d.id = t.definition and t.ready
-), offered as (
-    insert into ready_archive as r (archive_id, pools)
-    select %(archive)s, o.pools from (select array_agg(distinct pool) as pools from new where ready) o
-    where o.pools is not null and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
-    on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
-)
-insert into task (id, run_id, archive_id, branch_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
+-- Store tasks, which wait, have passed, or are ready at once.
+insert into task (id, branch_id, run_id, archive_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
                   state, settled_at, ready_at, pool, entry_id)
-select t.id, t.run_id, %(archive)s, t.branch, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
+select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
        t.unmet, case when t.passed then {to pass} when t.ready then {to enable} else 'waiting' end, case when t.passed then clock_timestamp() end,
-       case when t.ready then clock_timestamp() end, case when t.ready then t.pool end, case when t.ready then t.entry end
-from new t;
+       case when t.ready then clock_timestamp() end,
+       case when t.ready then coalesce((select pool from definition where id = t.definition), (select pool from archive where id = %(archive)s)) end,
+       case when t.ready then t.entry end
+from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[],
+            %(item)s::text[], %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[],
+            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[])
+    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready);
+
+-- name: offer
+-- Let an archive take turns at claims for tasks that were stored as ready.
+insert into ready_archive as r (archive_id, pools)
+select %(archive)s, o.pools
+from (select array_agg(distinct pool) as pools from task where id = any(array(select unnest(%(tasks)s::bigint[])))) o
+where not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
+on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p);
 
 -- name: next_gate
 -- The COMMIT of the first revision after this one that is not passed yet.

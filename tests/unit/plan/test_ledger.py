@@ -7,6 +7,7 @@ from itertools import count
 
 from arkqueue.model import Key, Origin, TaskId, TaskKind, Workflow
 from arkqueue.plan import Draft, Entry, Known, NewIds, Occurrence, generations
+from arkqueue.plan.ledger import NewEdge, NewTask
 from tests.builders import a_revision, a_workflow
 
 FIRST = 100
@@ -32,7 +33,7 @@ def states(draft: Draft) -> dict[str, str]:
         else "enters"
         if task.id in entering
         else str(task.unmet)
-        for task in draft.tasks
+        for task in map(NewTask._make, draft.tasks)
     }
 
 
@@ -40,8 +41,8 @@ def test_each_revision_is_planned_behind_the_one_that_was_drafted_before() -> No
     draft = a_draft()
     for number in (2, 3):
         append(draft, number, a_workflow({"a": "depends: [PREV]"}))
-    ids = {(task.name, task.number): task.id for task in draft.tasks}
-    crossing = {(edge.source, edge.target): edge.met for edge in draft.edges if edge.crossing}
+    ids = {(task.name, task.number): task.id for task in map(NewTask._make, draft.tasks)}
+    crossing = {(edge.source, edge.target): edge.met for edge in map(NewEdge._make, draft.edges) if edge.crossing}
     assert crossing == {
         (ids["COMMIT", 2], ids["COMMIT", 3]): True,
         (ids["a", 2], ids["a", 3]): False,
@@ -83,8 +84,8 @@ def test_exclusive_tasks_close_the_gate_to_the_next_revision_alone() -> None:
     draft = a_draft(Known(past, exclusives=[TaskId(9)]))
     for number, workflow in enumerate((a_workflow({"a": "exclusive: true"}), a_workflow({"b": ""}), Workflow()), 2):
         append(draft, number, workflow)
-    ids = {(task.name, task.number): task.id for task in draft.tasks}
-    closed = {(edge.source, edge.target) for edge in draft.edges if edge.kind == "exclusive"}
+    ids = {(task.name, task.number): task.id for task in map(NewTask._make, draft.tasks)}
+    closed = {(edge.source, edge.target) for edge in map(NewEdge._make, draft.edges) if edge.kind == "exclusive"}
     assert closed == {(9, ids["COMMIT", 2]), (ids["a", 2], ids["COMMIT", 3])}
     assert states(draft)["COMMIT@4"] == "1", "it waits for the COMMIT before it"
 
