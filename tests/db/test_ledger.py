@@ -187,8 +187,9 @@ def test_a_branch_is_rewound_once_by_two(archive: AnArchive) -> None:
         Revision("2", 2, "ann", datetime(1901, 1, 1, tzinfo=timezone(timedelta(hours=-12, minutes=-34))), "old"),
         Revision("2", 2, "ann", datetime(2026, 1, 1, tzinfo=UTC), "x", Origin("papers@1/" + "y" * 10_000, 1)),
         Revision("2", 2, "ann", datetime(2026, 1, 1, tzinfo=UTC), "x", Origin("papers@1/\0", 1)),
+        Revision("2", 2, 'NULL, "{\\"}', datetime(2026, 1, 1, tzinfo=UTC), '","'),
     ],
-    ids=["NUL", "year 1", "year 9999", "odd zone", "long origin", "odd origin"],
+    ids=["NUL", "year 1", "year 9999", "odd zone", "long origin", "odd origin", "quotes"],
 )
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
 def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, revision: Revision, zone: str) -> None:
