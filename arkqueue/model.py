@@ -374,9 +374,17 @@ class Claim:
     run: int
     trigger: str
     revision: str
+    author: str
+    date: str
+    """Of the revision, as ISO 8601 says it."""
     previous: str | None
     generation: int
     base: str | None
+
+    @property
+    def recorded(self) -> Revision:
+        """The revision as the ledger has it, as far as that proves which one it is."""
+        return Revision(self.revision, self.number, self.author, datetime.fromisoformat(self.date), "")
 
 
 @dataclass(frozen=True, slots=True)

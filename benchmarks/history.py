@@ -28,6 +28,7 @@ TASKS = 5
 _STATEMENTS = (
     # Ids are laid out before: revision r (from 1 on) of archive a (from 0 on) is entry (r - 1) * archives + a, and so on.
     "create unlogged table past as select g as n, g / {archives} + 1 as r, g %% {archives} as a from generate_series(0, {entries} - 1) g",
+    # Nobody looks for their repositories within a year: there are none.
     "insert into archive (name, kind, url, repository, uuid, settings, created_at, read_at, next_read_at)"
     " select 'past-' || a, 'subversion', '/srv/past-' || a, '/srv/past-' || a, gen_random_uuid(), %(settings)s,"
     " now() - interval '400 days', now(), now() + interval '1 year' from generate_series(0, {archives} - 1) a",
@@ -79,8 +80,6 @@ _STATEMENTS = (
     " select distinct on (branch_id, name) branch_id, name, run_id, run, number, run from task where id >= {first} and state = 'completed' and attempt_id is not null"
     " order by branch_id, name, number desc",
     "drop table past, place",
-    # Nobody looks for repositories that are not there.
-    "update archive set stopped = 'its repository is made up' where name like 'past-%%'",
 )
 FIRST = 1000
 """The first id that is laid out here."""

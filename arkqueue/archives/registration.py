@@ -8,15 +8,18 @@ host's rights and credentials, so whoever calls this asks for an administrator's
 from __future__ import annotations
 
 import re
+import shlex
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
+from arkqueue.names import name_of
 from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location, is_relative, locate
@@ -132,7 +135,9 @@ def rewind(
     is_number = row.kind == ArchiveKind.GIT and re.fullmatch("[0-9]{1,18}", to)
     listed = session.rows("revisions_with", branches=[chosen.id], number=int(to), prefix=None) if is_number else []
 
-    def read() -> tuple[Identity, Entry | None]:
+    others = [b for b in known if b.id != chosen.id and b.head_id is not None]
+
+    def read() -> tuple[Identity, Entry | None, str | None]:
         opened = open_registered(configuration, row.url, ArchiveKind(row.kind))
         identity = opened.identity()
         if identity.folder != row.folder:
@@ -142,16 +147,18 @@ def rewind(
                 "Remove the archive and add it anew.",
             )
         try:
-            return identity, _baseline(EntryReader(opened), chosen.name, listed[0].name if listed else to)
+            baseline = _baseline(EntryReader(opened), chosen.name, listed[0].name if listed else to)
         except NotFound as error:
             if not listed:
                 raise
             fault = f"is commit {listed[0].name}, which is not on the branch any more"
             raise NotFound(f"{row.name}@{to}", fault, "Give a later number, or a commit of the branch.") from error
+        main = next((b.name for b in known if b.main), None)
+        return identity, baseline, _still_stopped(opened, row, others, main)
 
-    identity, baseline = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+    identity, baseline, still = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
     start = archives.Start(chosen.name, chosen.main, baseline)
-    archives.rewind(session, archive, BranchId(chosen.id), start, identity.uuid, by)
+    archives.rewind(session, archive, BranchId(chosen.id), start, identity.uuid, by, still)
     if not is_number or baseline is None:
         return ""
     revision = baseline.revision
@@ -160,6 +167,58 @@ def rewind(
     if revision.number == int(to):
         return ""
     return f"{to} was commit {revision.id}; counted along first parents, it is {revision.number} from now on"
+
+
+def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str | None) -> str | None:
+    """Why an archive stays stopped after a rewind of one branch: ``others`` that the repository has lack their last known revision."""
+    heads = opened.heads(ArchiveSettings(**row.settings).branches, main) if others else {}
+    for branch in others:
+        if branch.main or branch.name in heads:
+            try:
+                opened.check_known(last_known(branch))
+            except ArchiveMismatch as error:
+                return f"branch {branch.name}: {named(error, row.name)} --branch {shlex.quote(branch.name)}"
+    return None
+
+
+def accept(session: Session, configuration: Configuration, archive: ArchiveId, revision: int, by: str) -> str:
+    """Take over that an administrator has corrected the author or the date of a Subversion revision; the answer says what changes.
+
+    ``revision``: the id of the ledger's entry. A stopped archive goes on, if that proves its repository to be the registered one.
+    """
+    row = archives.one(session, archive)
+    (known,) = session.rows("revision_at", revision=revision)
+    here = str(name_of(row.name, known.number, branch=known.branch, main=known.main))
+    rewind = f"If it is meant to be as it is now: arkqueue archive rewind {row.name} REV"
+    if row.kind != ArchiveKind.SUBVERSION:
+        fault = "is a commit of Git, whose id holds its author and its date: what has others is another commit"
+        raise Conflict(here, fault, rewind)
+    if known.gone:
+        raise Conflict(here, "is no longer on its branch, or its branch or archive is gone")
+
+    def read() -> Revision | None:
+        return open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid).baseline("", known.name)
+
+    try:
+        now = _answer(location_of(configuration, row.url, ArchiveKind(row.kind)), read)
+    except ArchiveMismatch as error:
+        raise Conflict(here, f"cannot be accepted: {named(error, row.name)}") from error
+    if now is None or now.id != known.name:
+        raise Conflict(here, "does not touch the archive's folder in the repository as it is now", rewind)
+    if (now.author, now.date) == (known.author, known.date):
+        raise Conflict(here, "has the author and the date that are known: there is nothing to accept")
+    if now.message != known.message:
+        fault = "has another message, too: it is another revision, and not one whose author or date was corrected"
+        raise Conflict(here, fault, f"Bring the right one back, then: arkqueue sync {row.name}. {rewind}")
+    note = f"{here} is {_made(now.author, now.date)} from now on, and no longer {_made(known.author, known.date)}"
+    archives.accept(session, archive, revision, now.author, now.date, note, by)
+    if row.stopped is not None:
+        take_up(session, configuration, archive)
+    return note
+
+
+def _made(author: str, date: datetime) -> str:
+    return f"by {author or 'nobody'} at {date.astimezone(UTC):%F %T.%f} UTC"
 
 
 def take_up(session: Session, configuration: Configuration, archive: ArchiveId) -> None:

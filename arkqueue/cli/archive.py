@@ -197,6 +197,30 @@ def rewind(client: Client, name: str, revision: str, branch: str | None, as_json
         say(f"{bold(name)}: its ledger starts anew at revision {_head(found)}")
         if found["note"]:
             say(f"note: {visible(found['note'])}")
+        if found["stopped"]:
+            say(f"it stays stopped: {visible(found['stopped'])}")
+
+
+@archive.command()
+@click.argument("revision", metavar="NAME@REV")
+@as_json
+@calls_server
+def accept(client: Client, revision: str, as_json: bool) -> None:
+    """Take over that the author or the date of a Subversion revision was corrected."""
+    from arkqueue.cli.client import archive_path
+    from arkqueue.names import parse_name
+
+    name = parse_name(revision)
+    if name.task is not None or name.run is not None or not name.revision.isdecimal():
+        raise click.BadParameter(f"{revision!r} is not the name of a Subversion revision.", param_hint="NAME@REV")
+    body = {"revision": int(name.revision), "branch": name.branch}
+    found = client.post(f"{archive_path(name.archive)}/accept", body)
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{bold(name.archive)}: {visible(found['note'])}")
+        if found["stopped"]:
+            say(f"it stays stopped: {visible(found['stopped'])}")
 
 
 @archive.command()

@@ -85,6 +85,9 @@ class Gateway(Protocol):
     def installation(self) -> str:
         """The id of this installation, the same for all that share its database."""
 
+    def doubt(self, archive: int) -> None:
+        """Have an archive's repository looked at: an attempt found another revision there than the ledger has."""
+
     # -- the life of an attempt --------------------------------------------------------------------------------------
 
     def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:

@@ -11,6 +11,7 @@ from arkqueue.db.session import Session
 from arkqueue.gateway.protocol import Opener, Topic
 from arkqueue.model import (
     Adopted,
+    ArchiveId,
     AttemptId,
     Claim,
     End,
@@ -23,7 +24,7 @@ from arkqueue.model import (
     Receipt,
     TaskId,
 )
-from arkqueue.queue import claim, finish, logs
+from arkqueue.queue import archives, claim, finish, logs
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
 
@@ -81,6 +82,9 @@ class SqlGateway:
 
     def installation(self) -> str:
         return claim.installation(self.session)
+
+    def doubt(self, archive: int) -> None:
+        archives.notify(self.session, [ArchiveId(archive)])
 
     def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
         return claim.reserve(self.session, self.process, attempt, image, adopt_within)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -195,14 +196,45 @@ def say_trouble(session: Session, archive: ArchiveId, trouble: str, first: float
 
 
 def stop(session: Session, archive: ArchiveId, why: str) -> None:
-    """Stop reading an archive whose repository is another one, or went back in time, until a person brings it back or rewinds it."""
-    session.do("stop_archive", archive=archive, why=why)
+    """Stop an archive whose repository is another one, or went back in time, until a person brings it back or rewinds it.
+
+    It is not read, and nothing of it starts. What runs goes on, and its end is recorded. What becomes ready waits until the archive goes on.
+    """
+
+    def work(graph: Graph) -> None:
+        graph.do("stop_archive", archive=archive, why=why)
+        graph.do("withhold", archive=archive)
+
+    change(session, [archive], work)
 
 
 def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
-    """Read an archive again whose repository is the right one again. ``stopped``: why it was not; what was done about it meanwhile stands."""
-    session.do("go_on", archive=archive, stopped=stopped)
+    """Go on with a stopped archive whose repository is the right one again. ``stopped``: why it was stopped; what was done about it meanwhile stands."""
+
+    def work(graph: Graph) -> None:
+        if graph.do("go_on", archive=archive, stopped=stopped):
+            _offer_again(graph, archive)
+
+    change(session, [archive], work)
     session.wake("look")
+
+
+def accept(
+    session: Session, archive: ArchiveId, revision: int, author: str, date: datetime, note: str, by: str
+) -> None:
+    """Keep the author and the date that a revision of the ledger (its id) has now. ``note``: what is corrected, for the audit log."""
+
+    def work(graph: Graph) -> None:
+        graph.do("correct_revision", revision=revision, author=author, date=date)
+        graph.do("remember", by=by, verb="accept", archive=archive, run=None, task=None, note=note)
+
+    change(session, [archive], work)
+
+
+def _offer_again(graph: Graph, archive: int) -> None:
+    """Let claims have what is ready of an archive that goes on."""
+    if graph.do("offer_again", archive=archive):
+        graph.to_wake.add("ready")
 
 
 def branches(session: Session, archive: ArchiveId) -> list[Any]:
@@ -235,12 +267,12 @@ def track(session: Session, archive: ArchiveId, name: str, *, main: bool = False
 def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int | None = None) -> None:
     """A branch was deleted in its repository, or others are tracked now: what has not started is canceled (design 5.16).
 
-    ``head``: the head it was seen with. If it has another by now, it has come back meanwhile, and nothing happens.
+    ``head``: the head it was seen with. If it has another by now, it has come back meanwhile, and nothing happens. Nor does it where the archive is stopped.
     """
 
     def work(graph: Graph) -> None:
         (now,) = graph.rows("head", branch=branch)
-        if now.gone or (head is not None and now.head_id != head):
+        if now.gone or now.stopped or (head is not None and now.head_id != head):
             return
         graph.do("delete_branch", branch=branch)
         graph.do("drop_schedules_of_branch", branch=branch)
@@ -251,10 +283,12 @@ def untrack(session: Session, archive: ArchiveId, branch: BranchId, *, head: int
     change(session, [archive], work)
 
 
-def rewind(session: Session, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str) -> None:
+def rewind(
+    session: Session, archive: ArchiveId, branch: BranchId, start: Start, uuid: str, by: str, still: str | None = None
+) -> None:
     """Go on after a repository went back in time: the ledger starts anew at ``start``.
 
-    The history so far is kept as a retired branch (``rewound~1``, …: no branch of Git's can be called so), because its revision numbers will be given again to
+    ``still``: why the archive stays stopped, where another of its branches is to be rewound, too. The history so far is kept as a retired branch (``rewound~1``, …: no branch of Git's can be called so), because its revision numbers will be given again to
     other revisions.
     """
 
@@ -267,7 +301,9 @@ def rewind(session: Session, archive: ArchiveId, branch: BranchId, start: Start,
         graph.do("drop_schedules_of_branch", branch=branch)
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, [start])
-        graph.do("take_up", archive=archive, uuid=uuid)
+        graph.do("take_up", archive=archive, uuid=uuid, still=still)
+        graph.do("withhold", archive=archive)
+        _offer_again(graph, archive)
 
     change(session, [archive], work)
     session.wake("look")

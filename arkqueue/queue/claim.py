@@ -198,6 +198,8 @@ def _claim(row: Any) -> Claim:
         run=row.run,
         trigger=row.trigger,
         revision=row.revision,
+        author=row.author,
+        date=row.date.isoformat(),
         previous=row.previous,
         generation=row.generation,
         base=row.base,

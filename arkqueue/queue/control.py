@@ -15,7 +15,7 @@ from arkqueue.model import SILENCE, RunId, TaskId, TaskKind
 from arkqueue.names import name_of
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.triggering import refuse_superseded
+from arkqueue.queue.triggering import refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
 MOST_NAMED = 10
@@ -75,6 +75,7 @@ def restart(session: Session, task: TaskId, by: str) -> None:
             )
         if row.stop == "cancel":
             raise Conflict(_name(graph, row), "is being canceled")
+        refuse_stopped(graph, row.archive_id)
         _ask_to_stop(graph, [row.id], "restart", by)
 
     _on_task(session, task, "restart", by, work)
@@ -85,6 +86,7 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
 
     def work(graph: Graph, row: Any) -> None:
         _refuse_implicit(row, "retried")
+        refuse_stopped(graph, row.archive_id)
         if row.state == State.DEFERRED:
             graph.follow(entering=graph.ids("retry_now", task=row.id))
             return
@@ -130,6 +132,7 @@ def skip(session: Session, task: TaskId, by: str, *, as_completed: bool = False,
                 f"is {row.state}: only a failed task, or one that has not started, can be skipped",
                 remedy,
             )
+        _refuse_to_let_go_on(graph, row.archive_id)
 
     _on_task(session, task, "skip", by, work, _options(as_completed=as_completed, force=force))
 
@@ -141,6 +144,7 @@ def skip_until(session: Session, archive: int, branch: int, name: str, until: in
         tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
         if tasks:
             _waive(graph, graph.rows("lock_tasks", tasks=tasks), by)
+            _refuse_to_let_go_on(graph, archive)
             note = f"{name} until {until}"
             graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
         return len(tasks)
@@ -161,6 +165,7 @@ def delete_run(session: Session, run: RunId, by: str) -> None:
             raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
         graph.ids("delete_run", run=run, by=by)
         graph.follow(again=graph.ids("waive_run", run=run))
+        _refuse_to_let_go_on(graph, row.archive_id)
 
     _on_run(session, run, "delete", by, work)
 
@@ -205,6 +210,12 @@ def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[i
 def _unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
     """Settled tasks of other runs that were not judged for what now comes back (docs/decisions/0001, point 18)."""
     return graph.ids("unjudged", tasks=list(reopened)) if reopened else []
+
+
+def _refuse_to_let_go_on(graph: Graph, archive: int) -> None:
+    """Raise ``Conflict`` where what was just done has made tasks of a stopped archive ready: a waiver is no reason to start them."""
+    if graph.ready:
+        refuse_stopped(graph, archive)
 
 
 def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:

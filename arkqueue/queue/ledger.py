@@ -46,7 +46,7 @@ class News(TypedDict, total=False):
 def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """Append revisions to a branch's ledger and store their commit runs.
 
-    Returns the new head's id; None where somebody else moved the head, or took the branch or its archive from what is watched: read again.
+    Returns the new head's id; None where somebody else moved the head, stopped the archive, or took it or the branch from what is watched: read again.
     """
     baseline = news.get("baseline")
     content = Content(session.kept, [entry.workflow for entry in (baseline, *entries) if entry])
@@ -67,7 +67,7 @@ def append_in(
     first = added[0].revision.number if added else 0
     reading = read(graph, branch.id, workflows, first, beside=[("head", {"branch": branch.id})])
     ((head,),) = reading.others
-    if head.head_id != branch.head or head.gone:
+    if head.head_id != branch.head or head.gone or head.stopped:
         return None
     if not added:
         return branch.head
@@ -111,9 +111,9 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
 
 
 def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
-    """Cancel what has not started of revisions that a rewrite took away; False where the branch's head is another one by now."""
+    """Cancel what has not started of revisions that a rewrite took away; False where the branch's head is another one by now, or its archive is stopped."""
     (head,) = graph.rows("head", branch=branch.id)
-    if head.head_id != branch.head or head.gone:
+    if head.head_id != branch.head or head.gone or head.stopped:
         return False
     revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
     cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")

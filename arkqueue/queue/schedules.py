@@ -87,6 +87,8 @@ def fire(session: Session, patience: float = BRIEF) -> float | None:
 
 
 def _fire(graph: Graph, due: Any) -> None:
+    if graph.rows("why_stopped", archive=due.archive_id):
+        return  # since it was found due
     now = graph.rows("clock")[0].now
     following = next_time(due.cron, due.zone, max(now, due.next_at))
     if not graph.rows("advance_schedule", id=due.id, next_at=following or due.next_at, fired=due.next_at):

@@ -41,6 +41,7 @@ def trigger_in(
 ) -> int:
     """`trigger`, whatever the cause, inside a transaction that goes on."""
     (row,) = graph.rows("revision_at", revision=revision)
+    refuse_stopped(graph, row.archive_id)
     here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
     if row.gone:
         raise Conflict(
@@ -92,6 +93,12 @@ def trigger_in(
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)
     graph.follow(entering=draft.gates, then=draft.behind)
     return new
+
+
+def refuse_stopped(graph: Graph, archive: int) -> None:
+    """Raise ``Conflict`` where an archive is stopped: its repository may be another one, whose files no task of its ledger may get."""
+    for row in graph.rows("why_stopped", archive=archive):
+        raise Conflict(f"archive {row.name}", f"is stopped, and nothing of it starts: {row.stopped}")
 
 
 def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:

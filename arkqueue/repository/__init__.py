@@ -13,6 +13,7 @@ The way of a look at a repository, as the queue manager takes it (design 2):
     archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
 
 and as the task manager does: `export` (a plain tree), `update` (of one that was exported before) and `working_copy` (a real one, for tasks that commit).
+It makes these calls through `Recorded`, so that each proves first that the repository still holds the revision of the ledger.
 
 An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
 number of threads. Every failure is an error of `arkqueue.errors`: `ArchiveUnreachable` (try again), `ArchiveMismatch`
@@ -35,6 +36,7 @@ from arkqueue.repository.protocol import (
     open_archive,
     within_calendar,
 )
+from arkqueue.repository.recorded import Recorded
 
 __all__ = [
     "TOO_LONG",
@@ -45,6 +47,7 @@ __all__ = [
     "Handover",
     "Identity",
     "Location",
+    "Recorded",
     "TreeWatch",
     "is_relative",
     "is_workflow_file",

@@ -141,17 +141,24 @@ class Archive(Protocol):
         files. A name that is not UTF-8 is shown with backslashes.
         """
 
-    def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
+    # Files for a task. ``recorded``: the revision as the ledger has it. Where the repository's is another one now, `ArchiveMismatch` is raised before
+    # anything is written. A Git commit's id says that already. `Recorded` passes it to each of these calls.
+
+    def export(
+        self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
+    ) -> None:
         """Write the revision's tree (or the files and folders named) to ``target``: plain, raw, without version control.
 
         Texts are as stored: no filter, keyword or line end is applied. Executable bits and symlinks are kept,
         submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
         """
 
-    def tree_key(self, revision_id: str) -> str:
+    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
         """The same for two revisions only if their exports are the same; of a repository that went back in time, too."""
 
-    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
+    def update(
+        self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
+    ) -> TreeChange:
         """Make of the export of revision ``before`` in ``target`` the export of another one; it costs what differs.
 
         After an error that came later than ``watch.begin`` the tree is good for nothing.
@@ -166,6 +173,7 @@ class Archive(Protocol):
         author: str,
         origin: Origin | None = None,
         handover: Handover | None = None,
+        recorded: Revision | None = None,
     ) -> Path | None:
         """Make a clone or checkout that a task can commit from, as ``author`` (Git: "Name <email>"), marked with ``origin``.
 

@@ -76,7 +76,7 @@ returning t.id;
 -- Meet the edges that settled tasks satisfy, also those of `again`, which settled before (but not what a canceled or skipped one of another run is to
 -- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
--- those that take turns. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
+-- those that take turns, unless it is stopped. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
 with source as materialized (
     select id, state, as_completed, waived, blocks from task where id = any(%(settled)s::bigint[] || %(again)s::bigint[])
@@ -112,14 +112,14 @@ with source as materialized (
         limit 1) u
     where f.enters and f.cancels
 ), entering as (
-    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, run.revision_id as entry
+    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, a.stopped is null as offers, run.revision_id as entry
     from judged j
     join run on run.id = j.run_id join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
     where j.enters and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
 ), offered as (
     insert into ready_archive as r (archive_id, pools)
     select e.archive_id, e.pools
-    from (select archive_id, array_agg(distinct pool) as pools from entering where program group by archive_id) e
+    from (select archive_id, array_agg(distinct pool) as pools from entering where program and offers group by archive_id) e
     where not exists (select from ready_archive r where r.archive_id = e.archive_id and r.pools @> e.pools)
     on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
 )

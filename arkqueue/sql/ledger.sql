@@ -58,8 +58,24 @@ update archive set trouble = %(trouble)s, trouble_since = coalesce(trouble_since
 where id = %(archive)s;
 
 -- name: stop_archive
--- Stop reading an archive until a person rewinds it.
+-- Stop a locked archive until a person takes it up again: it is not read.
 update archive set stopped = %(why)s where id = %(archive)s;
+
+-- name: withhold
+-- Take a locked archive from those that take turns, whatever it has ready: nothing of it is claimed.
+delete from ready_archive where archive_id = %(archive)s;
+
+-- name: offer_again
+-- Put a locked archive that goes on among those that take turns, where it has ready tasks.
+insert into ready_archive (archive_id, pools)
+select %(archive)s, array_agg(distinct t.pool) from task t join archive a on a.id = t.archive_id
+where t.archive_id = %(archive)s and t.state = 'ready' and a.stopped is null
+having count(*) > 0
+on conflict (archive_id) do update set pools = excluded.pools;
+
+-- name: why_stopped
+-- Why an archive is stopped, where it is.
+select name, stopped from archive where id = %(archive)s and stopped is not null;
 
 -- name: branches
 -- An archive's branches with their heads.
@@ -89,10 +105,10 @@ update branch set main = false where archive_id = %(archive)s and main returning
 update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: head
--- The head of a branch, locked; whether the branch or its archive is watched no more, whether it has schedules, and the exclusive tasks of
--- the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
+-- The head of a branch, locked; whether the branch or its archive is watched no more, or the archive is stopped, whether it has schedules, and the
+-- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
-       b.deleted_at is not null or a.removed_at is not null as gone,
+       b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
@@ -144,6 +160,10 @@ returning b.id;
 update revision set dropped_at = coalesce(dropped_at, clock_timestamp())
 where branch_id = %(branch)s and name = any(%(names)s)
 returning id;
+
+-- name: correct_revision
+-- Keep the author and the date that a revision has now: an administrator has corrected them in the repository.
+update revision set author = %(author)s, date = %(date)s where id = %(revision)s;
 
 -- name: runs_of_revisions
 -- The runs of some revisions.
@@ -203,11 +223,11 @@ from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entr
     as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready);
 
 -- name: offer
--- Let an archive take turns at claims for tasks that were stored as ready.
+-- Let an archive take turns at claims for tasks that were stored as ready, unless it is stopped.
 insert into ready_archive as r (archive_id, pools)
 select %(archive)s, o.pools
 from (select array_agg(distinct pool) as pools from task where id = any(array(select unnest(%(tasks)s::bigint[])))) o
-where not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
+where exists (select from archive where id = %(archive)s and stopped is null) and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
 on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p);
 
 -- name: next_gate
@@ -227,7 +247,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 
 -- name: revision_at
 -- A revision with its workflow files, and whether it, its branch or its archive is watched no more.
-select r.id, r.number, r.name, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, w.tasks, w.faults,
+select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, w.tasks, w.faults,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
@@ -285,12 +305,12 @@ update branch set name = %(name)s, main = false, deleted_at = clock_timestamp() 
 select count(*) from branch where archive_id = %(archive)s and name like 'rewound~%%';
 
 -- name: take_up
--- Take reading up again.
-update archive set stopped = null, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp()
+-- Take an archive up again after a rewind. `still`: why it stays stopped, where another of its branches is to be rewound, too.
+update archive set stopped = %(still)s, trouble = null, trouble_since = null, uuid = %(uuid)s, next_read_at = clock_timestamp()
 where id = %(archive)s;
 
 -- name: go_on
--- Take reading up again, unless it was taken up or stopped anew meanwhile.
+-- Take an archive up again, unless it was taken up or stopped anew meanwhile.
 update archive set stopped = null, trouble = null, trouble_since = null, next_read_at = clock_timestamp()
 where id = %(archive)s and stopped = %(stopped)s;
 

@@ -28,7 +28,7 @@ create table archive (
     settings    jsonb not null default '{}',        -- model of config.ArchiveSettings
     created_at  timestamptz not null default now(),
     removed_at  timestamptz,
-    stopped     text,                               -- why reading it stopped until a person rewinds it
+    stopped     text,                               -- why it is not read, and nothing of it starts, until a person takes it up again
     trouble     text,                               -- why it could not be read the last time
     trouble_since timestamptz,
     read_at     timestamptz,                        -- when it was last read to its end
@@ -173,8 +173,8 @@ create index task_exclusive on task (branch_id) where exclusive and settled_at i
 create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
 
--- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks. Some are here without
--- one: claims take tasks and leave these rows alone, and the queue manager removes what is left over (`withdraw`).
+-- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks, unless it is stopped. Some are
+-- here without a ready task: claims take tasks and leave these rows alone, and the queue manager removes what is left over (`withdraw`).
 create table ready_archive (
     archive_id  bigint primary key,
     pools       text[] not null

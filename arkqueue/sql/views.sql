@@ -134,7 +134,8 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
-       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
+       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at,
+       a.stopped
 from task t
 join run on run.id = t.run_id
 join archive a on a.id = t.archive_id

@@ -19,11 +19,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from arkqueue.errors import ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, EngineFault, HostFault
+from arkqueue.errors import (
+    ArchiveMismatch,
+    ArchiveUnreachable,
+    ArkqueueError,
+    DatabaseUnavailable,
+    EngineFault,
+    HostFault,
+)
 from arkqueue.executor import Ended, Running
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import AttemptId, Claim, End, Outcome, TaskDefinition
 from arkqueue.repository.hangup import hang_up
+from arkqueue.repository.reader.entries import named
 from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
 
 log = logging.getLogger("arkqueue")
@@ -164,6 +172,7 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Means:
     """What every attempt of a task manager needs. ``started`` notes that a program has begun, ``faulted`` that this host could begin none; ``kept`` as `Leases.kept`.
+    ``doubted`` notes that the repository is not the one of the ledger any more.
 
     ``reserve`` says that a container of an image is about to begin; False: the attempt is not ours any more. Raises DatabaseUnavailable.
     """
@@ -174,6 +183,7 @@ class Means:
     started: Callable[[Attempt], None]
     faulted: Callable[[Attempt, HostFault | EngineFault], None]
     kept: Callable[[Attempt], tuple[float, float]]
+    doubted: Callable[[Attempt], None]
 
 
 def perform(attempt: Attempt, means: Means) -> Outcome | None:
@@ -201,11 +211,14 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         if isinstance(error, HostFault) or (isinstance(error, EngineFault) and executors.may_pass(error)):
             means.faulted(attempt, error)
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
+        message = str(error)
+        if isinstance(error, ArchiveMismatch):
+            message = named(error, attempt.claim.archive.name)
+            means.doubted(attempt)
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
-        said = " ".join(str(error).split())
-        log.warning("%s was not started: %s", attempt, said)
+        log.warning("%s was not started: %s", attempt, " ".join(message.split()))
         end = End.UNREACHABLE if isinstance(error, ArchiveUnreachable) else End.NOT_STARTED
-        return _told(attempt, Outcome(attempt.id, end, message=str(error)))
+        return _told(attempt, Outcome(attempt.id, end, message=message))
     except Exception as error:
         log.exception("%s failed inside arkqueue", attempt)
         message = f"arkqueue itself failed ({type(error).__name__}); the server's log says more"

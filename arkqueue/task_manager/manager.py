@@ -97,6 +97,7 @@ class TaskManager:
             self._started,
             self._fitness.faulted,
             self._leases.kept,
+            self._doubted,
         )
         self._adoption = Adoption(
             gateway, configuration, self.executors, self._logs, self._sources, self._leases.held, self._take, self._engine_answers,
@@ -335,6 +336,11 @@ class TaskManager:
             self._fitness.faulted(attempt, doubt)
         elif self._fitness.started(attempt):
             self._bell.ring()
+
+    def _doubted(self, attempt: Attempt) -> None:
+        """A hint, so that its archive is stopped before others of its tasks end like this one: the next scan comes by itself."""
+        with suppress(DatabaseUnavailable):
+            self._gateway.doubt(attempt.claim.archive.id)
 
     def _engine_answers(self) -> None:
         if self._fitness.engine_answers():

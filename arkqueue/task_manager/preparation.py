@@ -21,7 +21,7 @@ from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
-from arkqueue.repository import Archive, Handover, locate
+from arkqueue.repository import Handover, Recorded, locate
 from arkqueue.repository.location import local_path
 from arkqueue.repository.origin import AUTHORS
 from arkqueue.task_manager import environment
@@ -246,24 +246,21 @@ def _source(
 ) -> Tree | Fill | None:
     """How the workspace gets its files. ``files``: where the task sees those beside the tree, if not where they are."""
     archive = claim.archive
-    match definition.checkout:
-        case Checkout.NONE:
-            return None
-        case Checkout.WORKING_COPY:
-            opened = sources.open(archive, archive.settings.task_url or archive.url)
-            return lambda workspace: _working_copy(claim, opened, workspace, files)
-        case Checkout.PATHS:
-            return lambda workspace: sources.open(archive, archive.url).export(
-                claim.revision, workspace.tree, definition.checkout_paths
-            )
-        case Checkout.TREE:
-            return Tree(archive.id, claim.branch, claim.revision, sources.open(archive, archive.url))
+    if definition.checkout is Checkout.NONE:
+        return None
+    is_copy = definition.checkout is Checkout.WORKING_COPY
+    url = (is_copy and archive.settings.task_url) or archive.url
+    recorded = Recorded(sources.open(archive, url), claim.recorded)
+    if is_copy:
+        return lambda workspace: _working_copy(claim, recorded, workspace, files)
+    if definition.checkout is Checkout.PATHS:
+        return lambda workspace: recorded.export(claim.revision, workspace.tree, definition.checkout_paths)
+    return Tree(archive.id, claim.branch, claim.revision, recorded)
 
 
-def _working_copy(claim: Claim, opened: Archive, workspace: Workspace, files: Path | None) -> Path | None:
+def _working_copy(claim: Claim, recorded: Recorded, workspace: Workspace, files: Path | None) -> Path | None:
     archive = claim.archive
-    return opened.working_copy(
-        claim.revision,
+    return recorded.working_copy(
         claim.branch,
         workspace.tree,
         author=archive.settings.author or AUTHORS[archive.kind],

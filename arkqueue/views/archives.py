@@ -82,6 +82,13 @@ class RewoundView(ArchiveView):
     note: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedView(ArchiveView):
+    """An archive after a correction was accepted. ``note``: what is known of the revision from now on, and what was."""
+
+    note: str
+
+
 def archives(session: Session, names: Sequence[str] | None = None) -> list[ArchiveView]:
     """The watched archives, or those of them that have one of the names."""
     return _views(session, session.rows("show_archives", archive=None, names=None if names is None else list(names)))

@@ -48,6 +48,7 @@ from arkqueue.views.reasons import (
     remedies,
     running,
     since,
+    stopped,
     stopping,
 )
 from arkqueue.views.tasks import how_it_ended, rows_of
@@ -58,6 +59,8 @@ MOST_EDGES = 20_000
 MOST_REASONS = 20
 STARVING = 3
 """Supersessions in a row that are worth a word."""
+STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
+"""The states in which a task of a stopped archive would start, sooner or later, if the archive went on."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
 """What goes on when a queue manager sees to it."""
 HOW = {
@@ -142,8 +145,11 @@ class _Task:
             reasons, waits = self._waiting()
         else:
             reasons = [self._present()]
-        if MANAGED & {reason.kind for reason in reasons}:
+        kinds = {reason.kind for reason in reasons}
+        if MANAGED & kinds:
             reasons = reasons + nobody_manages(self.session)
+        if self.row.state in STARTS_LATER and Why.ARCHIVE_STOPPED not in kinds:
+            reasons = reasons + stopped(self.row)
         return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
 
     def _present(self) -> Reason:

@@ -6,7 +6,7 @@ A sentence begins with ``subject``: "It", or "It waits for papers@2/index, which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.model import End, Pool
 from arkqueue.states import EX_TEMPFAIL, State
+from arkqueue.views.archives import remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.naming import task_name
@@ -84,8 +85,18 @@ def nobody_manages(session: Session) -> list[Reason]:
     return [Reason(kind=Why.NO_QUEUE_MANAGER, text=text, commands=["arkqueue manager"])]
 
 
+def stopped(row: Any, but: str = "") -> list[Reason]:
+    """That the archive of a task is stopped, where it is. ``but``: what the sentence begins with."""
+    if row.stopped is None:
+        return []
+    text = f"{but}{row.archive} is stopped, and nothing of it starts until it goes on: {row.stopped}"
+    return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[remedy(row.archive, row.stopped, None)])]
+
+
 def ready(session: Session, row: Any, subject: str) -> Reason:
     name = task_name(row)
+    for reason in stopped(row, f"{subject} is ready, but "):
+        return replace(reason, tasks=[name])
     managers = task_managers(session)
     alive = [m for m in managers if m.alive]
     if not alive:

@@ -213,7 +213,16 @@ class GitArchive:
             paths = {file.raw_path for delta in difference.deltas for file in (delta.old_file, delta.new_file)}
             return tuple(sorted(_shown(path) for path in paths))
 
-    def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
+    # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.
+
+    def export(
+        self,
+        revision_id: str,
+        target: Path,
+        paths: Sequence[str] = (),
+        *,
+        recorded: Revision | None = None,  # noqa: ARG002
+    ) -> None:
         with self._reading() as repository:
             tree = self._tree(repository, revision_id)
             writer = TreeWriter(target)
@@ -225,11 +234,19 @@ class GitArchive:
                     raise NotFound(path, f"is not in revision {revision_id}", "Correct the path.") from None
             self._write(repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree])
 
-    def tree_key(self, revision_id: str) -> str:
+    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:  # noqa: ARG002
         with self._reading() as repository:
             return str(self._commit(repository, revision_id).tree)
 
-    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
+    def update(
+        self,
+        before: str,
+        revision_id: str,
+        target: Path,
+        watch: TreeWatch,
+        *,
+        recorded: Revision | None = None,  # noqa: ARG002
+    ) -> TreeChange:
         with self._reading() as repository, TreeUpdate(target, watch) as update:
             old, new = (self._tree(repository, id) for id in (before, revision_id))
             self._write(repository, update, changed_entries(repository, old, new, update))
@@ -244,6 +261,7 @@ class GitArchive:
         author: str,
         origin: Origin | None = None,
         handover: Handover | None = None,
+        recorded: Revision | None = None,  # noqa: ARG002
     ) -> Path | None:
         """Needs no command of its own: the clone's hooks mark commits."""
         with self._reading() as repository:

@@ -61,4 +61,7 @@ def last_known(branch: Any) -> Revision:
 
 def named(mismatch: ArchiveMismatch, archive: str) -> str:
     """Why an archive is stopped. The repository's reader knows the fault; which archive's commands help is known to its caller."""
-    return str(mismatch).replace("rewind NAME", f"rewind {archive}").replace("sync NAME", f"sync {archive}")
+    text = str(mismatch)
+    for verb in ("rewind", "sync", "accept"):
+        text = text.replace(f"{verb} NAME", f"{verb} {archive}")
+    return text

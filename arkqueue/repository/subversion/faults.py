@@ -7,7 +7,7 @@ from subvertpy import SubversionException
 from arkqueue.errors import ArchiveUnreachable, ArkqueueError, NotFound
 
 UNREADABLE = {170001, 175013, 220001}
-_NO_SUCH_REVISION, _NOT_FOUND, _NOT_DIRECTORY = 160006, 160013, 160016
+NO_SUCH_REVISION, _NOT_FOUND, _NOT_DIRECTORY = 160006, 160013, 160016
 
 _REFUSED = (
     "the server refuses access",
@@ -43,7 +43,7 @@ def explained(thing: str, error: SubversionException) -> ArkqueueError:
     chain = _chain(error)
     codes = [code for _, code in chain]
     cause = chain[-1][0]
-    if _NO_SUCH_REVISION in codes:
+    if NO_SUCH_REVISION in codes:
         return NotFound(thing, f"has no such revision ({cause})")
     if any(code in {_NOT_FOUND, _NOT_DIRECTORY} for code in codes):
         return NotFound(thing, f"has no such path ({cause})")

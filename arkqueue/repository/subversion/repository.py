@@ -40,12 +40,13 @@ from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
 from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor, finish_file
 from arkqueue.repository.subversion.export import contents, export
-from arkqueue.repository.subversion.faults import UNREADABLE, codes_of, explained
+from arkqueue.repository.subversion.faults import NO_SUCH_REVISION, UNREADABLE, codes_of, explained
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.subversion.revisions import (
     PROPERTIES,
     is_there_around,
     is_told,
+    made,
     number_of,
     revision_of,
     touches,
@@ -128,10 +129,15 @@ class SubversionArchive:
         if head < known.number:
             raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
         now = revision_of(known.number, session.rev_proplist(known.number))
-        if (now.author, now.date) != (known.author, known.date) and is_told(now) and is_told(known):
+        if is_told(now) and is_told(known):
+            self._compare(now, known)
+
+    def _compare(self, now: Revision, known: Revision) -> None:
+        """Raise ArchiveMismatch where the author or the date of a revision is not what is known."""
+        if (now.author, now.date) != (known.author, known.date):
             raise self._mismatch(
-                f"has another revision {known.number} (by {now.author or 'nobody'} at {now.date:%F %T}) than the one "
-                f"that is known (by {known.author or 'nobody'} at {known.date:%F %T})",
+                f"has another revision {known.id} ({made(now)}) than the one that is known ({made(known)})",
+                f"If only its author or date was corrected: arkqueue archive accept NAME@{known.id}. Else bring",
             )
 
     # The ledger
@@ -267,16 +273,27 @@ class SubversionArchive:
             reporter.finish()
         return editor.changed
 
-    def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
+    def export(
+        self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
+    ) -> None:
         number = number_of(revision_id, self._location.shown)
         try:
-            self._export(number, target, paths, self._export_folder)
+            self._export(number, target, paths, self._export_folder, recorded)
         except UnicodeDecodeError:
             _empty(target)
-            self._export(number, target, paths, export)
+            self._export(number, target, paths, export, recorded)
 
-    def _export(self, number: int, target: Path, paths: Sequence[str], export_folder: Callable[..., None]) -> None:
+    def _export(
+        self,
+        number: int,
+        target: Path,
+        paths: Sequence[str],
+        export_folder: Callable[..., None],
+        recorded: Revision | None,
+    ) -> None:
         with self._session(fresh=True) as session, TreeWriter(target) as writer:
+            if recorded is not None:
+                self._properties(session, number, recorded)
             for path in outermost(paths) if paths else [""]:
                 if ".." in path.split("/"):
                     raise Invalid(path, "leads out of the archive", "Correct the path.")
@@ -298,25 +315,29 @@ class SubversionArchive:
             reporter.set_path("", number, True)
             reporter.finish()
 
-    def tree_key(self, revision_id: str) -> str:
+    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
         """The revision, and who made it when: a restored backup may give its number to another one."""
         number = number_of(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
-            properties = session.rev_proplist(number)
+            properties = self._properties(session, number, recorded)
             made = "|".join(
                 (properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author")
             )
             return f"{self._identity.uuid}/{self._identity.folder}@{number}|{made}"
 
-    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
+    def update(
+        self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
+    ) -> TreeChange:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         try:
-            return self._update(old, new, target, watch)
+            return self._update(old, new, target, watch, recorded)
         except UnicodeDecodeError as error:
             raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
 
-    def _update(self, old: int, new: int, target: Path, watch: TreeWatch) -> TreeChange:
+    def _update(self, old: int, new: int, target: Path, watch: TreeWatch, recorded: Revision | None) -> TreeChange:
         with self._session(fresh=True) as session, TreeUpdate(target, watch) as update:
+            if recorded is not None:
+                self._properties(session, new, recorded)
             for number in (old, new):
                 if session.check_path("", number) != subvertpy.NODE_DIR:
                     raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
@@ -341,10 +362,13 @@ class SubversionArchive:
         author: str,
         origin: Origin | None = None,
         handover: Handover | None = None,
+        recorded: Revision | None = None,
     ) -> Path | None:
         """The answer holds the ``svn`` that marks commits (see `origin`)."""
         number = number_of(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
+            if recorded is not None:
+                self._properties(session, number, recorded)
             if session.check_path("", number) != subvertpy.NODE_DIR:
                 raise NotFound(self._location.shown, f"has no revision {number}", "Check the revision.")
             try:
@@ -355,6 +379,8 @@ class SubversionArchive:
                     client.Client(auth=credentials(self._location)).checkout(
                         session_url(self._location), str(target), number, number, True, ignore_externals=True
                     )
+                    if recorded is not None:  # the checkout has opened the repository by itself, after our look at it
+                        self._properties(self._connected(), number, recorded)
                     hands_over = handover is not None and self._location.password is not None
                     if hands_over and not realms:  # whoever reads is not asked; whoever commits may be
                         begin_commit(self._location, credentials(self._location))
@@ -392,6 +418,24 @@ class SubversionArchive:
                 raise error.__cause__ from None  # an editor's own, which subvertpy has wrapped
             raise
 
+    def _connected(self) -> Any:
+        """A new connection to the repository as it is now."""
+        connection = connected(self._location, credentials(self._location))
+        self._identify(connection)
+        return connection
+
+    def _properties(self, session: Any, number: int, recorded: Revision | None = None) -> Mapping[str, bytes]:
+        """The properties of a revision. Raises ArchiveMismatch where it is not the one that the ledger has under its number."""
+        try:
+            properties: Mapping[str, bytes] = session.rev_proplist(number)
+        except SubversionException as error:
+            if recorded is None or NO_SUCH_REVISION not in codes_of(error):
+                raise
+            raise self._mismatch(f"has no revision {number} any more, but it is known") from error
+        if recorded is not None and is_told(recorded):
+            self._compare(revision_of(number, properties), recorded)
+        return properties
+
     def _identify(self, session: Any) -> Identity:
         """Asked of each new connection before all else, so that no other repository's data comes through."""
         root, uuid = session.get_repos_root(), session.get_uuid()
@@ -401,8 +445,9 @@ class SubversionArchive:
         folder = unquote(session.get_session_url()[len(root) :]).strip("/")
         return Identity(ArchiveKind.SUBVERSION, root, uuid, folder)
 
-    def _mismatch(self, fault: str) -> ArchiveMismatch:
-        remedy = "Bring the right one back, then: arkqueue sync NAME; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
+    def _mismatch(self, fault: str, first: str = "Bring") -> ArchiveMismatch:
+        """``first``: what a remedy begins with."""
+        remedy = f"{first} the right one back, then: arkqueue sync NAME; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
         return ArchiveMismatch(self._location.shown, fault, remedy)
 
     @contextmanager

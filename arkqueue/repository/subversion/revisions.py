@@ -44,6 +44,11 @@ def revision_of(number: int, properties: Mapping[str, bytes]) -> Revision:
     )
 
 
+def made(revision: Revision) -> str:
+    """Who made a revision, and when, to the microsecond: two may differ by less than a second."""
+    return f"by {revision.author or 'nobody'} at {revision.date:%F %T.%f} UTC"
+
+
 def is_told(revision: Revision) -> bool:
     """Whether we may know who made a revision, and when; not where it lies in places that we may not read."""
     return bool(revision.author) or revision.date != UNTOLD

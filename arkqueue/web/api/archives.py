@@ -10,11 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 from arkqueue.archives import registration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.names import Name
 from arkqueue.queue import archives, control
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
-from arkqueue.views.archives import ArchiveView, RewoundView
+from arkqueue.views.archives import AcceptedView, ArchiveView, RewoundView
 from arkqueue.views.rows import view_of
 from arkqueue.web.access import Caller, admit
 
@@ -99,6 +100,15 @@ class Rewind(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     revision: Revision
+    branch: str | None = None
+
+
+class Correction(BaseModel):
+    """A revision of the ledger whose author or date was corrected in the repository."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    revision: StrictInt
     branch: str | None = None
 
 
@@ -190,6 +200,17 @@ def rewind_archive(request: Request, name: str, rewind: Rewind) -> RewoundView:
     )
     request.app.state.watched.forget()
     return view_of(views.archive(caller.session, archive), RewoundView, note=note)
+
+
+@router.post("/{name}/accept")
+def accept_correction(request: Request, name: str, correction: Correction) -> AcceptedView:
+    """Take over the author and the date that a Subversion revision has now. A stopped archive goes on if its repository is the registered one."""
+    caller = admit(request, Scope.ADMIN)
+    archive = _watched(caller, name)
+    meant = Name(name, str(correction.revision), correction.branch)
+    place = find.find_revision(caller.session, archive, meant)
+    note = registration.accept(caller.session, caller.configuration, archive, place.id, caller.by)
+    return view_of(views.archive(caller.session, archive), AcceptedView, note=note)
 
 
 @router.post("/{name}/skip")

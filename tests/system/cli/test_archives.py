@@ -281,3 +281,23 @@ def test_archive_of_a_restored_backup_is_taken_up_by_rewind(
     done = arkqueue("archive", "rewind", "papers", "1")
     assert (done.code, done.out) == (0, "papers: its ledger starts anew at revision 1\n")
     assert "watched" in arkqueue("archive", "list").out
+
+
+def test_a_corrected_revision_is_accepted(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    arkqueue("archive", "add", "papers", repository.url)
+    (tmp_path / "author").write_text("eve")
+    run("svnadmin", "setrevprop", repository.path, "-r", "1", "svn:author", tmp_path / "author")
+    done = arkqueue("archive", "accept", "papers@1")
+    assert done.code == 0
+    assert done.out.startswith("papers: papers@1 is by eve at 2")
+    assert " UTC from now on, and no longer by ada at 2" in done.out
+    done = arkqueue("archive", "accept", "papers@1")
+    assert (done.code, done.out) == (1, "")
+    assert "papers@1: has the author and the date that are known: there is nothing to accept" in done.err
+    for name in ("papers", "papers@1/index", "papers@1.2", "papers@gabcd"):
+        assert arkqueue("archive", "accept", name).code == 2
+    (tmp_path / "author").write_text("mallory")
+    run("svnadmin", "setrevprop", repository.path, "-r", "1", "svn:author", tmp_path / "author")
+    assert arkqueue("archive", "accept", "papers@1", "--json").json["note"].startswith("papers@1 is by mallory")

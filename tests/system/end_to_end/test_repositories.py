@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.repositories import SubversionRepository
+from tests.repositories import Content, SubversionRepository, a_git_repository, a_subversion_repository, run
 from tests.system.end_to_end.conftest import Archives
-from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.system.end_to_end.installation import Archive, Installation, Stage, tasks
 from tests.waiting import eventually
 
 WORKFLOW = tasks({"index": {"depends": ["PREV"], "command": "cat paper.tex"}})
@@ -139,6 +141,102 @@ def test_restored_backup_stops_the_archive_until_it_is_rewound(
     rev = papers.commit({"paper.tex": "new\n"})
     papers.wait_for_run(rev)
     assert papers.log(f"index@{rev}") == "new\n"
+
+
+def replace_repository(papers: Archive, changes: Mapping[str, Content]) -> Path:
+    """Another repository takes the place of an archive's: in Subversion with its UUID and another revision 2. Answers where the right one is kept."""
+    repository = papers.repository
+    away = repository.path.with_name("right")
+    if isinstance(repository, SubversionRepository):
+        uuid = repository.uuid
+        new = a_subversion_repository(repository.path.parent, "new")
+        run("svnadmin", "setuuid", new.path, uuid)
+        run("sh", "-c", f"svnadmin dump -q -r 0:1 {repository.path} | svnadmin load -q --ignore-uuid {new.path}")
+    else:
+        new = a_git_repository(repository.path.parent, "new")
+        new.commit({"paper.tex": "other thoughts\n"})
+    new.commit(changes)
+    repository.path.rename(away)
+    new.path.rename(repository.path)
+    return away
+
+
+def test_nothing_of_an_archive_starts_while_its_repository_is_another_one(
+    shared: Installation, archives: Archives, stage: Stage, kind: str
+) -> None:
+    papers, others = archives(shared, kind), archives(shared, kind)
+    workflow = tasks(
+        {
+            "hold": {"command": stage.held, "checkout": "none"},
+            "pdf": {"depends": ["hold"], "command": "cat paper.tex"},
+            "broken": {"command": "cat paper.tex; false"},
+        }
+    )
+    papers.commit({**workflow, "paper.tex": "right\n"})
+    stage.begun("hold@2")
+    papers.wait("broken@2", "failed")
+    right = replace_repository(papers, {**workflow, "paper.tex": "of another repository\n"})
+    stopped(papers)
+    for words in (
+        ("trigger", papers.name),
+        ("trigger", papers.name, "broken", "--revision", "2", "--force"),
+        ("retry", papers.task("broken@2")),
+        ("retry", papers.task("broken@2"), "--force"),
+        ("restart", papers.task("hold@2")),
+        ("skip", "--as-completed", papers.task("hold@2")),
+    ):
+        done = shared(*words, code=1)
+        assert done.out == ""
+        if words[0] != "skip":
+            assert f"archive {papers.name}: is stopped, and nothing of it starts: " in done.err
+            assert f"arkqueue archive rewind {papers.name} REV" in done.err
+
+    # What ran goes on; what it lets become ready does not start, while others do.
+    stage.go("hold@2")
+    papers.wait("hold@2")
+    papers.wait("pdf@2", "ready")
+    others.commit(WORKFLOW)
+    others.wait_for_run(2)
+    assert papers.attempts("pdf@2") == []
+    explained = papers.explained("pdf@2")
+    assert f"It is ready, but {papers.name} is stopped, and nothing of it starts" in explained
+    assert f"arkqueue archive rewind {papers.name} REV" in explained
+
+    shutil.rmtree(papers.repository.path)
+    right.rename(papers.repository.path)
+    shared("sync", papers.name, "--wait")
+    papers.wait("pdf@2")
+    assert papers.log("pdf@2") == "right\n"
+    assert len(papers.attempts("broken@2")) == 1
+
+
+def test_a_corrected_revision_is_not_run_until_its_correction_is_accepted(
+    shared: Installation, archives: Archives
+) -> None:
+    papers = archives(shared)
+    assert isinstance(papers.repository, SubversionRepository)
+    papers.commit({**tasks({"index": {"command": "cat paper.tex"}}), "paper.tex": "second\n"})
+    papers.commit({"paper.tex": "third\n"})
+    papers.wait_for_run(3)
+    author = papers.repository.path / "author"
+    author.write_text("Ada Lovelace")
+    run("svnadmin", "setrevprop", papers.repository.path, "-r", "2", "svn:author", author)
+    name = shared("trigger", papers.name, "index", "--revision", "2", "--force").out.strip()
+    papers.wait("index@2.2", "failed")
+    accept = f"arkqueue archive accept {papers.run(2)}"
+    assert accept in papers.explained("index@2.2")
+    assert "has another revision 2 (by Ada Lovelace at" in papers.attempts("index@2.2")[0]["message"]
+    # Only the last known revision is looked at by every scan: nothing else of the archive is held up.
+    papers.commit({"paper.tex": "fourth\n"})
+    papers.wait_for_run(4)
+
+    said = shared(*accept.split()[1:]).out
+    assert f"{papers.run(2)} is by Ada Lovelace at" in said
+    assert "and no longer by ada at" in said
+    shared("retry", "--force", name)
+    papers.wait("index@2.2")
+    assert papers.log("index@2.2") == "second\n"
+    assert "there is nothing to accept" in shared(*accept.split()[1:], code=1).err
 
 
 def test_pushes_that_rewrite_history_go_on_in_number(shared: Installation, archives: Archives) -> None:

@@ -14,10 +14,10 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
 from arkqueue.plan import Entry
-from arkqueue.repository import hangup
+from arkqueue.repository import hangup, locate, open_archive
 from arkqueue.repository.opening import open_registered
 from arkqueue.views.explain import explain_name
-from tests.builders import AnArchive, a_workflow, an_entry
+from tests.builders import AnArchive, a_workflow
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.waiting import eventually
@@ -42,8 +42,10 @@ def commit(
 ) -> None:
     """A commit to the repository, and its revision in the ledger."""
     id = repository.commit(files)
-    entry = an_entry(archive.numbers[""] + 1, a_workflow(tasks))
-    archive.append("", [Entry(replace(entry.revision, id=id), entry.workflow, ())])
+    opened = open_archive(locate(str(repository.path)))
+    made = opened.baseline("" if isinstance(repository, SubversionRepository) else "main", id)
+    assert made is not None
+    archive.append("", [Entry(replace(made, number=archive.numbers[""] + 1), a_workflow(tasks), ())])
 
 
 def run(text: str, **fields: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -11,11 +12,13 @@ import pytest
 
 from arkqueue.archives import registration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId
+from arkqueue.model import ArchiveId, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
-from tests.builders import an_archive
-from tests.repositories import a_git_repository, a_subversion_repository, run
+from arkqueue.repository import locate, open_archive
+from tests.builders import an_archive, the_archive
+from tests.repositories import SubversionRepository, a_git_repository, a_subversion_repository, run
 from tests.system.web.conftest import Client, problem
 
 NIGHTLY = {"_workflows/a.yaml": "- {name: nightly, command: run, schedule: '0 3 * * *'}\n"}
@@ -357,3 +360,120 @@ def test_token_for_one_archive_sees_that_one_only(client: Client, session: Sessi
     problem(own.post("/runs", json={"archive": "books"}), 404)
     problem(own.get("/metrics"), 403, "some archives only")
     assert own.get(f"/runs/{papers.run_id(2)}").status_code == 200
+
+
+# Stopped archives, and corrected revisions
+
+
+def revprop(repository: SubversionRepository, name: str, value: str, revision: str) -> None:
+    """What an administrator does who corrects a revision."""
+    file = repository.path.with_name("value")
+    file.write_text(value)
+    run("svnadmin", "setrevprop", repository.path, "-r", revision, name, file)
+
+
+def test_what_would_start_something_of_a_stopped_archive_is_refused_with_the_reason(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.fail("a@2")
+    archives.stop(session, archive.id, "it went back in time: arkqueue archive rewind papers REV")
+    for path, body in (
+        ("/runs", {"archive": "papers"}),
+        ("/runs", {"archive": "papers", "tasks": ["a"], "force": True}),
+        (f"/tasks/{archive.task('a@2')}/retry", {"force": True}),
+        (f"/tasks/{archive.task('a@2')}/skip", {"as_completed": True}),
+        (f"/runs/{archive.run_id(2)}/retry", {}),
+    ):
+        said = problem(
+            operator.post(path, json=body), 409, "is stopped, and nothing of it starts: it went back in time"
+        )
+        assert "arkqueue archive rewind papers REV" in str(said)
+    told = operator.get(f"/tasks/{archive.task('a@2')}/explain").json()
+    assert "papers is stopped" in told["text"]
+    assert operator.get("/runs").json()["runs"][0]["full_name"] == "papers@2", "nothing was made"
+
+
+def test_a_correction_is_accepted_by_an_administrator_and_kept_in_the_audit_log(
+    admin: httpx.Client, operator: httpx.Client, session: Session, tmp_path: Path
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    for text in "123":
+        repository.commit({"x": text}, message=text)
+    admin.post("/archives", json={"name": "papers", "url": repository.url, "start": 1}).raise_for_status()
+    archive = the_archive(session, "papers")
+    for number in (2, 3):
+        made = open_archive(locate(repository.url)).baseline("", str(number))
+        assert made is not None
+        archive.append("", [Entry(made, Workflow())])
+    (before,) = archive.sql("select author, date from revision where number = 2")
+    problem(admin.post("/archives/papers/accept", json={"revision": 2}), 409, "there is nothing to accept")
+    revprop(repository, "svn:author", "eve", "2")
+    revprop(repository, "svn:date", "2020-01-02T03:04:05.000006Z", "2")
+    problem(operator.post("/archives/papers/accept", json={"revision": 2}), 403)
+    problem(admin.post("/archives/papers/accept", json={"revision": 9}), 404, "9")
+    problem(admin.post("/archives/papers/accept", json={"revision": 2, "force": True}), 422, "force")
+    accepted = admin.post("/archives/papers/accept", json={"revision": 2})
+    assert accepted.status_code == 200, accepted.text
+    note = accepted.json()["note"]
+    assert note.startswith(
+        "papers@2 is by eve at 2020-01-02 03:04:05.000006 UTC from now on, and no longer by ada at 2"
+    )
+    (now,) = archive.sql("select author, date from revision where number = 2")
+    assert (
+        (now["author"], now["date"])
+        == ("eve", datetime(2020, 1, 2, 3, 4, 5, 6, UTC))
+        != (before["author"], before["date"])
+    )
+    (deed,) = archive.sql("select by, verb, archive_id, note from deed where verb = 'accept'")
+    assert deed == {"by": "admin test", "verb": "accept", "archive_id": archive.id, "note": note}
+
+
+def test_the_newest_revision_may_be_corrected_too(admin: httpx.Client, session: Session, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": "1"})
+    made = admin.post("/archives", json={"name": "papers", "url": repository.url}).json()
+    revprop(repository, "svn:author", "eve", "1")
+    archives.stop(session, ArchiveId(made["id"]), "revision 1 has another author")
+    accepted = admin.post("/archives/papers/accept", json={"revision": 1}).json()
+    assert accepted["stopped"] is None
+
+
+def test_what_is_another_revision_is_not_accepted(admin: httpx.Client, tmp_path: Path) -> None:
+    repository, git = a_subversion_repository(tmp_path), a_git_repository(tmp_path)
+    repository.commit({"x": "1"}, message="first")
+    git.commit({"x": "1"})
+    for name, one in (("papers", repository), ("box", git)):
+        admin.post("/archives", json={"name": name, "url": str(one.path)}).raise_for_status()
+    problem(
+        admin.post("/archives/box/accept", json={"revision": 1}), 409, "is a commit of Git", "archive rewind box REV"
+    )
+    revprop(repository, "svn:author", "eve", "1")
+    revprop(repository, "svn:log", "another", "1")
+    problem(admin.post("/archives/papers/accept", json={"revision": 1}), 409, "has another message, too", "sync papers")
+    run("svnadmin", "setuuid", repository.path)
+    problem(admin.post("/archives/papers/accept", json={"revision": 1}), 409, "is another repository now")
+
+
+def test_a_rewind_of_one_branch_leaves_the_archive_stopped_while_others_are_to_be_rewound(
+    admin: httpx.Client, session: Session, tmp_path: Path
+) -> None:
+    git = a_git_repository(tmp_path)
+    git.commit({"x": "1"})
+    git.switch("topic")
+    git.commit({"x": "2"})
+    settings = {"name": "papers", "url": str(git.path), "branches": ["main", "topic"]}
+    made = admin.post("/archives", json=settings).json()
+    other = a_git_repository(tmp_path, "other")
+    main = other.commit({"x": "another"})
+    other.switch("topic")
+    topic = other.commit({"x": "another"})
+    run("rm", "-r", git.path)
+    other.path.rename(git.path)
+    archives.stop(session, ArchiveId(made["id"]), "it is another repository")
+    stopped = admin.post("/archives/papers/rewind", json={"revision": main, "branch": "main"}).json()["stopped"]
+    assert "branch topic: " in stopped
+    assert "no longer holds the last known commit" in stopped
+    assert stopped.endswith("arkqueue archive rewind papers REV --branch topic")
+    assert admin.post("/archives/papers/rewind", json={"revision": topic, "branch": "topic"}).json()["stopped"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.errors import ArchiveUnreachable, HostFault
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, HostFault
 from arkqueue.model import AttemptId, TreeChange
 from arkqueue.repository import Archive, locate, open_archive
+from arkqueue.repository import Recorded as InLedger
 from arkqueue.workspace import Tree, Workspaces, owner_named
 from arkqueue.workspace.bases import Base
 from arkqueue.workspace.layers import mounts_below
@@ -644,3 +646,36 @@ class TestLeftovers:
                 assert other.stdout.readline().strip() == "[[], []]"
         finally:
             subprocess.run(["rm", "-r", home], check=True)
+
+
+class TestReplacedRepositories:
+    """The revision of the ledger is proved for each workspace, also where a base of that number is there."""
+
+    @pytest.mark.parametrize("layered_by", ["kernel", None])
+    def test_a_base_of_the_revision_is_given_to_nobody_while_the_repository_has_another_one(
+        self, workspaces: Workspaces, svn: SubversionRepository, tmp_path: Path, layered_by: str | None
+    ) -> None:
+        svn.commit(BIG)
+        shutil.copytree(svn.path, tmp_path / "backup")
+        revision = svn.commit({"d1/x": "right"})
+        opened = open_archive(locate(str(svn.path)))
+        known = opened.baseline("", revision)
+        assert known is not None
+        right = Tree(1, "", revision, InLedger(opened, known))
+        for attempt in (ONE, TWO):
+            workspaces.prepare(attempt, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+        svn.path.rename(tmp_path / "away")
+        (tmp_path / "backup").rename(svn.path)
+        assert svn.commit({"d1/x": "another"}) == revision
+        with pytest.raises(ArchiveMismatch, match=f"has another revision {revision}"):
+            workspaces.prepare(THREE, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+        # Also where no base of another revision is to be brought forward.
+        assert workspaces.remove(ONE) == workspaces.remove(TWO) == workspaces.remove(THREE) == ""
+        with pytest.raises(ArchiveMismatch, match=f"has another revision {revision}"):
+            workspaces.prepare(THREE, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+        shutil.rmtree(svn.path)
+        (tmp_path / "away").rename(svn.path)
+        workspaces.remove(THREE)
+        workspace = workspaces.prepare(FOUR, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+        assert (workspace.tree / "d1" / "x").read_text() == "right"
+        assert workspaces.remove(FOUR) == ""
