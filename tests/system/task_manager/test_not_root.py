@@ -183,7 +183,9 @@ def test_a_very_deep_tree_of_roots_is_removed(
     papers: Archive, arkqueue: Installation, inside: Inside, engine: docker.APIClient
 ) -> None:
     """Deeper than what the image's own programs can name in one path."""
-    deep = "d=$(printf 'd/%.0s' $(seq 1000)); for _ in 1 2 3 4 5; do mkdir -p $d; touch $d/file; cd -P $d; done; touch bottom"
+    deep = (
+        "d=$(printf 'd/%.0s' $(seq 1000)); for _ in 1 2 3; do mkdir -p $d; touch $d/file; cd -P $d; done; touch bottom"
+    )
     rev = commit(papers, {"task": inside(deep, checkout="none")})
     done(papers, f"task@{rev}")
     eventually(lambda: nothing_is_left(arkqueue, engine))
