@@ -399,6 +399,13 @@ def copy_of(prepared: Path, home: Path) -> None:
 
 
 @pytest.fixture
+def used_home(home: Path, prepared_home: Path) -> Path:
+    """A home folder of the test's own whose server exists and is stopped: nothing has to be made before it starts."""
+    copy_of(prepared_home, home)
+    return home
+
+
+@pytest.fixture
 def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
     """Starts servers of the test's own with arkqueue's tables; each is removed afterwards, in whatever state it is."""
     made: list[OwnPostgres] = []

@@ -60,22 +60,22 @@ def test_a_new_home_folder_gets_a_server_that_only_its_owner_can_reach(home: Pat
     assert server.pid is None
 
 
-def test_without_the_password_nobody_gets_in(home: Path) -> None:
-    server = Embedded.open(home, durable=False)
+def test_without_the_password_nobody_gets_in(used_home: Path) -> None:
+    server = Embedded.open(used_home, durable=False)
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(server.uri, passfile="/dev/null", connect_timeout=10)
     server.close()
 
 
-def test_the_psql_command_line_works_as_printed(home: Path) -> None:
-    server = Embedded.open(home, durable=False)
+def test_the_psql_command_line_works_as_printed(used_home: Path) -> None:
+    server = Embedded.open(used_home, durable=False)
     said = subprocess.run(f"{server.psql} -Atc 'select 6*7'", shell=True, capture_output=True, text=True, check=True)
     assert said.stdout == "42\n"
     server.close()
 
 
-def test_the_last_to_leave_stops_it(home: Path) -> None:
-    first, second = Embedded.open(home, durable=False), Embedded.open(home, durable=False)
+def test_the_last_to_leave_stops_it(used_home: Path) -> None:
+    first, second = Embedded.open(used_home, durable=False), Embedded.open(used_home, durable=False)
     pid = first.pid
     first.close()
     assert second.pid == pid
@@ -84,7 +84,7 @@ def test_the_last_to_leave_stops_it(home: Path) -> None:
     assert second.pid is None
 
 
-def test_another_process_keeps_its_database(home: Path) -> None:
+def test_another_process_keeps_its_database(used_home: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -94,23 +94,23 @@ print(server.pid, flush=True)
 sys.stdin.read()
 """
     other = subprocess.Popen(
-        [sys.executable, "-c", program, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(used_home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert other.stdin
     assert other.stdout
     with other:
         pid = int(other.stdout.readline())
-        ours = Embedded.open(home, durable=False)
+        ours = Embedded.open(used_home, durable=False)
         assert ours.pid == pid
         ours.close()
-        assert Embedded(home).pid == pid
+        assert Embedded(used_home).pid == pid
         with pytest.raises(ArkqueueError, match="used by another process"):
-            Embedded(home).destroy()
+            Embedded(used_home).destroy()
         # It ends without a goodbye; its server is adopted, and stopped by the adopter.
         other.kill()
         other.wait()
-        assert Embedded(home).pid == pid
-        adopted = Embedded.open(home, durable=False)
+        assert Embedded(used_home).pid == pid
+        adopted = Embedded.open(used_home, durable=False)
         assert adopted.pid == pid
         assert answers(adopted)
         adopted.close()
@@ -164,9 +164,9 @@ def test_a_server_that_is_killed_again_and_again_is_started_at_once_each_time(
         assert connection.execute("select count(*) from kept").fetchall() == [(4,)]
 
 
-def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_the_start(home: Path) -> None:
-    server = Embedded.open(home, durable=False)
-    data, socket = home / "postgres" / "data", home / "postgres" / "socket"
+def test_a_stale_pid_file_whose_number_belongs_to_somebody_else_does_not_block_the_start(used_home: Path) -> None:
+    server = Embedded.open(used_home, durable=False)
+    data, socket = used_home / "postgres" / "data", used_home / "postgres" / "socket"
     left = (data / "postmaster.pid").read_text().splitlines()
     owner = data.stat()
     server.stop()
