@@ -68,23 +68,33 @@ def install(client: Client, repository: str, check: bool, token_file: Path | Non
 @hook.command()
 @click.argument("repository")
 @click.option(
-    "--server", metavar="URL", help="Where the server is that revokes the hooks' token (default: this host's)."
+    "--server",
+    metavar="URL",
+    help="End the notices to this server alone (default: those to all), and revoke its token.",
 )
 @click.pass_context
 def uninstall(ctx: click.Context, repository: str, server: str | None) -> None:
     """Take arkqueue's hooks out of REPOSITORY; the ones that were there before get their place back."""
     from arkqueue import hooks
 
-    removed = hooks.uninstall(repository)
-    for path in removed:
+    removed = hooks.uninstall(repository, server=server)
+    for path in removed.paths:
         click.echo(f"removed {path}")
-    if not removed:
+    if not removed.paths:
         click.echo("there were no hooks of arkqueue")
         return
+    for url in removed.left:
+        click.echo(f"note: {url} goes on to be told of commits")
     try:
-        _revoke(client_of(ctx, server), _token_name(hooks.folder_of(repository)))
+        client = client_of(ctx, server)
+        _revoke(client, _token_name(hooks.folder_of(repository)))
     except ArkqueueError as error:
         click.echo(f"note: their token is not revoked ({visible(str(error))}); see `arkqueue token list`")
+        others = removed.servers if len(removed.servers) > 1 else ()
+    else:
+        others = tuple(url for url in removed.servers if url != client.url.rstrip("/"))
+    for url in others:
+        click.echo(f"note: {url} is told of commits no more; its token is still valid: see `arkqueue token list` there")
 
 
 @hook.command(hidden=True)

@@ -5,11 +5,12 @@ are what the checking ones ask. Called by ``arkqueue hook …``. Nothing here ta
 """
 
 from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, lines_of, refusal
-from arkqueue.hooks.installation import Installed, folder_of, install, uninstall
+from arkqueue.hooks.installation import Installed, Removed, folder_of, install, uninstall
 
 __all__ = [
     "FAULTY",
     "Installed",
+    "Removed",
     "check_push",
     "check_transaction",
     "folder_of",

@@ -4,8 +4,10 @@ What there is then:
 
     hooks/post-commit, …    our scripts, each with the line "# arkqueue-hook" below its first
     hooks/post-commit.user  the hook that was there before, under its new name; ours goes on to call it
-    arkqueue/notify         sends one notice, detached from the commit
-    arkqueue/client.conf    the client's configuration, with the token: for those who may write to the repository, and nobody else
+    arkqueue/notify         sends one notice to each server, detached from the commit
+    arkqueue/servers/       a folder for each server, whose name is the server's URL:
+        client.conf         the client's configuration, with the token: for those who may write to the repository, and nobody else
+        send                starts the client
     arkqueue/unchecked/     Subversion: transactions that the checker could not look at, for post-commit to say so
 
 ``arkqueue/`` is a folder of the repository's own, never of a work tree. Nothing is written before everything has been looked at.
@@ -25,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from arkqueue.errors import ArkqueueError, Conflict, Invalid
 from arkqueue.model import ArchiveKind
@@ -35,6 +37,9 @@ from arkqueue.runtime.accounts import account
 
 CHECK_TIMEOUT = 20
 """Seconds; a commit does not wait longer for its check."""
+
+LONGEST_NAME = 255
+"""Bytes of a file's name."""
 
 _MARK = b"# arkqueue-hook"
 _NOTIFYING = {
@@ -60,6 +65,15 @@ class Installed:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """What `uninstall` did: ``paths`` that are no more, the ``servers`` that are told of commits no more, and those that are ``left``."""
+
+    paths: tuple[Path, ...]
+    servers: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Repository:
     """A repository of this host: its own ``folder``, where its ``hooks`` are, how notices name it, and what only committers can write to.
 
@@ -76,6 +90,10 @@ class _Repository:
     @property
     def ours(self) -> Path:
         return self.folder / "arkqueue"
+
+    @property
+    def servers(self) -> Path:
+        return self.ours / "servers"
 
     @property
     def notifying(self) -> tuple[str, ...]:
@@ -97,13 +115,13 @@ def install(
     check_timeout: int = CHECK_TIMEOUT,
     search: str | None = None,
 ) -> Installed:
-    """Put the hooks into a repository of this host, or bring those of an earlier installation up to date.
+    """Put the hooks into a repository of this host, or bring those of an earlier installation up to date. Other servers are told as before.
 
     ``server``: the API's URL. ``token``: one of scope ``hook``. ``url``: by which the server watches it, where that is not its path (Subversion: its UUID). ``check``: also the hook that refuses faulty workflow files by asking ``checker``, the absolute
     path of the ``arkqueue`` program. ``search``: where to look for programs (a PATH; None: this process's).
     """
     found = _open(repository)
-    notices = _checked_url(server) + "/api/v1/notices"
+    server = _checked_url(server)
     called = url or found.name
     if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
         raise Invalid(
@@ -122,10 +140,10 @@ def install(
     values = {
         "FOLDER": shlex.quote(str(found.ours)),
         "REPOSITORY": shlex.quote(str(found.folder)),
-        "NOTICE": shlex.quote(json.dumps({"repository": called}, separators=(",", ":"))),
     }
     if _CHECKING[found.kind] in names:
         notes += _find_checker(found, checker, check_timeout, search, values)
+    former = _told_before(found)
     with _changing(found):
         _make_folder(found.ours, found.folder, 0o755)
         if client is None:
@@ -133,7 +151,8 @@ def install(
                 "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
             )
         else:
-            notes += _install_client(found, client, notices, token, search, values)
+            notes += _install_client(found, client, server, called, token, search, values)
+            notes += _about_others(found, server, former)
         if "pre-commit" in names:
             _make_folder(found.ours / "unchecked", found.data, stat.S_IMODE(found.data.stat().st_mode))
         found.hooks.mkdir(exist_ok=True)
@@ -143,9 +162,18 @@ def install(
     return Installed(found.kind, called, hooks, client.name if client else None, tuple(notes))
 
 
-def uninstall(repository: Path | str) -> tuple[Path, ...]:
-    """Take the hooks out again, and give the user's own their names back; answers what was removed."""
+def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
+    """Take the hooks out again, and give the user's own their names back. ``server``: while there are others, end the notices to this one alone."""
     found = _open(repository)
+    told = _told(found)
+    if server is not None and (server := _checked_url(server)) not in told:
+        whom = f"tell {' and '.join(told)}" if told else "tell nobody"
+        raise Invalid(server, f"is not told of commits: the hooks of {found.folder} {whom}", "Name one of these.")
+    if server is not None and len(told) > 1:
+        with _changing(found):
+            folder = found.servers / _folder_name(server)
+            shutil.rmtree(folder)
+        return Removed((folder,), (server,), tuple(url for url in told if url != server))
     removed = []
     with _changing(found):
         for name in found.all_hooks:
@@ -160,7 +188,7 @@ def uninstall(repository: Path | str) -> tuple[Path, ...]:
         if found.ours.is_dir() and not found.ours.is_symlink():
             shutil.rmtree(found.ours)
             removed.append(found.ours)
-    return tuple(removed)
+    return Removed(tuple(removed), tuple(told), ())
 
 
 @contextmanager
@@ -293,11 +321,18 @@ def _checked_url(server: str) -> str:
 
 
 def _install_client(
-    repository: _Repository, client: Path, url: str, token: str, search: str | None, values: dict[str, str]
+    repository: _Repository,
+    client: Path,
+    server: str,
+    called: str,
+    token: str,
+    search: str | None,
+    values: dict[str, str],
 ) -> list[str]:
-    """Write the client's configuration and the script that starts it, and say in ``values`` how the hooks start that."""
+    """Write the client's configuration for one server, and what starts it, and say in ``values`` how the hooks start that."""
+    folder, url = repository.servers / _folder_name(server), f"{server}/api/v1/notices"
     headers = [f"Authorization: Bearer {token}", "Content-Type: application/json"]
-    configuration = repository.ours / "client.conf"
+    configuration = folder / "client.conf"
     if client.name == "curl":
         lines = [f'header = "{header}"' for header in headers]
         lines += [f'url = "{url}"', "globoff", "silent", 'output = "/dev/null"', "connect-timeout = 2", "max-time = 10"]
@@ -309,11 +344,17 @@ def _install_client(
         limit = shutil.which("timeout", path=search)
         command = [*([os.path.abspath(limit), "10"] if limit else []), str(client), "-q", f"--config={configuration}"]
         command += [url, "--post-data"]
+    for made in (repository.servers, folder):
+        _make_folder(made, repository.folder, 0o755)
     group = repository.data.stat().st_mode & stat.S_IWGRP
     _write(configuration, "".join(f"{line}\n" for line in lines), repository.folder, 0o640 if group else 0o600)
 
+    # A Subversion repository's hook reads the UUID at each commit.
+    beginning = f'{{"repository":{json.dumps(called)}' if repository.kind is ArchiveKind.GIT else ""
+    send = {"CLIENT": shlex.join(command), "BEGINNING": shlex.quote(beginning)}
+    _write(folder / "send", _rendered("send", send), repository.folder, 0o644)
     notify = repository.ours / "notify"
-    _write(notify, _rendered("notify", {"CLIENT": shlex.join(command)}), repository.folder, 0o755)
+    _write(notify, _rendered("notify", values), repository.folder, 0o755)
     start = [os.path.abspath(path), "-i"] if (path := shutil.which("env", path=search)) else []
     start += [os.path.abspath(path)] if (path := shutil.which("setsid", path=search)) else []
     values["SEND"] = shlex.join([*start, _shell(search), str(notify)])
@@ -322,6 +363,51 @@ def _install_client(
             f"{configuration} is not readable for the repository's owner, whose commits the sweep sees: run this as that user"
         ]
     return []
+
+
+def _folder_name(server: str) -> str:
+    """The folder of a server: its URL, so that `_told` can read it."""
+    name = quote(server, safe=":")
+    if len(name) > LONGEST_NAME:
+        raise Invalid(server, "is too long for the address of a server", "Give the server a shorter one.")
+    return name
+
+
+def _told(repository: _Repository) -> list[str]:
+    """The URLs of the servers that are told of commits."""
+    try:
+        return sorted(unquote(folder.name) for folder in repository.servers.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return [] if (former := _told_before(repository)) is None else [former]
+
+
+def _told_before(repository: _Repository) -> str | None:
+    """The URL of the one server that was told by an earlier version's hooks; "" where it cannot be read."""
+    if not os.path.lexists(repository.ours / "client.conf"):
+        return None
+    texts = (
+        path.read_text("utf-8", "replace")
+        for name in ("client.conf", "notify")
+        if (path := repository.ours / name).is_file()
+    )
+    found = re.search(r"(https?://[!-~]+?)/api/v1/notices", "".join(texts))
+    return found[1] if found else ""
+
+
+def _about_others(repository: _Repository, server: str, former: str | None) -> list[str]:
+    """Note which other servers are told, and that the one of an earlier version's hooks (``former``) is told no more."""
+    (repository.ours / "client.conf").unlink(missing_ok=True)
+    notes = []
+    if former not in (None, server):
+        notes.append(
+            f"{former or 'another server'} was told of commits, and is no more: run `arkqueue hook install` there again, or "
+            "make the token of these hooks worthless there (`arkqueue token list`)"
+        )
+    for other in _told(repository):
+        if other != server:
+            end = shlex.join(["arkqueue", "hook", "uninstall", "--server", other, str(repository.folder)])
+            notes.append(f"{other} goes on to be told of commits, too; to end that: {end}")
+    return notes
 
 
 def _shell(search: str | None) -> str:

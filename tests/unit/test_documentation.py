@@ -33,7 +33,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 WORKFLOWS = ROOT / "docs" / "workflows.md"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-IN_A_REPOSITORY = {"arkqueue/client.conf", "arkqueue/notify", "arkqueue/unchecked/"}
+IN_A_REPOSITORY = {"arkqueue/servers/", "arkqueue/notify", "arkqueue/unchecked/"}
 """What `hook install` makes in a repository; it only looks like a path of ours."""
 IMAGES = {"arkqueue/arkqueue", "arkqueue/default"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -34,7 +34,8 @@ def test_hooks_of_a_repository_have_one_token_until_they_are_taken_out(
         first, last = of_hooks(session)
         assert first.name.endswith(f":{other.path}")
         assert last.name.endswith(f":{repository.path}")
-        secret = (repository.path / "arkqueue" / "client.conf").read_text().split("Bearer ")[1].split('"')[0].split()[0]
+        (client,) = (repository.path / "arkqueue").rglob("client.conf")
+        secret = client.read_text().split("Bearer ")[1].split('"')[0].split()[0]
         assert tokens.check(session, secret) == last
     assert arkqueue("hook", "uninstall", repository.path.name).code == 0
     assert of_hooks(session) == [first]
@@ -77,6 +78,35 @@ def test_hooks_name_a_repository_as_the_server_knows_it(arkqueue: Cli, session: 
 
     repository.commit({"a": "2"})
     eventually(is_told)
+
+
+def test_another_server_is_told_too_until_that_is_ended_and_all_of_it_is_said(
+    arkqueue: Cli, session: Session, server: Server, tmp_path: Path
+) -> None:
+    repository, other = a_subversion_repository(tmp_path), "http://other.invalid:8417"
+    file = tmp_path / "token"
+    file.write_text("theirs")
+    path = str(repository.path)
+    assert arkqueue("hook", "install", path).code == 0
+    for _ in range(2):
+        done = arkqueue("hook", "install", path, "--server", other, "--token-file", str(file))
+        assert f"note: {server.url} goes on to be told of commits" in done.out
+    assert len(of_hooks(session)) == 1
+    done = arkqueue("hook", "install", path)
+    assert f"to end that: arkqueue hook uninstall --server {other} {path}\n" in done.out
+    done = arkqueue("hook", "uninstall", path, "--server", "http://nobody.invalid")
+    assert done.code == 2
+    assert f"the hooks of {path} tell {server.url} and {other}" in done.err
+    done = arkqueue("hook", "uninstall", path, "--server", server.url)
+    assert done.code == 0
+    assert f"note: {other} goes on to be told of commits\n" in done.out
+    assert "still valid" not in done.out
+    assert of_hooks(session) == []
+    assert arkqueue("hook", "install", path).code == 0
+    done = arkqueue("hook", "uninstall", path)
+    assert f"note: {other} is told of commits no more; its token is still valid" in done.out
+    assert f"note: {server.url}" not in done.out
+    assert of_hooks(session) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"two words", b"two\nlines", "schlüssel".encode()])

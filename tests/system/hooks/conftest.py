@@ -82,6 +82,13 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
+@pytest.fixture
+def second_receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
 class HangingServer:
     """Takes connections and never answers."""
 

@@ -6,7 +6,9 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,12 @@ def only_programs(folder: Path, *names: str) -> str:
 @pytest.fixture(params=["curl", "wget"])
 def search(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return only_programs(tmp_path / "programs", request.param, "env", "setsid", "timeout", "bash")
+
+
+def configuration_in(repository: Path) -> Path:
+    """The client's configuration in a repository whose hooks tell one server."""
+    (found,) = (repository / "arkqueue").rglob("client.conf")
+    return found
 
 
 def plain_repository(path: Path) -> GitRepository:
@@ -199,7 +207,7 @@ def commit_that_nothing_holds(command: list[str], repository: Path, server: Hang
         assert os.read(reading, 1) == b""  # the end, which waits for every process that holds the other side
         request = server.request()
         assert server.still_held()
-        senders = processes_with(str(repository / "arkqueue" / "client.conf"))
+        senders = processes_with(str(configuration_in(repository)))
         assert senders, "the client is still there"
         assert not processes_with(TOKEN)
         for sender in senders:
@@ -276,6 +284,80 @@ def test_commit_does_not_notice_that_all_of_ours_is_gone(tmp_path: Path, nobody:
     assert said.stderr == b""
 
 
+# Several servers
+
+
+@pytest.mark.parametrize("make", [a_subversion_repository, a_git_repository])
+def test_each_server_is_told_by_its_own_name_and_token(
+    tmp_path: Path, receiver: Receiver, second_receiver: Receiver, search: str, make: Callable[[Path], Any]
+) -> None:
+    repository = make(tmp_path)
+    hooks.install(repository.path, server=receiver.url, token="first", search=search)
+    url = "https://example.org/papers.git"
+    done = hooks.install(repository.path, server=second_receiver.url, token="second", url=url, search=search)
+    assert any(note.startswith(f"{receiver.url} goes on to be told of commits") for note in done.notes)
+    repository.commit({"a": "1"})
+    first, second = receiver.next(), second_receiver.next()
+    assert first.headers["Authorization"] == "Bearer first"
+    assert second.headers["Authorization"] == "Bearer second"
+    if make is a_git_repository:
+        assert first.body["repository"] == str(repository.path)
+        assert second.body == {**first.body, "repository": url}
+    else:
+        assert first.body == second.body == {"repository": repository.uuid, "revision": 1, "txn": "0-0"}
+
+
+def test_server_that_hangs_holds_up_no_other(
+    tmp_path: Path, receiver: Receiver, second_receiver: Receiver, hanging: HangingServer
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    for server in (receiver.url, hanging.url, second_receiver.url):
+        hooks.install(repository.path, server=server, token=TOKEN)
+    repository.mkdir("trunk")
+    hanging.request()
+    for other in (receiver, second_receiver):
+        assert other.told()["revision"] == 1
+    assert hanging.still_held()
+
+
+def test_server_is_told_no_more_when_its_notices_are_ended(
+    tmp_path: Path, receiver: Receiver, second_receiver: Receiver
+) -> None:
+    repository = a_git_repository(tmp_path)
+    for server in (receiver.url, second_receiver.url):
+        hooks.install(repository.path, server=server, token=TOKEN)
+    done = hooks.uninstall(repository.path, server=f"{receiver.url}/")
+    assert (done.servers, done.left) == ((receiver.url,), (second_receiver.url,))
+    with pytest.raises(Invalid, match=f"tell {second_receiver.url}"):
+        hooks.uninstall(repository.path, server=receiver.url)
+    repository.commit({"a": "1"})
+    assert second_receiver.told()["ref"] == "refs/heads/main"
+    assert hooks.install(repository.path, server=receiver.url, token=TOKEN).notes != ()
+    repository.commit({"a": "2"})
+    assert receiver.told()["old"] != ZERO, "the first commit was not told"
+    done = hooks.uninstall(repository.path, server=second_receiver.url)
+    assert done.paths == (repository.path / "arkqueue/servers" / second_receiver.url.replace("/", "%2F"),)
+    done = hooks.uninstall(repository.path, server=receiver.url)
+    assert repository.path / "arkqueue" in done.paths
+
+
+@pytest.mark.parametrize("client", ["curl", "wget"])
+def test_server_of_an_earlier_version_is_said_to_be_told_no_more(
+    tmp_path: Path, receiver: Receiver, client: str
+) -> None:
+    """Its hooks had room for one server."""
+    repository = a_subversion_repository(tmp_path)
+    ours = repository.path / "arkqueue"
+    ours.mkdir()
+    url = "http://former:8417/api/v1/notices"
+    (ours / "client.conf").write_text('header = "x"\n' + (f'url = "{url}"\n' if client == "curl" else ""))
+    (ours / "notify").write_text("#!/bin/sh\n" + (f"exec wget -q {url} --post-data\n" if client == "wget" else ""))
+    done = hooks.install(repository.path, server=receiver.url, token=TOKEN)
+    assert any(note.startswith("http://former:8417 was told of commits, and is no more") for note in done.notes)
+    assert not (ours / "client.conf").exists()
+    assert hooks.install(repository.path, server=receiver.url, token=TOKEN).notes == ()
+
+
 # Installation
 
 
@@ -304,7 +386,7 @@ def test_token_is_for_those_who_may_commit(tmp_path: Path, nobody: str, data: in
     repository = a_subversion_repository(tmp_path)
     (repository.path / "db").chmod(data)
     done = hooks.install(repository.path, server=nobody, token=TOKEN)
-    mode = stat.S_IMODE((repository.path / "arkqueue" / "client.conf").stat().st_mode)
+    mode = stat.S_IMODE(configuration_in(repository.path).stat().st_mode)
     assert mode == expected
     assert any("everyone may write" in note for note in done.notes) == (data == 0o777)
 
@@ -314,7 +396,7 @@ def test_what_root_installs_belongs_to_the_repository_s_owner(tmp_path: Path, no
     repository = a_subversion_repository(tmp_path)
     os.chown(repository.path, 65534, 65534)
     done = hooks.install(repository.path, server=nobody, token=TOKEN)
-    for path in (*done.hooks, *(repository.path / "arkqueue").iterdir(), repository.path / "arkqueue"):
+    for path in (*done.hooks, *(repository.path / "arkqueue").rglob("*"), repository.path / "arkqueue"):
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
 
 

@@ -173,10 +173,10 @@ def test_uninstall_leaves_what_was_there(git: GitRepository, receiver: Receiver,
     before = contents()
     hooks.install(git.path, server=receiver.url, token=TOKEN, check=True, checker=checker.path)
     assert contents() != before
-    removed = hooks.uninstall(git.path)
+    removed = hooks.uninstall(git.path).paths
     assert contents() == before
     assert {path.name for path in removed} == {"post-receive", "pre-receive", "arkqueue"}
-    assert hooks.uninstall(git.path) == ()
+    assert hooks.uninstall(git.path).paths == ()
 
 
 def test_hook_that_replaced_ours_is_not_lost(subversion: SubversionRepository, receiver: Receiver) -> None:
