@@ -397,6 +397,17 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewed:
+    """What is still ours, with what it was asked for (None, ``cancel``, ``restart``).
+
+    ``kept``: those of it whose lease ends when it did, as their end is being recorded.
+    """
+
+    asked: dict[AttemptId, str | None]
+    kept: frozenset[AttemptId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Live:
     """An attempt that has no end yet. ``outlives``: it may go on without its task manager."""
 

@@ -17,7 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from arkqueue.model import Adopted, AttemptId, Claim, Finished, Live, LogAppend, LogCut, Outcome, Pool, Receipt, TaskId
+from arkqueue.model import (
+    Adopted,
+    AttemptId,
+    Claim,
+    Finished,
+    Live,
+    LogAppend,
+    LogCut,
+    Outcome,
+    Pool,
+    Receipt,
+    Renewed,
+    TaskId,
+)
 from arkqueue.runtime.wakeup import Bell
 
 Topic = Literal["ready", "stop"]
@@ -116,10 +129,10 @@ class Gateway(Protocol):
 
     # -- leases, requests to stop, wake-ups --------------------------------------------------------------------------
 
-    def renew(self, attempts: Sequence[AttemptId], lease: float) -> dict[AttemptId, str | None]:
+    def renew(self, attempts: Sequence[AttemptId], lease: float) -> Renewed:
         """Renew leases: they end ``lease`` seconds from now. What is missing in the answer is not ours any more.
 
-        The value is what the attempt was asked for: None, ``cancel`` or ``restart``.
+        Nobody waits for an attempt whose end is just being recorded: its lease stays as it is (``kept``).
         """
 
     def stops(self) -> dict[AttemptId, str]:

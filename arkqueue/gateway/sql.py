@@ -22,6 +22,7 @@ from arkqueue.model import (
     Outcome,
     Pool,
     Receipt,
+    Renewed,
     TaskId,
 )
 from arkqueue.queue import archives, claim, finish, logs
@@ -101,7 +102,7 @@ class SqlGateway:
         request = claim.Request(self.host, slots, self.turns, lease, pools)
         return finish.finish_and_claim(self._vital, self.process, outcomes, request, patience=0.0)
 
-    def renew(self, attempts: Sequence[AttemptId], lease: float) -> dict[AttemptId, str | None]:
+    def renew(self, attempts: Sequence[AttemptId], lease: float) -> Renewed:
         return claim.renew(self._vital, self.process, attempts, lease)
 
     def stops(self) -> dict[AttemptId, str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session, rows
-from arkqueue.model import Adopted, ArchiveKind, AttemptId, Claim, Live, Pool, Registration, Stream, TaskId
+from arkqueue.model import Adopted, ArchiveKind, AttemptId, Claim, Live, Pool, Registration, Renewed, Stream, TaskId
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
@@ -237,11 +237,10 @@ def started(session: Session, attempts: Mapping[AttemptId, float]) -> None:
     session.do("started", attempts=list(attempts), ages=list(attempts.values()))
 
 
-def renew(
-    session: Session, process: str, attempts: Sequence[AttemptId], lease: float = LEASE
-) -> dict[AttemptId, str | None]:
-    """Renew leases. What is returned is still ours, with what it was asked for (None, ``cancel``, ``restart``); what is missing is lost."""
-    return {row.id: row.stop for row in session.rows("renew", attempts=list(attempts), process=process, lease=lease)}
+def renew(session: Session, process: str, attempts: Sequence[AttemptId], lease: float = LEASE) -> Renewed:
+    """Renew leases. What the answer does not name is lost."""
+    found = session.rows("renew", attempts=list(attempts), process=process, lease=lease)
+    return Renewed({row.id: row.stop for row in found}, frozenset(row.id for row in found if not row.is_renewed))
 
 
 def stops(session: Session, process: str) -> dict[AttemptId, str]:

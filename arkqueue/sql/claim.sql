@@ -127,16 +127,21 @@ where id = %(attempt)s and process = %(process)s and "end" is null
 returning id;
 
 -- name: renew
--- Renew the leases of a task manager's attempts; an attempt that does not come back is not its own any more.
-with mine as (
+-- Renew the leases of a task manager's attempts; an attempt that does not come back is not its own any more. One whose row another transaction has locked,
+-- as it records its end, keeps the lease that it has: nobody waits for that.
+with mine as materialized (
+    select a.id, t.stop from attempt a join task t on t.id = a.task_id
+    where a.id = any(%(attempts)s) and a.process = %(process)s and a."end" is null
+), free as materialized (
     select id from attempt
-    where id = any(%(attempts)s) and process = %(process)s and "end" is null
-    order by id for no key update
+    where id = any(array(select id from mine)) and process = %(process)s and "end" is null
+    order by id for no key update skip locked
+), renewed as (
+    update attempt a set lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+    from free where a.id = free.id
+    returning a.id
 )
-update attempt a set lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
-from mine, task t
-where a.id = mine.id and t.id = a.task_id
-returning a.id, t.stop;
+select mine.id, mine.stop, renewed.id is not null as is_renewed from mine left join renewed on renewed.id = mine.id;
 
 -- name: stops
 -- Which of a task manager's attempts have been asked to stop.

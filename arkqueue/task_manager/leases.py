@@ -124,9 +124,10 @@ class Leases:
         attempts = {attempt.id: attempt for attempt in self.held()}
         if not attempts:
             return
-        ours = self._gateway.renew(list(attempts), self._lease)
+        renewed = self._gateway.renew(list(attempts), self._lease)
+        ours = renewed.asked
         with self._lock:
-            self._renewed |= {id: since for id in ours if id in self._held}
+            self._renewed |= {id: since for id in ours if id in self._held and id not in renewed.kept}
             self._asked.clear()
         for id, attempt in attempts.items():
             if id not in ours:

@@ -79,7 +79,7 @@ def test_container_is_lost_only_after_its_reservation(archive: AnArchive) -> Non
 def test_container_can_be_kept_by_its_own_task_manager_after_its_lease(archive: AnArchive) -> None:
     attempt = in_container(archive)
     set_lease(archive, attempt, "4 min")
-    assert claim.renew(archive.session, PROCESS, [attempt]) == {attempt: None}
+    assert claim.renew(archive.session, PROCESS, [attempt]).asked == {attempt: None}
     assert archive.end("a@2") is Receipt.RECORDED
 
 
@@ -116,7 +116,7 @@ def test_next_task_manager_gets_the_attempt_as_it_was_claimed(archive: AnArchive
     assert adopted.stop is None
     assert 0 <= adopted.age < 60
     assert claim.live_on(archive.session, HOST) == [claim.Live(attempt, NEXT, True)]
-    assert claim.renew(archive.session, NEXT, [attempt]) == {attempt: None}
+    assert claim.renew(archive.session, NEXT, [attempt]).asked == {attempt: None}
     assert finish.finish(archive.session, NEXT, [Outcome(attempt, End.EXITED, 0)]) == {attempt: Receipt.RECORDED}
     assert archive.state("a@3") == "completed"
 
@@ -214,7 +214,7 @@ def test_late_report_and_log_of_the_earlier_process_are_refused(archive: AnArchi
     attempt = in_container(archive)
     adopt(archive.session, attempt)
     assert archive.record(attempt, End.EXITED, 1) is Receipt.NOT_YOURS
-    assert claim.renew(archive.session, PROCESS, [attempt]) == {}
+    assert claim.renew(archive.session, PROCESS, [attempt]).asked == {}
     zombie = Logs(a_gateway(archive.session))
     writer = zombie.open(attempt)
     writer.write(Stream.STDOUT, b"late")
@@ -283,7 +283,7 @@ def test_stop_that_comes_with_the_adoption_is_heard(archive: AnArchive, second_c
         assert row["stop"] is None
         archive.cancel("a@2")
     assert claim.stops(archive.session, NEXT) == {attempt: "cancel"}
-    assert claim.renew(archive.session, NEXT, [attempt]) == {attempt: "cancel"}
+    assert claim.renew(archive.session, NEXT, [attempt]).asked == {attempt: "cancel"}
 
 
 # --- What people are told --------------------------------------------------------------------------------------------

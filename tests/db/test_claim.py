@@ -183,9 +183,9 @@ def test_renewal_answers_with_what_is_still_ours_and_what_was_asked(session: Ses
     a, b, c = (archive.attempt(f"{n}@2") for n in "abc")
     archive.cancel("b@2")
     archive.end("c@2")
-    assert claim.renew(session, PROCESS, [a, b, c]) == {a: None, b: "cancel"}
+    assert claim.renew(session, PROCESS, [a, b, c]).asked == {a: None, b: "cancel"}
     assert claim.stops(session, PROCESS) == {b: "cancel"}
-    assert claim.renew(session, "somebody else", [a]) == {}
+    assert claim.renew(session, "somebody else", [a]).asked == {}
 
 
 def test_lapsed_lease_gives_the_task_to_another_manager_and_fences_the_first(session: Session) -> None:
@@ -200,7 +200,7 @@ def test_lapsed_lease_gives_the_task_to_another_manager_and_fences_the_first(ses
     assert second.attempt_number == 2
     assert finish.finish(session, PROCESS, [Outcome(first, End.EXITED, 0)]) == {first: Receipt.NOT_YOURS}
     assert archive.state("a@2") == "running"
-    assert claim.renew(session, PROCESS, [first]) == {}
+    assert claim.renew(session, PROCESS, [first]).asked == {}
 
 
 def test_a_renewed_lease_does_not_lapse_however_long_the_task_takes(session: Session) -> None:
@@ -209,7 +209,7 @@ def test_a_renewed_lease_does_not_lapse_however_long_the_task_takes(session: Ses
     attempt = archive.attempt("a@2")
     for _ in range(3):
         lapse(session, attempt)
-        assert claim.renew(session, PROCESS, [attempt]) == {attempt: None}
+        assert claim.renew(session, PROCESS, [attempt]).asked == {attempt: None}
         assert finish.lapse(session) == []
     assert archive.state("a@2") == "running"
 

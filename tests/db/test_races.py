@@ -17,7 +17,7 @@ from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
-from arkqueue.model import End, Outcome, Receipt, RunId
+from arkqueue.model import End, Outcome, Receipt, Renewed, RunId
 from arkqueue.plan import Entry
 from arkqueue.queue import claim, control, finish, ledger
 from arkqueue.queue.claim import parameters
@@ -299,7 +299,7 @@ def test_of_two_archives_that_take_a_name_at_once_one_gets_it(session: Session, 
         registering.result()
 
 
-@pytest.mark.parametrize("what", ["renewal", "log", "start"])
+@pytest.mark.parametrize("what", ["log", "start"])
 def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     session: Session, second_connection: Connect, what: str
 ) -> None:
@@ -312,7 +312,6 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     writer = flusher.open(attempt)
     writer.note("too late")
     say: dict[str, Callable[[], Any]] = {
-        "renewal": lambda: claim.renew(session, PROCESS, [attempt]),
         "log": lambda: flusher.flush([writer]),
         "start": lambda: claim.started(session, {attempt: 0.0}),
     }
@@ -324,6 +323,22 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     assert not saying.result()
     assert archive.sql("select started_at, lease_until, log_bytes from attempt") == before
     assert archive.sql("select position from log_chunk") == []
+
+
+def test_a_renewal_waits_for_no_end_that_is_being_recorded(session: Session, second_connection: Connect) -> None:
+    """Else one archive's long transaction would let the leases of all others lapse."""
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    ends, goes_on = archive.attempt("a@2"), archive.attempt("b@2")
+    archive.sql("update attempt set lease_until = '2026-01-01' returning id")
+    ender = second_connection()
+    with ender.transaction():
+        ender.execute(SQL["end"], {"ends": json.dumps([{"attempt": ends, "end": "lost", "message": ""}])})
+        renewed = claim.renew(session, PROCESS, [ends, goes_on])
+    assert renewed == Renewed({ends: None, goes_on: None}, frozenset({ends}))
+    assert claim.renew(session, PROCESS, [ends, goes_on]) == Renewed({goes_on: None})
+    leases = archive.sql("select id, lease_until > now() as renewed from attempt order by id")
+    assert {row["id"]: row["renewed"] for row in leases} == {ends: False, goes_on: True}
 
 
 def test_finishing_and_renewing_many_attempts_at_once_never_deadlocks(session: Session) -> None:

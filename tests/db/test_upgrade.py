@@ -139,7 +139,7 @@ def test_stored_logs_inputs_and_tokens_can_be_read(session: Session, papers: AnA
 
 def test_task_manager_that_has_attempts_keeps_and_ends_them(session: Session, papers: AnArchive) -> None:
     mine = live_attempts(papers)
-    assert claim.renew(session, PROCESS, list(mine.values())) == {mine["pdf"]: "cancel", mine["box"]: None}
+    assert claim.renew(session, PROCESS, list(mine.values())).asked == {mine["pdf"]: "cancel", mine["box"]: None}
     assert papers.record(mine["pdf"], End.STOPPED, 143) is Receipt.RECORDED
     assert papers.state("pdf@2") == "canceled"
     assert papers.state("pdf@3") == "ready", "what it waited for is gone"

@@ -18,7 +18,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Busy, ConfigurationError, Conflict, DatabaseUnavailable
 from arkqueue.gateway.sql import SqlGateway
 from arkqueue.logs import LogWriter
-from arkqueue.model import Claim
+from arkqueue.model import Claim, Renewed
 from arkqueue.queue import claim, finish
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.attempt import Attempt
@@ -53,6 +53,30 @@ def test_renewals_keep_a_task_for_longer_than_its_lease(
     go.ring()
     settled(archive, "task@2", "completed")
     assert len(attempts(archive, "task@2")) == 1
+
+
+def test_lease_that_was_not_renewed_just_now_is_not_taken_for_renewed(
+    archive: AnArchive, managers: Managers, bells: MakeBells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, renewals = SqlGateway.renew, threading.Semaphore(0)
+
+    def renew(*arguments: Any) -> Renewed:
+        asked = real(*arguments).asked
+        renewals.release()
+        return Renewed(asked, frozenset(asked))
+
+    monkeypatch.setattr(SqlGateway, "renew", renew)
+    go = bells("go")
+    archive.commit({"task": command(f"read line < {go.path}")})
+    leases = managers(**OFTEN)._leases  # nobody else can say until when the lease is taken to last
+    (attempt,) = eventually(leases.held)
+    eventually(lambda: attempt.is_running)  # from then on its grace is known, which counts
+    claimed = leases.kept(attempt)
+    for _ in range(3):
+        assert renewals.acquire(timeout=PATIENCE)
+    assert leases.kept(attempt) == claimed
+    go.ring()
+    settled(archive, "task@2", "completed")
 
 
 def test_tasks_are_claimed_renewed_and_recorded_while_others_hold_every_connection(

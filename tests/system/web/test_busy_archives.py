@@ -77,7 +77,7 @@ def test_requests_that_wait_for_one_archive_hold_up_nothing_else(
         requests = Requests(cancel, REQUESTS)
         admitted = app.WAITING + 1
         eventually(lambda: len(requests.answers) == REQUESTS - admitted, lambda: requests.answers)
-        assert running in claim.renew(session, PROCESS, [running])
+        assert running in claim.renew(session, PROCESS, [running]).asked
         assert code.end("x@2") is Receipt.RECORDED
         code.commit({"z": ""})
         assert code.attempt("z@3")
