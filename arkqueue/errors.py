@@ -15,7 +15,8 @@ ArkqueueError                what a person is told: the thing, the fault and the
 │   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
 ├── HostFault                this host can start nothing for the moment, whichever task it is: handed back
 ├── WorkspaceError           a task's files cannot be put in place
-└── ExecutorError            a task cannot be started: no such shell, user, ...
+├── ExecutorError            a task cannot be started: no such shell, user, ...
+└── Withheld                 a task is not started on this host until an administrator has seen to something
 
 Expected ends (a non-zero exit, a timeout, a cancellation, a lost lease) are values, never exceptions.
 """
@@ -117,3 +118,7 @@ class EngineFault(ExecutorError):
     """The container engine of this host can start nothing for now: not the task's fault, and another host's may. ``is_away``: nobody listens there."""
 
     is_away = False
+
+
+class Withheld(ArkqueueError):
+    """This host starts a task only when an administrator has seen to what the error says: not the task's fault, and it is tried again later."""

@@ -310,6 +310,8 @@ class End(StrEnum):
     """The workspace or the program could not be had; ``message`` says why."""
     UNREACHABLE = "unreachable"
     """Its repository could not be read, which is nobody's verdict on the task: it is tried again later (design 2)."""
+    WITHHELD = "withheld"
+    """Its host does not start it until an administrator has seen to something: it is tried again later."""
     LOST = "lost"
     """Its task manager is gone; said by queue managers, and by the next task manager of the host. Or its container's engine ended it."""
 

@@ -115,11 +115,11 @@ def expand(word: str, event: str) -> str:
 EX_DATAERR = 65
 EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
-"""Seconds until a task that ended with 75, or could not read its repository, is tried again, where its ``retries`` give no delay."""
+"""Seconds until a task that ended with 75, could not read its repository or was withheld is tried again, where its ``retries`` give no delay."""
 LONGEST_DELAY = 6 * 3600.0
 """Seconds between two tries, at most."""
 LONGEST_AWAY = 600.0
-"""The same for what could not read its repository: it asked for no patience, and is to run soon after that is back."""
+"""The same for what could not read its repository, or was withheld: it asked for no patience, and is to run soon after that is over."""
 MOST_LOSSES = 3
 """How often a task is run again because its task manager died (design 3, ``on_lost``)."""
 
@@ -166,7 +166,7 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
         return Verdict(Event.COMPLETE)
     if end is End.EXITED and exit_code == EX_DATAERR:
         return Verdict(Event.REJECT)
-    if end is End.UNREACHABLE:
+    if end in (End.UNREACHABLE, End.WITHHELD):
         return _again(task, DEFER_DELAY, task.deferrals, LONGEST_AWAY)
     if end is End.EXITED and exit_code == EX_TEMPFAIL:
         first = task.retries.delay if task.retries.max else DEFER_DELAY

@@ -629,7 +629,7 @@ class Model:
         event = verdict(end, exit_code, circumstances).event
         if end is End.LOST:
             task.losses += 1
-        elif end is End.UNREACHABLE or (end is End.EXITED and exit_code == 75):
+        elif end in (End.UNREACHABLE, End.WITHHELD) or (end is End.EXITED and exit_code == 75):
             task.deferrals += 1
         elif event in (Event.FAIL, Event.DEFER):
             task.failures += 1

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
+from arkqueue.executor.exposure import exposure
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
 from arkqueue.names import name_of
 from arkqueue.plan import Entry
@@ -60,6 +61,7 @@ def add(
         check_author(location.kind, settings.author)
     if settings.task_url is not None:
         _check_task_url(location.kind, settings.task_url)
+    _check_exposure(configuration, name, settings)
 
     def read() -> tuple[Identity, list[archives.Start]]:
         archive = open_registered(configuration, location.url, location.kind)
@@ -93,6 +95,8 @@ def change_settings(
     """Look after an archive in another way from now on. Branches that are tracked only now begin at their heads, as when it was added."""
     row = archives.one(session, archive)
     check_image(settings.image)
+    if any(getattr(settings, field) != row.settings.get(field) for field in ("process", "process_user", "image")):
+        _check_exposure(configuration, row.name, settings)
     _check_branches(ArchiveKind(row.kind), settings)
     if settings.author is not None and settings.author != row.settings.get("author"):
         check_author(ArchiveKind(row.kind), settings.author)
@@ -257,6 +261,12 @@ def check_image(image: str | None) -> None:
     if image is not None and (found := image_fault(image)):
         fault, near = found
         raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+
+
+def _check_exposure(configuration: Configuration, name: str, settings: ArchiveSettings) -> None:
+    """Raise ``Conflict`` where a committer could become root by a mount of this host. The host of each task manager is looked at by that, before each task."""
+    if found := exposure(name, settings, configuration.mounts):
+        raise Conflict(found.thing, found.fault, found.remedy)
 
 
 def _check_whole(url: str) -> None:

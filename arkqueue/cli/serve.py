@@ -170,6 +170,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
         if worker:
             _tell_about_processes(session)
+            _tell_about_mounts(session, configuration)
             click.echo(engine, nl=bool(engine))
         # A signal that comes right before a wait begins does not end it: the handler runs at the next turn.
         while not stop.wait(TURN):
@@ -261,6 +262,16 @@ def _tell_about_processes(session: Session) -> None:
                 f"archive {archive.name}: its tasks run as processes of this host, as the user {user}. "
                 f"Whoever may commit to {archive.url} can do here whatever {user} may do."
             )
+
+
+def _tell_about_mounts(session: Session, configuration: Configuration) -> None:
+    """Say of which archives no process starts here, because a committer could become root by a mount."""
+    from arkqueue.executor.exposure import exposure
+    from arkqueue.views.archives import settings_of
+
+    for archive in archives.watched(session):
+        if found := exposure(archive.name, settings_of(archive.settings), configuration.mounts):
+            log.warning("%s: %s. Its process tasks wait. %s", found.thing, found.fault, found.remedy)
 
 
 _slots = click.option(

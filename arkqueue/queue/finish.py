@@ -201,7 +201,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
-    blameless = outcome.exit_code == 75 or outcome.end in (End.LOST, End.UNREACHABLE)
+    blameless = outcome.exit_code == 75 or outcome.end in (End.LOST, End.UNREACHABLE, End.WITHHELD)
     return verdict.event in (Event.FAIL, Event.DEFER) and not blameless
 
 

@@ -26,6 +26,7 @@ from arkqueue.errors import (
     DatabaseUnavailable,
     EngineFault,
     HostFault,
+    Withheld,
 )
 from arkqueue.executor import Ended, Running
 from arkqueue.logs.write import LogWriter
@@ -36,6 +37,8 @@ from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
 
 log = logging.getLogger("arkqueue")
 
+TRIED_AGAIN = {ArchiveUnreachable: End.UNREACHABLE, Withheld: End.WITHHELD}
+"""The ends of what was not started for a reason that may pass."""
 LONGEST = 1e9
 """Seconds; no thread can wait much longer."""
 
@@ -217,7 +220,7 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
             means.doubted(attempt)
         # Nobody may look at the task's log for hours, and what cannot be had is often missing on this host alone.
         log.warning("%s was not started: %s", attempt, " ".join(message.split()))
-        end = End.UNREACHABLE if isinstance(error, ArchiveUnreachable) else End.NOT_STARTED
+        end = next((end for kind, end in TRIED_AGAIN.items() if isinstance(error, kind)), End.NOT_STARTED)
         return _told(attempt, Outcome(attempt.id, end, message=message))
     except Exception as error:
         log.exception("%s failed inside arkqueue", attempt)
@@ -303,6 +306,6 @@ def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
 
 def _told(attempt: Attempt, outcome: Outcome) -> Outcome:
     """Say in its log what became of an attempt."""
-    is_begun = outcome.end not in (End.NOT_STARTED, End.UNREACHABLE)
+    is_begun = outcome.end not in (End.NOT_STARTED, *TRIED_AGAIN.values())
     attempt.log.note(("" if is_begun else "not started: ") + outcome.message)
     return outcome

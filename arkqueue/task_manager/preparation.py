@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arkqueue.config import Configuration
-from arkqueue.errors import ExecutorError
+from arkqueue.errors import ExecutorError, Withheld
 from arkqueue.executor import Container, Mount, Program, argv_for
+from arkqueue.executor.exposure import exposure
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
@@ -96,6 +97,8 @@ class Preparation:
     ) -> Program:
         archive = claim.archive
         user = archive.settings.process_user
+        if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
+            raise Withheld(found.thing, found.fault, found.remedy)
         workspace = self._noted(
             log,
             self.workspaces.prepare(

@@ -186,7 +186,11 @@ def deferred(row: Any, subject: str) -> Reason:
     if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
         why = "it asked to be run again later (exit code 75)"
     else:
-        why = how_it_ended(row) if row.end == End.UNREACHABLE else f"after a failure ({how_it_ended(row)})"
+        why = (
+            how_it_ended(row)
+            if row.end in (End.UNREACHABLE, End.WITHHELD)
+            else f"after a failure ({how_it_ended(row)})"
+        )
     text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why.removesuffix('.')}."
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]

@@ -242,6 +242,7 @@ def how_it_ended(row: Any) -> str:
         "timed-out": "timed out",
         "not-started": "could not be started",
         "unreachable": "its repository could not be read",
+        "withheld": "its host does not start it",
     }
     said = words.get(row.end or "", row.end or "")
     said = ": ".join(filter(None, (said, row.message)))

@@ -89,6 +89,8 @@ def circumstances(**changes: object) -> Circumstances:
         (End.UNREACHABLE, None, {}, Event.DEFER),
         (End.UNREACHABLE, None, {"failures": 9, "deferrals": 9}, Event.DEFER),
         (End.UNREACHABLE, None, {"stop": "cancel"}, Event.STOP),
+        (End.WITHHELD, None, {"failures": 9, "deferrals": 9}, Event.DEFER),
+        (End.WITHHELD, None, {"stop": "cancel"}, Event.STOP),
         (End.STOPPED, 143, {}, Event.HAND_BACK),
         (End.STOPPED, None, {"on_lost": "fail", "failures": 9, "losses": MOST_LOSSES}, Event.HAND_BACK),
         (End.STOPPED, 143, {"stop": "cancel"}, Event.STOP),

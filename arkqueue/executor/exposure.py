@@ -1,0 +1,189 @@
+"""Folders that containers write, and that a process task's user reaches on the host.
+
+Root in a container may leave a setuid file in a folder that is mounted there. Nothing inside the container keeps that file from being one on the host. A
+process task of the same archive that reaches it by its path would run it and be root. So an archive gets processes of another user and a writable mount
+together only where the folder is closed to that user:
+
+- its file system is mounted ``nosuid``; or
+- a folder above it may not be entered by that user. The mode of the folder itself says nothing, as root in the container can change it. For the same reason
+  a folder above it that lies in a mount says nothing.
+
+The folder may be reached by several paths: the same file system, or a part of it, may be mounted elsewhere too. Each path is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from arkqueue.config import PersistentMount
+from arkqueue.model import ArchiveSettings
+from arkqueue.plan.globs import matches
+
+MOUNTS = Path("/proc/self/mountinfo")
+ACCESS_LIST = "system.posix_acl_access"
+"""The attribute of a folder whose mode does not say everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A folder that containers of an archive write, and that the user of its processes reaches by ``path``."""
+
+    archive: str
+    mount: str
+    folder: Path
+    path: Path
+    user: str
+
+    @property
+    def thing(self) -> str:
+        return f"mount {self.mount} of archive {self.archive}"
+
+    @property
+    def fault(self) -> str:
+        return (
+            f"a container may leave a setuid file in {self.folder}, and a process task, which runs as {self.user}, "
+            f"would become root with it: {self.user} may reach {self.path}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        here = shlex.quote(str(self.path))
+        nosuid = f"mount -o bind,nosuid {here} {here}"
+        above = self.path.parent
+        if len(above.parts) <= 2:  # /srv, /var: others need them
+            return f"Have no setuid file work there: {nosuid} (and in /etc/fstab); or move it below a folder that {self.user} may not enter"
+        return f"Close the folder above it: chmod go-x {shlex.quote(str(above))}; or have no setuid file work there: {nosuid} (and in /etc/fstab)"
+
+
+def exposure(archive: str, settings: ArchiveSettings, mounts: Sequence[PersistentMount]) -> Exposure | None:
+    """The first folder through which a committer of an archive could become root on this host; None where there is none.
+
+    A user that this host does not have runs nothing here.
+    """
+    name = settings.process_user
+    if not settings.process or settings.image is not None or name is None:
+        return None  # without `process_user`, a process may do what we may
+    written = {mount: Path(os.path.realpath(mount.folder)) for mount in mounts if mount.folder and not mount.read_only}
+    by_name: dict[str, PersistentMount] = {}
+    for mount in mounts:
+        if matches(mount.archives, archive):
+            by_name.setdefault(mount.name, mount)  # of several of one name, tasks get the first
+    granted = [mount for mount in by_name.values() if mount in written]
+    if not granted or (person := _person(name)) is None or person.uid == 0:
+        return None
+    mounted = _mounted()
+    for mount in granted:
+        for path in _paths(written[mount], mounted):
+            if not _is_nosuid(path) and person.reaches(path, written.values()):
+                return Exposure(archive, mount.name, written[mount], path, name)
+    return None
+
+
+def _person(name: str) -> Person | None:
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return Person(user.pw_uid, frozenset(os.getgrouplist(name, user.pw_gid)))
+
+
+class Person(NamedTuple):
+    """A user of this host, as the kernel judges them."""
+
+    uid: int
+    groups: frozenset[int]
+
+    def reaches(self, path: Path, written: Collection[Path]) -> bool:
+        """Whether every folder above a path may be entered, or may become so. ``written``: folders in which containers change modes."""
+        return all(
+            self._may_enter(above) or any(above.is_relative_to(one) for one in written) for above in path.parents
+        )
+
+    def _may_enter(self, folder: Path) -> bool:
+        """Whoever owns a folder may open it. An access list is taken for leave, as its entries are not read."""
+        try:
+            status = os.stat(folder)
+        except FileNotFoundError:
+            return True  # it may be made
+        except PermissionError:
+            return False  # closed to us, too; only root runs tasks as others, and a task manager looks again
+        if status.st_uid == self.uid or _has_access_list(folder):
+            return True
+        return bool(status.st_mode & (0o010 if status.st_gid in self.groups else 0o001))
+
+
+def _has_access_list(folder: Path) -> bool:
+    try:
+        return bool(os.getxattr(folder, ACCESS_LIST))
+    except OSError:
+        return False
+
+
+def _is_nosuid(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOSUID)
+    except FileNotFoundError:
+        return _is_nosuid(path.parent)
+
+
+# Where it is mounted
+
+
+class Mounted(NamedTuple):
+    """One line of mountinfo: which folder of which file system, and where."""
+
+    device: str
+    root: Path
+    at: Path
+
+
+def _mounted() -> list[Mounted]:
+    found = []
+    for line in MOUNTS.read_bytes().splitlines():
+        fields = line.split(b" ")
+        root, at = (Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", _byte, field))) for field in fields[3:5])
+        found.append(Mounted(fields[2].decode(), root, at))
+    return found
+
+
+def _byte(escaped: re.Match[bytes]) -> bytes:
+    return bytes([int(escaped[1], 8)])
+
+
+def _paths(folder: Path, mounted: Sequence[Mounted]) -> Iterator[Path]:
+    """The paths by which what a container writes into a folder may be reached; the folder's own first."""
+    yield folder
+    # Of what is mounted at one place, the last one is seen.
+    holder = max(
+        (one for one in reversed(mounted) if folder.is_relative_to(one.at)),
+        key=lambda one: len(one.at.parts),
+        default=None,
+    )
+    inner = None if holder is None else holder.root / folder.relative_to(holder.at)
+    for one in mounted:
+        if one.at == folder:
+            continue
+        if one.at.is_relative_to(folder):
+            yield one.at  # it is mounted into the container with the folder
+        elif holder is not None and inner is not None and one.device == holder.device:
+            if one.root.is_relative_to(inner):
+                yield one.at
+            elif inner.is_relative_to(one.root):
+                other = one.at / inner.relative_to(one.root)
+                if other != folder and _is_same(other, folder):
+                    yield other
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Not where something else is mounted over it."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
