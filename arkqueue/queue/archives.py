@@ -163,7 +163,7 @@ def sweep_all(session: Session, archives: Sequence[ArchiveId] | None = None) -> 
 
 
 def to_read(session: Session) -> list[Any]:
-    """Archives that a notice names, then those whose time has come: rows of id, name, asked, revision, waited."""
+    """Archives that a notice names, then those whose time has come: rows of id, name, asked, revision, troubled, waited."""
     return session.rows("to_read")
 
 
@@ -172,6 +172,11 @@ def read_done(session: Session, archive: ArchiveId, asked: int | None, sweep: fl
     forgotten = session.do("read_done", archive=archive, asked=asked, sweep=sweep)
     if asked is not None and not forgotten:
         session.wake("look")
+
+
+def read_quietly(session: Session, archives: Sequence[int], sweep: float) -> None:
+    """Nothing has changed in some archives' repositories since their last scan; the next one is ``sweep`` seconds away."""
+    session.do("read_quietly", archives=list(archives), sweep=sweep)
 
 
 def expect(session: Session, archive: ArchiveId, asked: int, pause: float) -> None:
@@ -302,6 +307,8 @@ def rewind(
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid, still=still)
+        # As a notice does, so that a whole scan follows: the repository has not changed, but the ledger has.
+        graph.do("ask_to_look", archives=[archive], revision=None)
         graph.do("withhold", archive=archive)
         _offer_again(graph, archive)
 

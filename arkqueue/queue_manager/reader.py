@@ -20,9 +20,10 @@ from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, 
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
 from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger
-from arkqueue.repository import Advance
+from arkqueue.queue_manager.quick_checks import QuickChecks
+from arkqueue.repository import Advance, fingerprint_of
 from arkqueue.repository.hangup import hang_up
-from arkqueue.repository.opening import open_registered
+from arkqueue.repository.opening import location_of, open_location
 from arkqueue.repository.origin import AUTHORS
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
 
@@ -47,13 +48,19 @@ LONGEST_EXPECTATION = 600.0
 class Reader(threading.Thread):
     """Looks at one archive's repository when it is told to; ends after that, or when no other notice came for a while."""
 
-    def __init__(self, session: Session, configuration: Configuration, row: Any, freed: Callable[[], bool]) -> None:
+    def __init__(
+        self, session: Session, configuration: Configuration, row: Any, freed: Callable[[], bool], checks: QuickChecks
+    ) -> None:
         super().__init__(name=f"read {row.name}", daemon=True)
-        self._session, self._configuration, self._freed = session, configuration, freed
+        self._session, self._configuration, self._freed, self._checks = session, configuration, freed, checks
         self._id, self._archive = ArchiveId(row.id), row.name
         self._entries: EntryReader | None = None
         self._where = ("", "")
         """The URL and UUID that ``_entries`` was opened for; a rewind may change them."""
+        self._take_fingerprint: Callable[[], bytes | None] | None = None
+        """Takes the fingerprint of the repository at that URL, if it is on this host."""
+        self._fingerprint: bytes | None = None
+        """The repository's fingerprint right before it was read; None where it has none, or was not read to its end."""
         self._condition = threading.Condition()
         self._next: Any = row
         self._present: Any = None
@@ -169,9 +176,19 @@ class Reader(threading.Thread):
                 log.warning("%s is read again", row.name)
             self._trouble = None
             if again is None:
-                archives.read_done(self._session, self._id, row.asked, self._configuration.sweep)
+                if self._remember_fingerprint() and row.asked is None and not row.troubled:
+                    self._checks.record_soon(self._id)
+                else:
+                    archives.read_done(self._session, self._id, row.asked, self._configuration.sweep)
             else:
                 archives.expect(self._session, self._id, row.asked, again)
+
+    def _remember_fingerprint(self) -> bool:
+        """Let quick checks tell from now on whether there is something to read, if this repository has a fingerprint."""
+        if self._fingerprint is None or self._take_fingerprint is None:
+            return False
+        self._checks.remember(self._id, self._take_fingerprint, self._fingerprint)
+        return True
 
     def _fail(self, row: Any, trouble: str) -> None:
         if self._closing:
@@ -184,20 +201,24 @@ class Reader(threading.Thread):
     def _read(self, row: Any) -> float | None:
         """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
         while not self._closing:
+            self._fingerprint = None
             registered = archives.one(self._session, self._id)
             self._trouble = registered.trouble
             if registered.removed_at is not None or registered.stopped is not None:
                 return None
             where = registered.url, registered.uuid
             if self._entries is None or self._where != where:
-                opened = open_registered(
+                location = location_of(
                     self._configuration, registered.url, ArchiveKind(registered.kind), registered.uuid
                 )
-                self._entries, self._where = EntryReader(opened), where
+                self._entries = EntryReader(open_location(self._configuration, location))
+                self._take_fingerprint, self._where = fingerprint_of(location), where
             settings = ArchiveSettings(**registered.settings)
             if settings.author is None and registered.kind == ArchiveKind.GIT:
                 # Whom nobody else is called. In Subversion that may be the account of whoever commits by a program of his own.
                 settings = replace(settings, author=AUTHORS[ArchiveKind.GIT])
+            # Before anything else: what is committed from here on makes another one.
+            self._fingerprint = self._take_fingerprint() if self._take_fingerprint else None
             if self._catch_up(settings):
                 return self._expected(row)
         return None

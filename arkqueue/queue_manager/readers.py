@@ -1,8 +1,8 @@
 """Repositories are read by threads of their own, outside any lock, at most one for each archive (design 2).
 
-The dispatcher (``Readers.turn``) asks the database which archives a notice names or whose sweep is due, and hands each to its reader's thread. A
-repository that hangs holds up its own reader only. A reader ends with its look; after a notice it keeps its connection for a while, as commits come in
-bursts. A sweep of a thousand archives goes through a few readers at a time, notices first.
+The dispatcher (``Readers.turn``) asks the database which archives a notice names or whose sweep is due, and hands each to its reader's thread. Before a
+sweep, quick checks take those where nothing has happened. A repository that hangs holds up its own reader only. A reader ends with its look; after a
+notice it keeps its connection for a while, as commits come in bursts. A sweep of a thousand archives goes through a few readers at a time, notices first.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import ArchiveId
 from arkqueue.queue import archives
+from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
 
 log = logging.getLogger("arkqueue")
@@ -43,6 +44,7 @@ class Readers:
         """The archives that the present sweep has not reached yet; None: all."""
         self._losses = 0
         self._are_waiting = False
+        self._checks = QuickChecks(self._reading, configuration.sweep, changed=idle)
 
     def turn(self) -> None:
         """Hand every archive that is to be looked at to its reader; the first turn is a sweep of all, and the first one after the database was away."""
@@ -61,7 +63,7 @@ class Readers:
             self._to_sweep = archives.sweep_all(self._session, self._to_sweep)
         for each in self._readers.values():
             each.see_to_silence()
-        rows = archives.to_read(self._session)
+        rows = self._checks.take_over(archives.to_read(self._session))
         with self._lock:
             self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
             self._are_waiting = False
@@ -77,7 +79,7 @@ class Readers:
                     return
                 busy += 1
                 if reader is None or not reader.look(row):
-                    reader = Reader(self._reading, self._configuration, row, self._freed)
+                    reader = Reader(self._reading, self._configuration, row, self._freed, self._checks)
                     reader.start()
                     self._readers[row.id] = reader
 
@@ -86,6 +88,7 @@ class Readers:
         with self._lock:
             self._closing = True
             readers = list(self._readers.values())
+        self._checks.close()
         for reader in readers:
             reader.close()
         deadline = time.monotonic() + CLOSING

@@ -29,7 +29,7 @@ select id from wanted where id <> all(array(select id from free));
 
 -- name: to_read
 -- Archives that a notice names, then those whose time has come; the longest waiting first.
-select a.id, a.name, l.asked, l.revision,
+select a.id, a.name, l.asked, l.revision, a.trouble is not null as troubled,
        coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
 where a.removed_at is null and a.stopped is null
@@ -45,6 +45,15 @@ with read as (
     returning id
 )
 delete from look l using read where l.archive_id = read.id and l.asked = %(asked)s;
+
+-- name: read_quietly
+-- Archives were found as they were at their last scan. It waits for no archive: one whose row is locked stays due. A notice or a trouble that came meanwhile stands.
+update archive set read_at = clock_timestamp(), next_read_at = clock_timestamp() + make_interval(secs => %(sweep)s)
+where id = any(array(
+    select a.id from archive a
+    where a.id = any(%(archives)s) and a.removed_at is null and a.stopped is null and a.trouble is null
+      and not exists (select from look l where l.archive_id = a.id)
+    order by a.id for no key update skip locked));
 
 -- name: expect
 -- Keep a notice that named a revision which is not there yet.

@@ -28,6 +28,7 @@ from arkqueue.model import ArchiveId, AttemptId, BranchId, End, Receipt, RunId, 
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, finish, ledger, triggering
 from arkqueue.queue_manager import reader as reader_module
+from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import State
@@ -241,8 +242,9 @@ class BesideQueue(Beside):
         self.swept = True
         self.verbs = Verbs(self)
         (row,) = archives.to_read(self.real.session)
+        checks = QuickChecks(self.session, self.configuration.sweep, changed=lambda: None)
         self.readers = {
-            manager: Reader(Session(self.session.database), self.configuration, row, freed=lambda: False)
+            manager: Reader(Session(self.session.database), self.configuration, row, freed=lambda: False, checks=checks)
             for manager in MANAGERS
         }
         registered = archives.one(self.real.session, ArchiveId(row.id))

@@ -73,8 +73,9 @@ def test_a_sweep_leaves_no_thread_and_a_notice_does(
     assert not lingering.is_alive()
     these = Readers(session, configuration, idle=lambda: None)
     these.turn()
-    papers.wait_for(lambda: not archives.to_read(session))
     papers.wait_for(lambda: reading() == 0)
+    papers.wait_for(lambda: these.turn() or not archives.to_read(session))
+    assert reading() == 0
     these.close()
 
 

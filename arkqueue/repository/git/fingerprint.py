@@ -1,0 +1,66 @@
+"""The fingerprint of a local Git repository: what the file system says of its refs, read without libgit2.
+
+A scan finds something new only where HEAD or a branch has changed. Git keeps these in `HEAD`, in `packed-refs` and in
+the files below `refs/heads`, or in the tables that `reftable/tables.list` names; and `config` says what kind of
+repository it is. What a scan also finds, such as a lost object, waits for the next whole scan.
+"""
+
+from __future__ import annotations
+
+import os
+
+from arkqueue.repository.files import ABSENT, State, digest, state
+
+_LENGTH = 4096
+"""Bytes of `HEAD` and of a ref, which are read whole."""
+
+
+def fingerprint(path: str) -> bytes | None:
+    """Another one after each change of the repository's branches; None where the files do not tell."""
+    try:
+        return _fingerprint(path)
+    except OSError:
+        return None
+
+
+def _fingerprint(path: str) -> bytes | None:
+    # A further work tree has a file there, and its refs elsewhere; so it has no `HEAD` here.
+    inner = path + "/.git"
+    folder = inner if os.path.isdir(inner) else path
+    head = state(folder + "/HEAD", _LENGTH)
+    if head == ABSENT:
+        return None
+    refs = _refs(folder)
+    if refs is None:
+        return None
+    return digest(
+        (
+            head,
+            state(folder + "/config", 0),
+            state(folder + "/packed-refs", 0),
+            state(folder + "/reftable/tables.list", _LENGTH),
+            refs,
+        )
+    )
+
+
+def _refs(folder: str) -> list[tuple[str, State]] | None:
+    """The files below `refs/heads`; None where one of them stands for a ref elsewhere."""
+    found: list[tuple[str, State]] = []
+    left = [folder + "/refs/heads"]
+    while left:
+        with os.scandir(left.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                    continue
+                ref = state(entry.path, _LENGTH)
+                if ref and isinstance(ref[-1], bytes) and ref[-1].startswith(b"ref:") and not _is_branch(ref[-1]):
+                    return None
+                found.append((entry.path, ref))
+    found.sort()
+    return found
+
+
+def _is_branch(symbolic: bytes) -> bool:
+    return symbolic.removeprefix(b"ref:").strip().startswith(b"refs/heads/")

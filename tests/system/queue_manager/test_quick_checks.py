@@ -1,0 +1,227 @@
+"""Quick checks: what did not change is not read, and whatever changes is found at the next scan (design 2)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.archives import registration
+from arkqueue.config import Configuration
+from arkqueue.db import Connection
+from arkqueue.db.session import Session
+from arkqueue.queue import archives
+from arkqueue.queue_manager import quick_checks
+from arkqueue.queue_manager.quick_checks import QuickChecks
+from arkqueue.queue_manager.readers import Readers
+from arkqueue.repository.git.repository import GitArchive
+from arkqueue.repository.subversion.repository import SubversionArchive
+from tests.changes import GIT, SUBVERSION
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.queue_manager.conftest import WORKFLOW, Watched
+
+Watch = Callable[..., Watched]
+
+
+@pytest.fixture(autouse=True)
+def _no_time_for_whole_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick_checks, "WHOLE", 1e9)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows with each whole scan."""
+    scans: list[str] = []
+    for kind in (GitArchive, SubversionArchive):
+
+        def heads(self: Any, *words: Any, real: Any = kind.heads) -> dict[str, str]:
+            scans.append(type(self).__name__)
+            found: dict[str, str] = real(self, *words)
+            return found
+
+        monkeypatch.setattr(kind, "heads", heads)
+    return scans
+
+
+@pytest.fixture
+def readers(session: Session, configuration: Configuration) -> Readers:
+    """Without a loop: the test takes the turns."""
+    return Readers(session, configuration, idle=lambda: None)
+
+
+def let_be_due(*watched: Watched) -> None:
+    ids = [one.id for one in watched]
+    watched[0].sql("update archive set next_read_at = now() where id = any(%s) returning id", ids)
+
+
+def scan(readers: Readers, *watched: Watched) -> None:
+    """A periodic scan of each of the archives, quick or whole."""
+    let_be_due(*watched)
+
+    def is_done() -> bool:
+        readers.turn()
+        return not archives.to_read(watched[0].session)
+
+    watched[0].wait_for(is_done)
+
+
+@pytest.mark.parametrize("name", GIT)
+def test_each_change_of_a_git_repository_is_found_without_a_notice(
+    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, name: str
+) -> None:
+    repository = a_git_repository(tmp_path)
+    for text in "12":
+        repository.commit({"_workflows/w.yaml": WORKFLOW, "x": text})
+    GIT[name].before(repository)
+    papers = watch(repository.path, branches=("*",))
+    scan(readers, papers)
+    before = len(opened)
+    scan(readers, papers)
+    assert len(opened) == before, "nothing has changed yet"
+    GIT[name].happens(repository)
+    scan(readers, papers)
+    assert len(opened) > before
+    readers.close()
+
+
+@pytest.mark.parametrize("name", SUBVERSION)
+def test_each_change_of_a_subversion_repository_is_found_without_a_notice(
+    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, name: str
+) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    SUBVERSION[name].before(repository)
+    papers = watch(repository.path)
+    scan(readers, papers)
+    before = len(opened)
+    scan(readers, papers)
+    assert len(opened) == before, "nothing has changed yet"
+    SUBVERSION[name].happens(repository)
+    scan(readers, papers)
+    assert len(opened) > before
+    readers.close()
+
+
+def test_commit_without_a_notice_becomes_a_run(watch: Watch, readers: Readers, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"trunk/_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path / "trunk")
+    scan(readers, papers)
+    scan(readers, papers)
+    repository.commit({"trunk/x": "1"})
+    scan(readers, papers)
+    assert papers.ledger() == [(1, "1"), (2, "2")]
+    readers.close()
+
+
+def test_whole_scan_follows_after_a_while(
+    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick_checks, "WHOLE", 1e-9)
+    papers = watch(a_subversion_repository(tmp_path).path)
+    for _ in range(2):
+        before = len(opened)
+        scan(readers, papers)
+        assert len(opened) > before
+    readers.close()
+
+
+def test_archives_that_are_quiet_are_recorded_by_one_statement(
+    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = a_subversion_repository(tmp_path).path
+    quiet = [watch(path, f"a{n}") for n in range(20)]
+    scan(readers, *quiet)
+    recorded: list[list[int]] = []
+    record = archives.read_quietly
+
+    def recording(session: Session, ids: Any, sweep: float) -> None:
+        recorded.append(sorted(ids))
+        record(session, ids, sweep)
+
+    monkeypatch.setattr(archives, "read_quietly", recording)
+    before, read_at = len(opened), [one.row()["read_at"] for one in quiet]
+    scan(readers, *quiet)
+    assert recorded == [sorted(one.id for one in quiet)]
+    assert len(opened) == before
+    assert all(one.row()["read_at"] > then for one, then in zip(quiet, read_at, strict=True))
+    readers.close()
+
+
+def test_recording_waits_for_no_archive_and_leaves_troubles_and_notices(
+    watch: Watch, session: Session, second_connection: Callable[[], Connection], tmp_path: Path
+) -> None:
+    path = a_subversion_repository(tmp_path).path
+    locked, troubled, noticed, quiet = all = [watch(path, name) for name in ("a", "b", "c", "d")]
+    for one in all:
+        session.do("drop_look", archive=one.id)
+    archives.read_failed(session, troubled.id, "trouble", 1.0)
+    noticed.notify()
+    before = {one.id: one.row() for one in all}
+    connection = second_connection()
+    with connection.transaction():
+        connection.execute("select from archive where id = %s for no key update", [locked.id])
+        archives.read_quietly(session, [one.id for one in all], 60.0)
+    assert [one.id for one in all if one.row() != before[one.id]] == [quiet.id]
+
+
+def test_file_system_that_hangs_holds_up_no_other_archive(
+    watch: Watch, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick_checks, "SLOW", 1e9)
+    path = a_subversion_repository(tmp_path).path
+    hanging, quiet = watch(path, "hanging"), watch(path, "quiet")
+    for one in (hanging, quiet):
+        session.do("drop_look", archive=one.id)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def take() -> bytes:
+        hangs.set()
+        goes_on.wait()
+        return b"as before"
+
+    checks = QuickChecks(session, 60.0, changed=lambda: None)
+    checks.remember(hanging.id, take, b"as before")
+    checks.remember(quiet.id, lambda: b"as before", b"as before")
+    let_be_due(hanging, quiet)
+    assert checks.take_over(archives.to_read(session)) == []
+    hangs.wait()
+    assert checks.take_over(archives.to_read(session)) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(quick_checks, "SLOW", 0.0)
+        assert checks.take_over(archives.to_read(session)) == []
+    quiet.wait_for(lambda: [row.id for row in archives.to_read(session)] == [hanging.id])
+    (left,) = checks.take_over(archives.to_read(session))
+    assert left.id == hanging.id, "a reader tells that it hangs"
+    goes_on.set()
+    quiet.wait_for(lambda: not any(thread.name == "check repositories" for thread in threading.enumerate()))
+    assert [row.id for row in archives.to_read(session)] == [hanging.id], "nobody waits for what it says now"
+
+
+def test_rewind_is_followed_by_a_whole_scan(
+    watch: Watch, readers: Readers, session: Session, configuration: Configuration, tmp_path: Path
+) -> None:
+    """The repository is as it was, but the ledger goes on from an earlier revision."""
+    repository = a_subversion_repository(tmp_path)
+    for text in "123":
+        repository.commit({"x": text})
+    papers = watch(repository.path)
+    scan(readers, papers)
+    registration.rewind(session, configuration, papers.id, "1", "ann")
+    scan(readers, papers)
+    assert papers.ledger() == [(1, "1"), (2, "2"), (3, "3")]
+    readers.close()
+
+
+def test_trouble_of_another_queue_manager_ends_though_nothing_has_changed(
+    watch: Watch, readers: Readers, session: Session, tmp_path: Path
+) -> None:
+    papers = watch(a_git_repository(tmp_path).path)
+    scan(readers, papers)
+    archives.read_failed(session, papers.id, "its host cannot reach the repository", 1.0)
+    scan(readers, papers)
+    assert papers.row()["trouble"] is None
+    readers.close()
