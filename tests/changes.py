@@ -65,6 +65,42 @@ def _there_and_back(repository: GitRepository) -> None:
         run("git", "update-ref", "refs/heads/main", id, cwd=repository.path)
 
 
+def _symbolic(repository: GitRepository, target: str = "refs/heads/topic") -> None:
+    run("git", "symbolic-ref", "refs/heads/latest", target, cwd=repository.path)
+
+
+def _symbolic_and_topic(repository: GitRepository) -> None:
+    repository.push("HEAD^:refs/heads/topic")
+    _symbolic(repository)
+
+
+def _borrow_objects(repository: GitRepository) -> None:
+    """All objects so far are in another folder, as after ``git clone --shared``."""
+    objects, store = repository.path / "objects", repository.path.with_name("store")
+    objects.rename(store)
+    (objects / "info").mkdir(parents=True)
+    (objects / "info/alternates").write_text(f"{store}\n")
+
+
+def _further_tree(repository: GitRepository) -> None:
+    run("git", "worktree", "add", "-q", "-b", "further", repository.path.with_name("further"), cwd=repository.path)
+
+
+def _commit_in_further_tree(repository: GitRepository) -> None:
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    run(
+        "git",
+        *who,
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        "",
+        "--allow-empty-message",
+        cwd=repository.path.with_name("further"),
+    )
+
+
 def _back_up(repository: GitRepository | SubversionRepository) -> None:
     shutil.copytree(repository.path, _backup(repository))
     repository.commit({"x": "after the backup"})
@@ -88,6 +124,20 @@ def _replace_by_itself(repository: GitRepository | SubversionRepository) -> None
 
 def _backup(repository: GitRepository | SubversionRepository) -> Path:
     return repository.path.with_name("backup")
+
+
+def _write_current_in_place(repository: SubversionRepository) -> None:
+    """A number of as many digits, at the same time."""
+    current = repository.path / "db/current"
+    status = current.stat()
+    current.write_text(f"{int(current.read_text()) - 1}\n")
+    os.utime(current, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_ahead(repository: SubversionRepository) -> None:
+    run("svnadmin", "hotcopy", repository.path, _backup(repository))
+    ahead = SubversionRepository(_backup(repository))
+    ahead.commit({"x": "in the copy"})
 
 
 def _dump(repository: SubversionRepository) -> None:
@@ -117,6 +167,16 @@ GIT: dict[str, Change[GitRepository]] = {
     "another HEAD": Change(
         lambda repository: run("git", "symbolic-ref", "HEAD", "refs/heads/topic", cwd=repository.path), _topic
     ),
+    "a symbolic branch that names another one": Change(
+        lambda repository: _symbolic(repository, "refs/heads/main"), _symbolic_and_topic
+    ),
+    "a push to a branch that a symbolic one names": Change(
+        lambda repository: repository.push("HEAD:refs/heads/topic"), _symbolic_and_topic
+    ),
+    "a push to a repository that borrows its objects": Change(
+        lambda repository: repository.commit({"x": "pushed"}), _borrow_objects
+    ),
+    "a commit in a further work tree": Change(_commit_in_further_tree, _further_tree),
     "a ref that is written in place": Change(_write_ref_in_place),
     "packed refs that are written in place": Change(_write_packed_refs_in_place, pack),
     "a ref that goes there and back": Change(_there_and_back),
@@ -132,6 +192,20 @@ SUBVERSION: dict[str, Change[SubversionRepository]] = {
     "a commit": Change(lambda repository: repository.commit({"x": "committed"})),
     "an empty commit": Change(lambda repository: repository.empty()),
     "revisions that are loaded": Change(_load, _dump),
+    "a hotcopy over it": Change(
+        lambda repository: run("svnadmin", "hotcopy", "--incremental", _backup(repository), repository.path),
+        _copy_ahead,
+    ),
+    "a hotcopy of a backup in its place": Change(
+        lambda repository: (
+            shutil.rmtree(repository.path),
+            run("svnadmin", "hotcopy", _backup(repository), repository.path),
+        ),
+        _back_up,
+    ),
+    "a `db/current` that is written in place": Change(
+        _write_current_in_place, lambda repository: repository.commit({"x": "youngest"})
+    ),
     "another UUID": Change(lambda repository: run("svnadmin", "setuuid", repository.path)),
     "a backup that is restored in place": Change(_restore_in_place, _back_up),
     "a backup in the place of the folder": Change(_replace_folder, _back_up),

@@ -149,6 +149,14 @@ def one(session: Session, archive: ArchiveId) -> Any:
     return found[0]
 
 
+def with_branches(session: Session, archive: ArchiveId) -> tuple[Any, list[Any]]:
+    """An archive's row with what its repository's reader needs, and the rows of its branches with the ledger's heads, of one moment."""
+    found = session.rows("archive_with_branches", archive=archive)
+    if not found:
+        raise NotFound(f"archive {archive}", "there is none")
+    return found[0], [row for row in found if row.id is not None]
+
+
 def watched(session: Session) -> list[Any]:
     """The rows of all archives that are not removed."""
     return session.rows("archives_watched")
@@ -162,9 +170,9 @@ def sweep_all(session: Session, archives: Sequence[ArchiveId] | None = None) -> 
     return [ArchiveId(row.id) for row in session.rows("sweep_all", archives=archives)]
 
 
-def to_read(session: Session) -> list[Any]:
+def to_read(session: Session, most: int | None = None) -> list[Any]:
     """Archives that a notice names, then those whose time has come: rows of id, name, asked, revision, troubled, waited."""
-    return session.rows("to_read")
+    return session.rows("to_read", most=most)
 
 
 def read_done(session: Session, archive: ArchiveId, asked: int | None, sweep: float) -> None:
@@ -218,6 +226,7 @@ def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
 
     def work(graph: Graph) -> None:
         if graph.do("go_on", archive=archive, stopped=stopped):
+            graph.do("ask_to_look", archives=[archive], revision=None)  # so that a whole scan follows
             _offer_again(graph, archive)
 
     change(session, [archive], work)
@@ -307,7 +316,7 @@ def rewind(
         cancel_unstarted(graph, graph.ids("runs_of_branch", branch=branch), by)
         _start(graph, archive, [start])
         graph.do("take_up", archive=archive, uuid=uuid, still=still)
-        # As a notice does, so that a whole scan follows: the repository has not changed, but the ledger has.
+        # So that a whole scan follows: the repository has not changed, but the ledger has.
         graph.do("ask_to_look", archives=[archive], revision=None)
         graph.do("withhold", archive=archive)
         _offer_again(graph, archive)

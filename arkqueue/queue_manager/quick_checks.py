@@ -30,8 +30,8 @@ from arkqueue.queue import archives
 
 log = logging.getLogger("arkqueue")
 
-WHOLE = 600.0
-"""Seconds from one whole scan of an archive to the next, at most."""
+WHOLE = 590.0
+"""Seconds from one whole scan of an archive to the next, at most. A scan may begin a little later than it is due: ten minutes hold all the same."""
 SLOW = 2.0
 """Seconds after which a file system hangs."""
 MOST = 500
@@ -41,6 +41,19 @@ GOLDEN = 0.618033988749895
 """The golden section: its multiples are spread evenly between the whole numbers."""
 
 Fingerprint = Callable[[], bytes | None]
+
+
+def next_whole(archive: int, now: float, sweep: float) -> float:
+    """When the next whole scan of an archive is due after one that ends ``now``.
+
+    Each archive has times of its own, one in every period: all are scanned at once when a queue manager starts, and no
+    longer together afterwards. A due whole scan begins with the next periodic scan, thus within ``sweep`` seconds.
+    """
+    period = WHOLE - sweep
+    if period <= 0:
+        return now
+    own = archive * GOLDEN % 1 * period
+    return now + period - (now - own) % period
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +77,7 @@ class QuickChecks:
 
     def remember(self, archive: int, take: Fingerprint, last: bytes) -> None:
         """A whole scan has found everything that was there when the fingerprint was taken."""
-        # Each archive has a time of its own in every ten minutes: the first scans come all at once, when a queue manager starts.
-        now, own = time.monotonic(), archive * GOLDEN % 1 * WHOLE
-        self._known[archive] = _Known(take, last, until=now + WHOLE - (now - own) % WHOLE)
+        self._known[archive] = _Known(take, last, until=next_whole(archive, time.monotonic(), self._sweep))
 
     def record_soon(self, archive: int) -> None:
         """A whole scan that nobody asked for has been taken to its end."""

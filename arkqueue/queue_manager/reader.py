@@ -202,7 +202,7 @@ class Reader(threading.Thread):
         """Append what the ledger lacks. The answer: seconds until a revision that was named and is not there is looked for again."""
         while not self._closing:
             self._fingerprint = None
-            registered = archives.one(self._session, self._id)
+            registered, branches = archives.with_branches(self._session, self._id)
             self._trouble = registered.trouble
             if registered.removed_at is not None or registered.stopped is not None:
                 return None
@@ -219,16 +219,15 @@ class Reader(threading.Thread):
                 settings = replace(settings, author=AUTHORS[ArchiveKind.GIT])
             # Before anything else: what is committed from here on makes another one.
             self._fingerprint = self._take_fingerprint() if self._take_fingerprint else None
-            if self._catch_up(settings):
+            # The ledger before the repository: what is known must be there, while what is there need not be known.
+            if self._catch_up(settings, {branch.name: branch for branch in branches}):
                 return self._expected(row)
         return None
 
-    def _catch_up(self, settings: ArchiveSettings) -> bool:
-        """Bring the ledger to the repository's heads; False where another queue manager was at it, and all is to be looked at again."""
+    def _catch_up(self, settings: ArchiveSettings, known: dict[str, Any]) -> bool:
+        """Bring the ledger's branches, which are ``known``, to the repository's heads; False where another queue manager was at it, and all is to be looked at again."""
         assert self._entries is not None
         archive = self._entries.archive
-        # The ledger before the repository: what is known must be there, while what is there need not be known.
-        known = {branch.name: branch for branch in archives.branches(self._session, self._id)}
         former = next((branch for branch in known.values() if branch.main), None)
         former_name = former and former.name
         heads = archive.heads(settings.branches, former_name)

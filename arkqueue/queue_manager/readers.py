@@ -24,6 +24,8 @@ log = logging.getLogger("arkqueue")
 
 SWEEPS_AT_ONCE, NOTICES_AT_ONCE = 16, 64
 """How many looks may be under way for another to begin. Those that have taken ``SLOW`` seconds do not count: they wait for their repository."""
+MOST_AT_ONCE = 1000
+"""Archives that the dispatcher asks for in one turn."""
 CLOSING = 5.0
 """Seconds that the readers have to come to an end."""
 MOST_LINGERING = 64
@@ -63,7 +65,8 @@ class Readers:
             self._to_sweep = archives.sweep_all(self._session, self._to_sweep)
         for each in self._readers.values():
             each.see_to_silence()
-        rows = self._checks.take_over(archives.to_read(self._session))
+        # As many more as may be under way, so that these are never all.
+        rows = self._checks.take_over(archives.to_read(self._session, MOST_AT_ONCE + len(self._readers)))
         with self._lock:
             self._readers = {id: reader for id, reader in self._readers.items() if not reader.ended}
             self._are_waiting = False

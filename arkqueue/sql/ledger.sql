@@ -28,13 +28,16 @@ with wanted as materialized (
 select id from wanted where id <> all(array(select id from free));
 
 -- name: to_read
--- Archives that a notice names, then those whose time has come; the longest waiting first.
+-- Archives that a notice names, then those whose time has come; the longest waiting first, and `most` of them. It reads each archive's row, and joins few of them:
+-- an index on `next_read_at` would cost each scan's record more than it saves here.
 select a.id, a.name, l.asked, l.revision, a.trouble is not null as troubled,
        coalesce(extract(epoch from clock_timestamp() - l.asked_at), 0)::float8 as waited
 from archive a left join look l on l.archive_id = a.id
 where a.removed_at is null and a.stopped is null
-  and (a.next_read_at <= clock_timestamp() or (l.asked <> l.looked and a.trouble is null))
-order by coalesce(l.asked <> l.looked and a.trouble is null, false) desc, coalesce(l.asked_at, a.next_read_at);
+  and (a.next_read_at <= statement_timestamp()
+       or a.trouble is null and a.id in (select n.archive_id from look n where n.asked <> n.looked))
+order by coalesce(l.asked <> l.looked and a.trouble is null, false) desc, coalesce(l.asked_at, a.next_read_at)
+limit %(most)s;
 
 -- name: read_done
 -- An archive was read to its end: the next look is a sweep away, and notices that came before are forgotten, unless another came in between.
@@ -92,6 +95,14 @@ select b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.na
        r.origin, r.generation, b.head_id
 from branch b left join revision r on r.id = b.head_id
 where b.archive_id = %(archive)s order by b.main desc, b.name;
+
+-- name: archive_with_branches
+-- One archive, and its branches with their heads as `branches` has them; one row, without a branch, where it has none. Only the first row has the settings.
+select a.url, a.uuid, a.kind, a.stopped, a.trouble, a.removed_at, case when row_number() over (order by b.main desc, b.name) = 1 then a.settings end as settings,
+       b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
+       r.origin, r.generation, b.head_id
+from archive a left join branch b on b.archive_id = a.id left join revision r on r.id = b.head_id
+where a.id = %(archive)s order by b.main desc, b.name;
 
 -- name: add_branch
 -- Track a branch, or track it again.

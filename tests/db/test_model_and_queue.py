@@ -331,7 +331,7 @@ class Verbs:
     @contextmanager
     def watched(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            mine = {name: self.kept(getattr(self, name)) for name in ("branches", "track", "untrack")}
+            mine = {name: self.kept(getattr(self, name)) for name in ("with_branches", "track", "untrack")}
             patch.setattr(reader_module, "archives", SimpleNamespace(**{**vars(archives), **mine}))
             append = self.kept(self.append)
             patch.setattr(reader_module, "ledger", SimpleNamespace(**{**vars(ledger), "append": append}))
@@ -350,9 +350,9 @@ class Verbs:
 
         return watched
 
-    def branches(self, session: Session, archive: ArchiveId) -> list[Any]:
+    def with_branches(self, session: Session, archive: ArchiveId) -> tuple[Any, list[Any]]:
         self._machine.looks[-1].lengths = {b: len(ledger.entries) for b, ledger in self._machine.ledgers.items()}
-        return archives.branches(session, archive)
+        return archives.with_branches(session, archive)
 
     def append(self, session: Session, branch: ledger.Branch, entries: Sequence[Entry], **more: Any) -> int | None:
         machine = self._machine

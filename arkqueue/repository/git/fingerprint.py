@@ -1,8 +1,9 @@
 """The fingerprint of a local Git repository: what the file system says of its refs, read without libgit2.
 
 A scan finds something new only where HEAD or a branch has changed. Git keeps these in `HEAD`, in `packed-refs` and in
-the files below `refs/heads`, or in the tables that `reftable/tables.list` names; and `config` says what kind of
-repository it is. What a scan also finds, such as a lost object, waits for the next whole scan.
+the files below `refs/heads`; and `config` says what kind of repository it is. What a scan also finds, such as a lost
+object, waits for the next whole scan. Where git keeps refs in tables (`reftable/`), `refs/heads` is no folder, and
+there is no fingerprint.
 """
 
 from __future__ import annotations
@@ -28,20 +29,10 @@ def _fingerprint(path: str) -> bytes | None:
     inner = path + "/.git"
     folder = inner if os.path.isdir(inner) else path
     head = state(folder + "/HEAD", _LENGTH)
-    if head == ABSENT:
-        return None
-    refs = _refs(folder)
+    refs = _refs(folder) if head != ABSENT else None
     if refs is None:
         return None
-    return digest(
-        (
-            head,
-            state(folder + "/config", 0),
-            state(folder + "/packed-refs", 0),
-            state(folder + "/reftable/tables.list", _LENGTH),
-            refs,
-        )
-    )
+    return digest((head, state(folder + "/config", 0), state(folder + "/packed-refs", 0), refs))
 
 
 def _refs(folder: str) -> list[tuple[str, State]] | None:

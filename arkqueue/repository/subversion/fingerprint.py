@@ -20,7 +20,7 @@ def fingerprint(path: str) -> bytes | None:
         while True:
             current = state(path + "/db/current", _LENGTH)
             if current != ABSENT:
-                return digest((current, state(path + "/db/uuid", _LENGTH), state(path + "/format", _LENGTH)))
+                return digest((current, state(path + "/db/uuid", _LENGTH)))
             # The path may go on inside the repository.
             parent = os.path.dirname(path)
             if parent == path:

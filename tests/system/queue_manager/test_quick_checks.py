@@ -20,15 +20,17 @@ from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.git.repository import GitArchive
 from arkqueue.repository.subversion.repository import SubversionArchive
 from tests.changes import GIT, SUBVERSION
-from tests.repositories import a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
 
 Watch = Callable[..., Watched]
 
 
 @pytest.fixture(autouse=True)
-def _no_time_for_whole_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+def _not_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick check is not followed by a whole scan because time has passed, or because the machine is busy."""
     monkeypatch.setattr(quick_checks, "WHOLE", 1e9)
+    monkeypatch.setattr(quick_checks, "SLOW", 1e9)
 
 
 @pytest.fixture
@@ -63,7 +65,9 @@ def scan(readers: Readers, *watched: Watched) -> None:
 
     def is_done() -> bool:
         readers.turn()
-        return not archives.to_read(watched[0].session)
+        # A reader that was started right before the one before it was recorded reads once more.
+        is_read = all(reader.lingers or reader.ended for reader in readers._readers.values())
+        return is_read and not archives.to_read(watched[0].session)
 
     watched[0].wait_for(is_done)
 
@@ -76,7 +80,7 @@ def test_each_change_of_a_git_repository_is_found_without_a_notice(
     for text in "12":
         repository.commit({"_workflows/w.yaml": WORKFLOW, "x": text})
     GIT[name].before(repository)
-    papers = watch(repository.path, branches=("*",))
+    papers = watch(repository.path, branches=("**",))
     scan(readers, papers)
     before = len(opened)
     scan(readers, papers)
@@ -103,6 +107,53 @@ def test_each_change_of_a_subversion_repository_is_found_without_a_notice(
     scan(readers, papers)
     assert len(opened) > before
     readers.close()
+
+
+def test_repository_without_a_fingerprint_has_whole_scans_only(
+    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path
+) -> None:
+    """Such as a further work tree, whose branches are elsewhere."""
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    further = tmp_path / "further"
+    repository.git("worktree", "add", "-q", "-b", "further", str(further))
+    papers = watch(further)
+    for _ in range(3):
+        before = len(opened)
+        scan(readers, papers)
+        assert len(opened) > before
+    readers.close()
+
+
+def test_fingerprint_that_cannot_be_read_any_more_is_followed_by_whole_scans(
+    watch: Watch, readers: Readers, opened: list[str], tmp_path: Path
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path)
+    scan(readers, papers)
+    run("git", "symbolic-ref", "refs/heads/elsewhere", "refs/remotes/origin/main", cwd=repository.path)
+    for _ in range(3):
+        before = len(opened)
+        scan(readers, papers)
+        assert len(opened) > before
+    readers.close()
+
+
+def test_as_many_archives_are_named_as_asked_for_and_notices_first(watch: Watch, tmp_path: Path) -> None:
+    path = a_subversion_repository(tmp_path).path
+    all = [watch(path, f"a{n}") for n in range(5)]
+    session = all[0].session
+    for n, one in enumerate(all):
+        session.do("drop_look", archive=one.id)
+        one.sql(
+            "update archive set next_read_at = now() - make_interval(secs => %s) where id = %s returning id",
+            9 - n,
+            one.id,
+        )
+    all[3].notify()
+    assert [row.name for row in archives.to_read(session, 3)] == ["a3", "a0", "a1"]
+    assert len(archives.to_read(session)) == 5
 
 
 def test_commit_without_a_notice_becomes_a_run(watch: Watch, readers: Readers, tmp_path: Path) -> None:
@@ -171,7 +222,6 @@ def test_recording_waits_for_no_archive_and_leaves_troubles_and_notices(
 def test_file_system_that_hangs_holds_up_no_other_archive(
     watch: Watch, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quick_checks, "SLOW", 1e9)
     path = a_subversion_repository(tmp_path).path
     hanging, quiet = watch(path, "hanging"), watch(path, "quiet")
     for one in (hanging, quiet):

@@ -70,16 +70,14 @@ def test_reading_changes_nothing(git: GitRepository, subversion: SubversionRepos
         assert take() == before is not None
 
 
-def test_reftables_are_looked_at(git: GitRepository) -> None:
-    """Newer versions of git make them; their HEAD and refs/heads never change."""
+def test_there_is_none_where_refs_are_in_tables(git: GitRepository) -> None:
+    """Newer versions of git make these files for older ones, and never change them."""
     take = fingerprint(git.path)
-    before = take()
-    (git.path / "reftable").mkdir()
-    tables = git.path / "reftable" / "tables.list"
-    tables.write_text("0x000000000001-0x000000000001-00000001.ref\n")
-    one = take()
-    tables.write_text("0x000000000002-0x000000000002-00000002.ref\n")
-    assert len({before, one, take()}) == 3
+    shutil.rmtree(git.path / "refs")
+    (git.path / "refs").mkdir()
+    (git.path / "refs/heads").write_text("this repository uses the reftable format\n")
+    (git.path / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    assert take() is None
 
 
 def test_a_working_tree_has_the_fingerprint_of_its_git_folder(git: GitRepository) -> None:

@@ -165,7 +165,7 @@ def test_a_ref_with_a_name_that_no_branch_can_have_is_none(repository: GitReposi
         for name in ("rewound~1", "x..y", "y" * 1024):
             file.write(f"{head} refs/heads/{name}\n")
     archive = an_archive(repository)
-    assert archive.heads(["*"]) == {"main": head}
+    assert archive.heads(["**"]) == {"main": head}
     assert archive.heads(["rewound~1", "x..y"]) == {}
 
 
