@@ -351,28 +351,28 @@ class OwnPostgres(Embedded):
 
     def kill(self) -> None:
         """SIGKILL the postmaster; its other processes end by themselves."""
-        os.kill(self._alive(), signal.SIGKILL)
+        os.kill(self.postmaster(), signal.SIGKILL)
 
     def freeze(self) -> None:
         """Stop every process of the server, as a machine that hangs would."""
         # The postmaster first: so it begins no further process, and what ends meanwhile is still known.
-        os.kill(self._alive(), signal.SIGSTOP)
-        eventually(lambda: Path(f"/proc/{self._alive()}/stat").read_text().rpartition(")")[2].split()[0] in "Tt")
-        for pid in self._all():
+        os.kill(self.postmaster(), signal.SIGSTOP)
+        eventually(lambda: Path(f"/proc/{self.postmaster()}/stat").read_text().rpartition(")")[2].split()[0] in "Tt")
+        for pid in self.processes():
             os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        for pid in self._all():
+        for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def _alive(self) -> int:
+    def postmaster(self) -> int:
         pid = self.pid
         assert pid is not None, "the server does not run"
         return pid
 
-    def _all(self) -> list[int]:
-        postmaster = self._alive()
+    def processes(self) -> list[int]:
+        postmaster = self.postmaster()
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         return [postmaster, *map(int, children)]
 

@@ -94,7 +94,7 @@ class SubversionRepository:
                 if folder + "/" not in there:
                     actions += ["mkdir", folder]
                     there.add(folder + "/")
-            actions += ["put", self._a_file(content), path]
+            actions += ["put", self.a_file(content), path]
             if isinstance(content, Link):
                 actions += ["propset", "svn:special", "*", path]
         return self.change(*actions, message=message, author=author)
@@ -152,7 +152,7 @@ class SubversionRepository:
             server.url = f"svn://{host}:{server.port}/{self.path.name}"
             yield server
 
-    def _a_file(self, content: str | bytes | Link) -> Path:
+    def a_file(self, content: str | bytes | Link) -> Path:
         text = f"link {content.to}" if isinstance(content, Link) else content
         folder = self.path.with_name(self.path.name + "-texts")
         folder.mkdir(exist_ok=True)

@@ -44,7 +44,9 @@ class Leases:
     """The attempts of one task manager, from their claim until the database knows their end."""
 
     def __init__(self, gateway: Gateway, configuration: Configuration, clock: Callable[[], float] = boottime) -> None:
-        self._gateway, self._clock = gateway, clock
+        self._gateway = gateway
+        self.clock = clock
+        """Tests set it."""
         self._lease, self._renew = configuration.lease, configuration.renew
         self._adopt_within = configuration.adopt_within
         self._margin = min(MARGIN, self._lease / 9)
@@ -84,7 +86,7 @@ class Leases:
     def kept(self, attempt: Attempt) -> tuple[float, float]:
         """When its guard begins to end it by itself, should this process stand still, and when it is gone (CLOCK_BOOTTIME, seconds)."""
         with self._lock:
-            renewed = self._renewed.get(attempt.id, self._clock())
+            renewed = self._renewed.get(attempt.id, self.clock())
         end = renewed + self._kept(attempt) - self._margin
         # Our own look at the clock comes first, where there is one.
         return min(renewed + self.patience(attempt) + 2 * self._look, end), end
@@ -120,7 +122,7 @@ class Leases:
 
     def renew(self) -> None:
         """Renew all leases at once, and take notice of what the answer says and what it leaves out."""
-        since = self._clock()
+        since = self.clock()
         attempts = {attempt.id: attempt for attempt in self.held()}
         if not attempts:
             return
@@ -169,7 +171,7 @@ class Leases:
         """Stop what could not be renewed in time, and let nothing wait for a repository without an end."""
         for attempt in self.held():
             attempt.hang_up()
-        now = self._clock()
+        now = self.clock()
         with self._lock:
             overdue = [
                 (attempt, self._renewed[id] + self._kept(attempt) - self._margin - now)

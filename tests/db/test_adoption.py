@@ -182,6 +182,7 @@ def test_counts_are_of_what_is_stored_not_of_what_was_written(archive: AnArchive
     for _ in range(40):
         writer.write(Stream.STDOUT, b"x" * 70_000)
         writer.write(Stream.STDERR, b"y" * 30_000)
+    # One turn of the flusher, neither more nor less.
     flusher._turn([writer])
     (adopted,) = adopt(archive.session, attempt)
     assert adopted.log_bytes == sum(adopted.stored.values()) < 4_000_000

@@ -59,6 +59,7 @@ def a_log(session: Session, attempt: AttemptId) -> LogWriter:
 
 def write(log: LogWriter, data: bytes) -> None:
     log.write(Stream.STDOUT, data)
+    # What the flusher does in a turn, done at once.
     log._logs.flush([log])  # what the flusher does
 
 

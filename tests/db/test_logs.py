@@ -51,6 +51,7 @@ def test_bytes_of_both_streams_are_read_as_they_came(session: Session, attempt: 
     for stream, data in [(OUT, b"\x00\xff1"), (OUT, b"2"), (ERR, b"3\xc3"), (OUT, b"\xa44")]:
         writer.write(stream, data)
     writer.note("stopped")
+    # What the flusher does in a turn, done at once.
     writer._logs.flush([writer])
     chunks = everything(session, attempt)
     assert [(c.position, c.stream, c.data, c.cut) for c in chunks] == [
@@ -102,7 +103,9 @@ def test_long_log_keeps_head_and_tail_and_shows_the_cut(
     for start in range(0, len(text), piece):
         writer.write(OUT, text[start : start + piece])
         if storing == "while it grows" and start % (16 * piece) == 0:
+            # One turn of the flusher, neither more nor less.
             flusher._turn([writer])
+            # The other half of a turn.
             flusher._cut([writer], final=False)
     flusher.flush([writer])
 
@@ -121,6 +124,7 @@ def test_memory_of_a_log_that_is_not_stored_is_bounded(session: Session, attempt
     writer = Logs(a_gateway(session), head, tail).open(attempt)
     for number in range(200_000):
         writer.write((OUT, ERR)[number % 2], b"x")
+        # How much waits in memory cannot be told from outside.
         assert len(writer._tail) * OVERHEAD <= 2 * tail + 2 * CHUNK
     for _ in range(1000):
         writer.write(OUT, b"y" * 60_000)
@@ -136,6 +140,7 @@ def test_what_waits_behind_the_next_turn_is_not_in_memory(
     text = random.Random(7).randbytes(12 << 20)
     for start in range(0, len(text), 10_000):
         writer.write(OUT, text[start : start + 10_000])
+    # How much waits in memory cannot be told from outside.
     waiting = [chunk for pending in (writer._head, writer._tail) for chunk in pending]
     assert sum(len(chunk.data) for chunk in waiting if not isinstance(chunk.data, Piece)) <= 3 * TURN
     flusher.flush([writer])
@@ -150,6 +155,7 @@ def test_disk_gets_its_room_back(session: Session, attempt: AttemptId, tmp_path:
 
     for leaves in (flusher.flush, lambda _: flusher.forget(writer)):
         writer.write(OUT, bytes(4 << 20))
+        # Nobody outside can see when the overflow file is closed.
         file = next(weakref.ref(chunk.data._file) for chunk in writer._tail if isinstance(chunk.data, Piece))
         assert file() is not None
         leaves([writer])
@@ -173,6 +179,7 @@ def test_what_is_stored_while_it_is_put_away_is_there_once(
     writing = threading.Thread(target=write)
     writing.start()
     while writing.is_alive() or writer.has_more():
+        # What waits is looked at while nobody writes.
         with writer._lock:
             seen |= {type(chunk.data) for pending in (writer._head, writer._tail) for chunk in pending}
         flusher._turn([writer])
@@ -245,6 +252,7 @@ def test_chunks_that_are_stored_twice_are_there_once(session: Session, attempt: 
     writer = flusher.open(attempt)
     writer.write(OUT, b"once")
     batch = [(writer, writer.take())]
+    # The flusher sends what it has once more: the first answer is thought to be lost.
     flusher._append(batch)  # its answer is thought to be lost
     flusher._append(batch)
     writer.write(OUT, b" more")

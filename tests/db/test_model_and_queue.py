@@ -249,8 +249,10 @@ class BesideQueue(Beside):
         }
         registered = archives.one(self.real.session, ArchiveId(row.id))
         for reader in self.readers.values():
+            # The readers are real but for their repository, which is scripted.
             reader._entries = ScriptedEntries(self.repository)
             reader._entries.archive.heads = self.verbs.kept(self.heads)  # type: ignore[method-assign]
+            # A repository that the reader believes it has looked up.
             reader._where = registered.url, registered.uuid
         return self.real
 
@@ -278,6 +280,7 @@ class BesideQueue(Beside):
         self.looks.append(look)
         self.saw("a look inside another one", len(self.looks) > 1)
         with self.verbs.watched():
+            # A scan is taken step by step, so not by the reader's thread.
             self.readers[look.manager]._look(rows[0])
         if self.failed:
             raise self.failed

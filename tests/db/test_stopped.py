@@ -147,6 +147,7 @@ def test_a_schedule_that_was_found_due_before_the_stop_fires_after_it(
 ) -> None:
     archive.commit(NIGHTLY)
     make_due(archive)
+    # The moment between finding a schedule due and firing it has no other name.
     fire = schedules._fire
 
     def late(graph: Graph, due: object) -> None:

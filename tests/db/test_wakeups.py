@@ -96,6 +96,7 @@ def test_what_is_said_in_a_hurry_is_sent_together(
     ours: Wakeups, theirs: Wakeups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = []
+    # How many statements the wake-ups took cannot be seen from outside.
     send = Wakeups._send_next
 
     def count(self: Wakeups, connection: Connection) -> bool:
@@ -130,6 +131,7 @@ def test_who_always_has_something_to_say_says_it_less_often(ours: Wakeups, monke
 
 def test_a_forgotten_bell_is_forgotten(ours: Wakeups) -> None:
     bell = ours.bell("ready")
+    # A bell that is forgotten leaves nothing to be seen but this.
     assert len(ours._bells) == 1
     del bell
     assert len(ours._bells) == 0
@@ -163,6 +165,7 @@ def test_a_listener_in_silence_stays_connected_while_its_ping_comes_back(
     pg_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pings = threading.Semaphore(0)
+    # Each ping is waited for: nothing else says that one was sent.
     post = Wakeups._post
 
     def count(self: Wakeups, topics: tuple[str, ...]) -> None:
@@ -172,6 +175,7 @@ def test_a_listener_in_silence_stays_connected_while_its_ping_comes_back(
     monkeypatch.setattr(Wakeups, "_post", count)
     with wakeups_of(pg_uri) as wakeups:
         assert wakeups.listening.wait(LONG)
+        # The test compares the connection itself.
         listener = wakeups._connections["listener"]
         with monkeypatch.context() as quick:
             quick.setattr(module, "PING", 0.05)

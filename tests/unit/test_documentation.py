@@ -176,6 +176,7 @@ def understood(words: list[str]) -> click.Context:
 
     context = arkqueue.make_context("arkqueue", list(words))
     while isinstance(context.command, click.Group):
+        # click has no public name for the words that a group leaves to its command.
         rest = [*context._protected_args, *context.args]
         if not rest:
             break
@@ -299,6 +300,7 @@ def test_variables_of_the_compose_file_are_described_with_their_defaults() -> No
 
 def test_variables_of_a_task_are_described() -> None:
     claim = SimpleNamespace(**dict.fromkeys(field.name for field in fields(Claim)))
+    # The variables that a claim alone decides, without a workspace.
     given = ["CI", *environment._about(claim, "papers", Path(), Path())]  # type: ignore[arg-type]
 
     described = [name for row in rows(WORKFLOWS, "What a task gets") for name in CODE_SPAN.findall(row[0])]

@@ -89,6 +89,7 @@ def test_disk_that_is_full_takes_nothing_and_loses_nothing(
 def test_file_is_closed_with_the_last_who_has_it(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 100)
     piece = put(spill, b"x")
+    # A descriptor that is closed can be told by its number only.
     descriptor = piece._file.descriptor
     del spill
     os.fstat(descriptor)

@@ -130,6 +130,7 @@ def test_sync_waits_for_a_reading_that_began_after_it(
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})
     has_read, first, second, asked = threading.Event(), threading.Event(), threading.Event(), []
+    # A scan is held at two of its points, which nothing outside can do.
     look, expected, show = Reader._look, Reader._expected, views.archive
 
     def begin(reader: Reader, row: Any) -> None:

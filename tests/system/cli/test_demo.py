@@ -18,6 +18,7 @@ def a_task(state: str, *, started: str | None = None, settled: str | None = None
 
 
 def test_changes_of_one_look_are_told_in_the_order_in_which_they_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    # The demo takes a minute as a whole; these are what it prints.
     with demo._display(plain=True) as show:
         show({"2:build-PDF": a_task("running", started="0"), "3:indexing": a_task("running", started="1")})
         capsys.readouterr()
@@ -36,6 +37,7 @@ def test_changes_of_one_look_are_told_in_the_order_in_which_they_happened(capsys
 
 def test_what_may_be_copied_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     home = Path("/tmp/arkqueue-demo-12345678")
+    # The same for the last words.
     demo._go_on(home)
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert {f"export ARKQUEUE_HOME={home}", "arkqueue watch", str(home)} <= set(lines)

@@ -81,6 +81,7 @@ def test_raw_gives_each_stream_back_as_it_was_written(arkqueue: Cli, writing: Wr
 def test_characters_and_line_ends_may_lie_across_chunks(capsys: pytest.CaptureFixture[str]) -> None:
     from base64 import b64encode
 
+    # The pieces of a log arrive cut as the test says.
     printer = cli_logs._Printer()
     for data in (b"caf\xc3", b"\xa9\r", b"\nnext\r", b"\r\nlast\r"):
         printer.chunk({"stream": "stdout", "cut": 0, "data": b64encode(data).decode()})

@@ -113,7 +113,7 @@ def _restart(postgres: OwnPostgres, *, is_killed: bool) -> None:
     if not is_killed:
         postgres.stop()
     else:
-        processes = postgres._all()  # while one of them lives, no other server can start
+        processes = postgres.processes()  # while one of them lives, no other server can start
         postgres.kill()
         eventually(lambda: all(is_gone(pid) for pid in processes))
     postgres.start()

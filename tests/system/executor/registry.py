@@ -35,7 +35,7 @@ class Registry:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                registry._answer(self)
+                registry.answer(self)
 
             do_HEAD = do_GET
 
@@ -86,7 +86,7 @@ class Registry:
         self._blobs[digest] = data
         return digest
 
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
         path = request.path
         # An engine gives up its greeting by itself, after a while.
         if path != "/v2/" and not self._let_go.is_set():

@@ -101,6 +101,7 @@ def test_what_has_become_another_process_meanwhile_is_left_alone(
 ) -> None:
     other = sleepers()
     seen = iter([[other.pid], *[[]] * leftovers.CLEAN])
+    # A process that is seen only once is what the race is about.
     monkeypatch.setattr(leftovers._Look, "processes", lambda _: next(seen))
     end_leftovers(work, FIVE)
     assert other.poll() is None

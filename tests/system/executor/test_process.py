@@ -70,6 +70,7 @@ class Bench:
 
     @property
     def server(self) -> subprocess.Popen[bytes]:
+        # The guard server and the guards are nobody's business; here they are killed.
         return self.executor._server._process
 
 
@@ -755,6 +756,7 @@ def attempt_in(executor: ProcessExecutor, work: Path, number: int, script: str) 
 def kill_both(executor: ProcessExecutor, running: Any) -> None:
     """Kill the guard server and a guard; neither gets to do anything about it."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
+        # Nobody outside knows the processes that stand between a task and its executor.
         for pid in (executor._server._process.pid, running._guard._pid):
             os.kill(pid, number)
 

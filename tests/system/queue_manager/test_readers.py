@@ -40,6 +40,7 @@ def test_a_sweep_of_many_archives_reads_a_few_at_a_time(
         session.do("drop_look", archive=one.id)
     repository.commit({"readme": "1"})
     now, most, lock = 0, 0, threading.Lock()
+    # How many scans run at once is counted where one begins and ends.
     look = reader_module.Reader._look
 
     def counted(reader: reader_module.Reader, row: object) -> None:
@@ -86,6 +87,7 @@ def test_a_notice_that_comes_during_a_look_is_looked_at_right_after(
     repository = a_subversion_repository(tmp_path)
     papers = watch(repository.path)
     looked, go_on = threading.Event(), threading.Event()
+    # A scan is held where it has found what it is to append.
     catch_up = reader_module.Reader._expected
 
     def wait(reader: reader_module.Reader, row: object) -> float | None:

@@ -498,7 +498,7 @@ def test_changed_paths_are_the_files_that_differ(repository: SubversionRepositor
     repository.propset("p", "v", "e")  # 5: a folder's
     repository.mkdir("empty")  # 6
     repository.commit({"c": "3"})  # 7: as it was in 1
-    repository.change("rm", "e", "put", repository._a_file("now a file"), "e")  # 8
+    repository.change("rm", "e", "put", repository.a_file("now a file"), "e")  # 8
     repository.delete("g h")  # 9
     changed = an_archive(repository).changed_paths
     assert changed(None, "1") == changed("0", "1") == ("a/1", "a/b/2", "c", "d", "e/f", "g h/ü#%")
@@ -575,7 +575,7 @@ def undecodable(repository: SubversionRepository, tmp_path: Path) -> SubversionR
     repository.commit({"trunk/d/f": "1", "trunk/d/g": "1", "trunk/x": "2", "trunk/link": Link("x"), "trunk/.git/y": ""})
     (tmp_path / "value").write_bytes(b"v\xff\0v")
     changes = (("propsetf", "user:bin", str(tmp_path / "value"), path) for path in ("trunk/d", "trunk/d/f"))
-    repository.change("put", repository._a_file("2"), "trunk/d/g", *(word for change in changes for word in change))
+    repository.change("put", repository.a_file("2"), "trunk/d/g", *(word for change in changes for word in change))
     repository.commit({"trunk/x": "3"})
     file = repository.path / "db" / "revprops" / "0" / "1"
     file.write_bytes(file.read_bytes().replace(b"V 3\nada", b"V 3\n\xe9da"))

@@ -108,6 +108,7 @@ class Bells:
 @pytest.fixture
 def time_begins(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Lets the timeout of tasks run only from when what is waited for has happened: a slow host could use it up before a program says anything."""
+    # The timeout of a task begins here.
     followed = attempt_module._followed
 
     def begin_with(waited: Callable[[], object]) -> None:

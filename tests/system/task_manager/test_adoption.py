@@ -311,6 +311,7 @@ def test_drain_waits_for_containers(archive: AnArchive, boxes: Boxes, managers: 
     has_begun(archive, "task@2")
     stopping = threading.Thread(target=manager.stop, kwargs={"drain": True})
     stopping.start()
+    # Draining can be seen nowhere else before a task has ended.
     eventually(manager._closing.is_set)
     (boxes.shared / "go").touch()
     stopping.join()
@@ -333,14 +334,15 @@ def test_container_outlives_an_outage_of_the_database_that_is_longer_than_its_le
     manager = managers(**boxes.settings)
     archive.commit({"inside": boxes.task(f"echo begun; {GO}"), "process": command("echo begun; sleep 1000")})
     has_begun(archive, "inside@2", "process@2")
+    # Time passes for the leases: no test waits for 200 seconds.
     leases = manager._leases
     inside, process = sorted(leases.held(), key=lambda attempt: attempt.claim.name)
     monkeypatch.setattr(leases, "renew", lambda: None)
     now = boottime()
-    leases._clock = lambda: now + 200
+    leases.clock = lambda: now + 200
     leases.look()
     assert process.why is Why.SILENCE
     assert inside.why is None
-    leases._clock = lambda: now + 1000
+    leases.clock = lambda: now + 1000
     leases.look()
     assert inside.why is Why.SILENCE

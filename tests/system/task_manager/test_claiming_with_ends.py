@@ -112,6 +112,7 @@ def test_whoever_stops_claiming_waits_for_a_claim_with_an_end(
     assert is_under_way.wait(PATIENCE)
     stopping = threading.Thread(target=chain.manager.claim_no_more)
     stopping.start()
+    # Draining can be seen nowhere else before a task has ended.
     eventually(lambda: chain.manager._closing.is_set())
     chain.claim()
     stopping.join(0.1)

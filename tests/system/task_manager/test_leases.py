@@ -45,7 +45,8 @@ def test_renewals_keep_a_task_for_longer_than_its_lease(
     archive.commit({"task": command(f"read line < {go.path}")})
     (first,) = eventually(lambda: attempts(archive, "task@2"))
     for passed in range(30, 181, 30):
-        manager._leases._clock = lambda passed=passed: boottime() + passed  # type: ignore[misc]
+        # Time passes for the leases, and what they hold is not shown outside.
+        manager._leases.clock = lambda passed=passed: boottime() + passed  # type: ignore[misc]
         (row,) = archive.sql("update attempt set lease_until = lease_until - interval '30s' returning lease_until")
         eventually(lambda row=row: attempts(archive, "task@2")[0]["lease_until"] > row["lease_until"])
         assert finish.lapse(session, lease=0, gap=3600) == []
@@ -132,7 +133,9 @@ def test_request_between_claim_and_start_is_obeyed(managers: Managers) -> None:
         task=1, attempt=77, attempt_number=1, name="t", item="", definition=1, archive=None, branch="", main=True,
         number=2, run=1, trigger="commit", revision="2", author="ada", date="2026-01-01T00:00:00+00:00", previous=None, generation=0, base=None,
     )  # type: ignore[arg-type]  # fmt: skip
+    # An attempt that no claim brought.
     attempt = Attempt(claimed, LogWriter(manager._logs, claimed.attempt))
+    # The request is there before the attempt is.
     manager._leases._asked[attempt.id] = "cancel"
     manager._leases.hold([attempt], 0.0)
     assert attempt.begin(lambda: pytest.fail("it was started")) is None
@@ -170,6 +173,7 @@ def test_task_manager_that_drains_goes_on_being_heard(archive: AnArchive, manage
     begun.hear()
     stopping = threading.Thread(target=manager.stop, kwargs={"drain": True})
     stopping.start()
+    # That claiming has ended shows in nothing else.
     eventually(lambda: not manager._claimer.is_alive())
     (before,) = archive.sql("select clock_timestamp() as now")
     eventually(lambda: archive.sql("select process from task_manager where seen_at > %s", before["now"]))
@@ -201,6 +205,7 @@ def test_impatient_stop_ends_what_a_drain_waits_for(archive: AnArchive, managers
     begun.hear()
     draining = threading.Thread(target=manager.stop, kwargs={"drain": True})
     draining.start()
+    # Draining can be seen nowhere else before a task has ended.
     eventually(manager._closing.is_set)
     manager.stop()
     draining.join()
@@ -267,6 +272,7 @@ def test_end_that_cannot_be_recorded_as_it_is_harms_no_other(
     other.execute("begin")
     other.execute("select from archive for update")
     first.ring()
+    # Slots that are taken are not shown outside.
     eventually(lambda: manager._busy == 4)
     for _ in range(4):
         go.ring()

@@ -50,8 +50,8 @@ def test_every_task_of_a_burst_runs_once_through_an_outage(
         server.freeze()
         server.thaw()
     elif outage == "kill":
-        os.kill(server._alive(), signal.SIGSTOP)  # so that it begins no further process meanwhile
-        processes = server._all()
+        os.kill(server.postmaster(), signal.SIGSTOP)  # so that it begins no further process meanwhile
+        processes = server.processes()
         server.kill()
         # Its other processes end by themselves; while one is left, no server can start.
         eventually(lambda: all(is_gone(pid) for pid in processes))
@@ -69,6 +69,7 @@ def test_task_that_ends_while_the_database_is_away_keeps_its_outcome_and_log(
     archive: AnArchive, server: OwnPostgres, managers: Managers, bells: MakeBells, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun, go = bells("begun"), bells("go")
+    # Time passes for the leases: no test waits for 80 seconds.
     leases = managers()._leases
     archive.commit({"task": command(f"echo before; echo $$ > {begun.path}; read line < {go.path}; echo $line")})
     pid = int(begun.hear())
@@ -76,9 +77,9 @@ def test_task_that_ends_while_the_database_is_away_keeps_its_outcome_and_log(
     go.ring("meanwhile")
     eventually(lambda: is_gone(pid))
     eventually(lambda: all(attempt.has_ended for attempt in leases.held()))
-    leases._clock = lambda: boottime() + 80  # of 90
+    leases.clock = lambda: boottime() + 80  # of 90
     leases.look()
-    leases._clock = boottime
+    leases.clock = boottime
     assert "is stopped" not in caplog.text
     server.start()
     becomes(archive, "task@2", "completed")
@@ -94,9 +95,9 @@ def test_task_is_ended_before_its_lease_is_over_and_handed_back_later(
     archive.commit({"task": command(f"echo $$ > {begun.path}; test $ARKQUEUE_ATTEMPT = 2 || sleep 1000", grace="1s")})
     pid = int(begun.hear())
     server.freeze()
-    leases._clock = lambda: boottime() + 80  # of 90; so no slow host can use up the lease before
+    leases.clock = lambda: boottime() + 80  # of 90; so no slow host can use up the lease before
     eventually(lambda: is_gone(pid))
-    leases._clock = boottime
+    leases.clock = boottime
     server.thaw()
     begun.hear()
     becomes(archive, "task@2", "completed")

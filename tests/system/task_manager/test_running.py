@@ -113,6 +113,7 @@ def test_beginning_of_a_short_program_is_recorded_with_its_end(
     manager = managers()
     archive.commit({"short": command(f"echo > {begun.path}; read line < {end.path}; sleep 0.3")})
     begun.hear()
+    # The moment at which the start is known here and not yet recorded.
     eventually(lambda: manager._recorder.lane(archive.id)._started)
     assert attempts(archive, "short@2")[0]["started_at"] is None
     end.ring()

@@ -84,6 +84,7 @@ def test_a_request_that_does_not_come_whole_is_not_waited_for(
 def test_each_request_has_its_own_time(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is refused before its body has come leaves the next one its own."""
     begun: list[asyncio.TimerHandle] = []
+    # The timer itself is looked at: waiting for it would take its time.
     wait = connections.Protocol._wait_for_request
 
     def noted(self: connections.Protocol) -> None:

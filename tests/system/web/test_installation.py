@@ -310,6 +310,7 @@ def test_taken_port_is_told_at_once(server: ApiServer, session: Session, configu
 def test_answer_on_a_connection_that_stays_is_sent_at_once(server: ApiServer, client: Client) -> None:
     """Nagle's algorithm would hold the body back until the client has acknowledged the head, which it puts off for 40 ms."""
     assert client().get("/healthz").status_code == 200
+    # The option of the socket is set on the server's side only.
     (connection,) = server._server.server_state.connections
     accepted = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

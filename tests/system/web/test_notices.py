@@ -156,6 +156,7 @@ def test_repositories_are_looked_at_once_and_when_one_is_not_known(
     monkeypatch.setattr(notices, "notice_keys", notice_keys)
     watched = notices.Watched(session)
     loads: list[object] = []
+    # How often the keys are loaded is what the test counts.
     load = watched._load
 
     def _load(*known: Any) -> None:
@@ -224,6 +225,7 @@ def test_flood_is_refused_and_told_when_to_come_again(
 ) -> None:
     monkeypatch.setattr(access, "RATE", 0.0)
     monkeypatch.setattr(access, "BURST", 3.0)
+    # A bucket begins at a clock of zero, so that nothing drips in meanwhile.
     monkeypatch.setattr(access._Bucket, "__init__", lambda self: _fill(self))
     an_archive(session)
     notice = {"repository": "/srv/papers", "revision": 1}
