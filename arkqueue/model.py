@@ -93,6 +93,8 @@ class Revision:
     date: datetime
     message: str
     origin: Origin | None = None
+    oversized: str = field(default="", compare=False)
+    """What of it was longer than the ledger takes, and is cut; empty: nothing. The ledger does not keep it, but the fault of its run."""
 
 
 class Pool(StrEnum):

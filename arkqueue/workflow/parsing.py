@@ -14,6 +14,8 @@ from arkqueue.workflow.source import read
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask, tasks_of
 
+MOST_TASKS: Final = 20_000
+"""Of one revision."""
 LONGEST_MESSAGE: Final = 500
 LONGEST_WORD: Final = 200
 """Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""
@@ -33,6 +35,9 @@ def parse(files: Sequence[SourceFile]) -> Workflow:
             unread.append(source.path)
         faults += source.faults
         found += tasks_of(source, faults, speller)
+        if len(found) > MOST_TASKS:
+            fault = f"with this file there are {len(found):,} tasks, more than {MOST_TASKS:,}; define fewer"
+            return Workflow(faults=_shown([*faults, Fault(source.path, 0, 0, fault)]))
     if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:

@@ -26,6 +26,7 @@ import pygit2
 from arkqueue.model import Revision
 from arkqueue.repository import Advance, within_calendar
 from arkqueue.repository.git.commits import contains, first_parent, has_object, parents, read_commit
+from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import origin_of_message
 
 MOST_MERGES = 50
@@ -168,7 +169,7 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
     assert commit is not None, "a first-parent chain holds commits only"
     name, address = (_text(part, commit.encoding) for part in commit.author)
     message = _text(commit.message, commit.encoding)
-    return Revision(
+    revision = Revision(
         id=str(id),
         number=number,
         author=f"{name} <{address}>" if address else name,
@@ -176,6 +177,7 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
         message=message,
         origin=origin_of_message(message),
     )
+    return bounded(revision)
 
 
 def _text(raw: bytes, encoding: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pygit2
-from pygit2.enums import DiffOption, FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
+from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
@@ -26,7 +26,8 @@ from arkqueue.repository.git import history as history
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.program import read_blobs
-from arkqueue.repository.git.tree_difference import changed_entries
+from arkqueue.repository.git.tree_difference import changed_entries, changed_files
+from arkqueue.repository.limits import too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
 from arkqueue.repository.tree_update import TreeUpdate
 from arkqueue.repository.tree_writer import Buffer, TreeWriter, outermost
@@ -188,31 +189,27 @@ class GitArchive:
                 return ()
             if not isinstance(folder, pygit2.Tree):
                 return ((linked if folder.filemode == FileMode.LINK else no_folder)(WORKFLOWS),)
+            entries = {
+                name: (entry, repository.odb.read_header(entry.id)[1])
+                for entry in folder
+                if isinstance(entry, pygit2.Blob) and is_workflow_file(name := _shown(entry.raw_name))
+            }
+            if fault := too_many_workflows([size for _, size in entries.values()]):
+                return (SourceFile(WORKFLOWS, fault=fault),)
             files = []
-            for entry in folder:
-                name = _shown(entry.raw_name)
-                if not isinstance(entry, pygit2.Blob) or not is_workflow_file(name):
-                    continue
+            for name, (entry, size) in entries.items():
                 if entry.filemode == FileMode.LINK:
                     files.append(linked(f"{WORKFLOWS}/{name}"))
                 else:
-                    _, size = repository.odb.read_header(entry.id)
                     files.append(SourceFile(f"{WORKFLOWS}/{name}", entry.data if size < len(TOO_LONG) else TOO_LONG))
             return tuple(sorted(files, key=lambda file: file.path))
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """A previous revision that the repository has lost since (after a force-push) counts as none."""
         with self._reading() as repository:
-            tree = self._tree(repository, revision_id)
-            options = DiffOption.SKIP_BINARY_CHECK
-            if previous is not None and has_object(repository, previous):
-                before = self._tree(repository, previous)
-                if before.id == tree.id:
-                    return ()
-                difference = before.diff_to_tree(tree, flags=options)
-            else:
-                difference = tree.diff_to_tree(flags=options, swap=True)
-            paths = {file.raw_path for delta in difference.deltas for file in (delta.old_file, delta.new_file)}
+            is_there = previous is not None and has_object(repository, previous)
+            before = self._tree(repository, previous).id if previous is not None and is_there else None
+            paths = changed_files(repository, before, self._tree(repository, revision_id).id)
             return tuple(sorted(_shown(path) for path in paths))
 
     # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.

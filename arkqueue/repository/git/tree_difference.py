@@ -13,10 +13,14 @@ import pygit2
 from pygit2.enums import FileMode
 
 from arkqueue.errors import ArchiveError
+from arkqueue.repository.limits import MOST_PATHS, TooManyPaths
 from arkqueue.repository.tree_update import TreeUpdate
 
 _ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
 """Mode, name and id."""
+
+LEAST_ENTRY = 28
+"""Bytes of the shortest entry of a tree."""
 
 _Entries = dict[bytes, tuple[bytes, bytes]]
 
@@ -45,6 +49,43 @@ def changed_entries(
             if entry is not None:
                 new.append((entry, path))
     return new
+
+
+def changed_files(repository: pygit2.Repository, before: pygit2.Oid | None, after: pygit2.Oid) -> set[bytes]:
+    """The paths of all files that differ between two trees; without ``before``, those of the tree. A submodule counts as a file.
+
+    Raises `TooManyPaths`. libgit2's own difference has no end where a tree holds itself a thousand times, on each of several levels.
+    """
+    changed: set[bytes] = set()
+    looked_at = 0
+    pending: list[tuple[pygit2.Oid | None, pygit2.Oid | None, bytes]] = [(before, after, b"")]
+    while pending:
+        old_id, new_id, folder = pending.pop()
+        if old_id == new_id:
+            continue
+        was, now = ({} if id is None else _entries_of(repository, id) for id in (old_id, new_id))
+        looked_at += len(was) + len(now)
+        if looked_at > MOST_PATHS:
+            raise TooManyPaths
+        for name in {name for name, _ in was.items() ^ now.items()}:
+            both = [entry for entry in (was.get(name), now.get(name)) if entry is not None]
+            if not all(map(_is_folder, both)):
+                changed.add(folder + name)
+            if any(map(_is_folder, both)):
+                below = [
+                    pygit2.Oid(raw=entry[1]) if entry is not None and _is_folder(entry) else None
+                    for entry in (was.get(name), now.get(name))
+                ]
+                pending.append((below[0], below[1], folder + name + b"/"))
+    return changed
+
+
+def _entries_of(repository: pygit2.Repository, id: pygit2.Oid) -> _Entries:
+    _, size = repository.odb.read_header(id)
+    if size > MOST_PATHS * LEAST_ENTRY:
+        raise TooManyPaths
+    _, raw = repository.read(id)
+    return {name: (mode, entry) for mode, name, entry in _ENTRY.findall(raw)}
 
 
 def _is_folder(entry: tuple[bytes, bytes]) -> bool:

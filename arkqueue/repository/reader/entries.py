@@ -11,9 +11,10 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.errors import ArchiveMismatch
-from arkqueue.model import Origin, Revision, Workflow
+from arkqueue.model import Fault, Origin, Revision, Workflow
 from arkqueue.plan import Entry
 from arkqueue.repository import Archive
+from arkqueue.repository.limits import TooManyPaths
 
 MOST_KEPT = 100
 MOST_TASKS = 20_000
@@ -34,10 +35,16 @@ class EntryReader:
             previous = revision.id
 
     def entry(self, previous: str | None, revision: Revision) -> Entry:
+        if revision.oversized:
+            return Entry(revision, _faulty(revision, revision.oversized))
         parsed = self.workflow(revision.id)
         # The tree difference is asked for only where a filter needs it: it can be as long as the archive is large.
-        filtered = any(task.paths for task in parsed.tasks)
-        return Entry(revision, parsed, self.archive.changed_paths(previous, revision.id) if filtered else ())
+        if not any(task.paths for task in parsed.tasks):
+            return Entry(revision, parsed)
+        try:
+            return Entry(revision, parsed, self.archive.changed_paths(previous, revision.id))
+        except TooManyPaths as error:
+            return Entry(revision, _faulty(revision, str(error)))
 
     def workflow(self, revision: str) -> Workflow:
         """The workflow files as they are at a revision, parsed."""
@@ -51,6 +58,10 @@ class EntryReader:
 
     def _tasks_kept(self) -> int:
         return sum(len(parsed.tasks) for parsed in self._parsed.values())
+
+
+def _faulty(revision: Revision, fault: str) -> Workflow:
+    return Workflow(faults=(Fault(f"revision {revision.id}", 0, 0, fault),))
 
 
 def last_known(branch: Any) -> Revision:

@@ -11,6 +11,7 @@ from typing import Any
 
 from subvertpy import delta
 
+from arkqueue.repository.limits import MOST_PATHS, TooManyPaths
 from arkqueue.repository.tree_writer import TreeWriter
 
 Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
@@ -23,6 +24,7 @@ class DifferenceEditor:
         self.changed: set[str] = set()
         self.deleted: list[str] = []
         self._prefix = f"{prefix}/" if prefix else ""
+        self._looked_at = 0
 
     def set_target_revision(self, revision: int) -> None:
         """Known already."""
@@ -38,25 +40,36 @@ class DifferenceEditor:
     def note(self, path: str) -> None:
         self.changed.add(self._prefix + path)
 
+    def look(self) -> None:
+        """Called at each node; raises `TooManyPaths`."""
+        self._looked_at += 1
+        if self._looked_at > MOST_PATHS:
+            raise TooManyPaths
+
 
 class _DifferenceFolder:
     def __init__(self, editor: DifferenceEditor) -> None:
         self._editor = editor
 
     def open_directory(self, _path: str, _revision: int) -> _DifferenceFolder:
+        self._editor.look()
         return self
 
     def add_directory(self, _path: str, *_copied_from: Any) -> _DifferenceFolder:
+        self._editor.look()
         return self
 
     def open_file(self, path: str, _revision: int) -> _DifferenceFile:
+        self._editor.look()
         return _DifferenceFile(self._editor, path)
 
     def add_file(self, path: str, *_copied_from: Any) -> _DifferenceFile:
+        self._editor.look()
         self._editor.note(path)
         return _DifferenceFile(self._editor, path)
 
     def delete_entry(self, path: str, _revision: int) -> None:
+        self._editor.look()
         self._editor.deleted.append(path)
 
     def change_prop(self, name: str, value: bytes | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import subvertpy
 
+from arkqueue.repository.limits import MOST_PATHS, TooManyPaths
 from arkqueue.repository.subversion.editors import finish_file
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.tree_writer import TreeWriter
@@ -45,7 +46,13 @@ def contents(session: Any, number: int) -> dict[str, Content]:
     """All files of a revision; none where the archive's folder is not there."""
     if session.check_path("", number) != subvertpy.NODE_DIR:
         return {}
-    return {path: _content(session, path, number) for path, is_folder in _below(session, "", number) if not is_folder}
+    found = {}
+    for looked_at, (path, is_folder) in enumerate(_below(session, "", number)):
+        if looked_at >= MOST_PATHS:
+            raise TooManyPaths
+        if not is_folder:
+            found[path] = _content(session, path, number)
+    return found
 
 
 def _content(session: Any, path: str, number: int) -> Content:

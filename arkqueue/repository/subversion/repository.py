@@ -35,6 +35,7 @@ from arkqueue.repository import (
 )
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.hangup import waiting
+from arkqueue.repository.limits import too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
@@ -220,11 +221,16 @@ class SubversionArchive:
                 return ((linked if "svn:special" in properties else no_folder)(WORKFLOWS),)
             files = []
             entries, _, _ = session.get_dir(WORKFLOWS, number, ra.DIRENT_KIND | ra.DIRENT_SIZE)
-            for name in sorted(entries):
-                if entries[name]["kind"] != subvertpy.NODE_FILE or not is_workflow_file(name):
-                    continue
+            sizes = {
+                name: entry["size"]
+                for name, entry in sorted(entries.items())
+                if entry["kind"] == subvertpy.NODE_FILE and is_workflow_file(name)
+            }
+            if fault := too_many_workflows(sizes.values()):
+                return (SourceFile(WORKFLOWS, fault=fault),)
+            for name, size in sizes.items():
                 path = f"{WORKFLOWS}/{name}"
-                if entries[name]["size"] >= len(TOO_LONG):
+                if size >= len(TOO_LONG):
                     files.append(SourceFile(path, TOO_LONG))
                     continue
                 text = BytesIO()

@@ -11,6 +11,7 @@ import subvertpy
 from arkqueue.errors import NotFound
 from arkqueue.model import Revision
 from arkqueue.repository import within_calendar
+from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import PROPERTY, parse_origin
 
 UNTOLD = datetime.fromtimestamp(0, UTC)
@@ -39,8 +40,15 @@ def revision_of(number: int, properties: Mapping[str, bytes]) -> Revision:
         date = UNTOLD
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return Revision(
-        str(number), number, text("svn:author"), within_calendar(date), text("svn:log"), parse_origin(text(PROPERTY))
+    return bounded(
+        Revision(
+            str(number),
+            number,
+            text("svn:author"),
+            within_calendar(date),
+            text("svn:log"),
+            parse_origin(text(PROPERTY)),
+        )
     )
 
 

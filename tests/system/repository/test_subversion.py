@@ -15,6 +15,8 @@ import pytest
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from arkqueue.repository import TOO_LONG, Archive, Location, linked, locate, no_folder, open_archive
+from arkqueue.repository.limits import TooManyPaths
+from arkqueue.repository.subversion import editors
 from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run
 from tests.system.repository.test_update import Unwatched
 
@@ -720,3 +722,30 @@ def test_several_archives_are_read_at_once(repository: SubversionRepository, tmp
         thread.join()
     for place in range(6):
         assert seen[place] == {(f"_workflows/{('svn', 'other')[place % 2]}.yaml", ("d/e", "f/e"))}
+
+
+def test_folders_without_end_are_not_looked_at_for_ever(
+    repository: SubversionRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each revision doubles the files by a cheap copy."""
+    repository.commit({"a/x": "x"})
+    for name in "bcdefghijk":
+        repository.change("cp", "HEAD", "a", f"a/{name}")
+    monkeypatch.setattr(editors, "MOST_PATHS", 500)
+    archive = an_archive(repository)
+    youngest = repository.head
+    assert len(archive.changed_paths("1", "2")) == 1
+    with pytest.raises(TooManyPaths):
+        archive.changed_paths("1", youngest)
+    with pytest.raises(TooManyPaths):
+        archive.changed_paths(None, youngest)
+    assert len(archive.changed_paths("1", "2")) == 1, "the connection is good for more"
+
+
+def test_many_workflow_files_are_not_read(repository: SubversionRepository) -> None:
+    repository.commit({"_workflows/0000.yaml": "#" * 2**20, "paper": "x"})
+    copies = [part for n in range(1, 6) for part in ("cp", "HEAD", "_workflows/0000.yaml", f"_workflows/{n:04}.yaml")]
+    repository.change(*copies)
+    (file,) = an_archive(repository).read_workflows("2")
+    assert file.path == "_workflows"
+    assert file.fault.startswith("the workflow files here have 6,291,456 bytes, more than 4,194,304")

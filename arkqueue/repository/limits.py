@@ -1,0 +1,64 @@
+"""The most that one revision may have. What is over is a fault of that revision's run, so that a committer harms his own archive alone.
+
+Sizes are judged before anything is read, as far as the repository tells them: those of workflow files are known before, the length of a Subversion log
+message is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from arkqueue.model import Revision
+
+MOST_WORKFLOW_FILES = 1000
+MOST_WORKFLOW_BYTES = 4 * 2**20
+"""Of all workflow files of a revision together."""
+MOST_PATHS = 1_000_000
+"""Entries of folders that are looked at to find what a revision changes."""
+LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
+"""Bytes of UTF-8."""
+
+
+class TooManyPaths(Exception):
+    """The trees of two revisions have too many entries to look at."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"more than {MOST_PATHS:,} files and folders would have to be compared for the `paths` of its tasks;"
+            " change fewer at once, or take `paths` out"
+        )
+
+
+def too_many_workflows(sizes: Collection[int]) -> str:
+    """Why workflow files of these sizes (bytes) are not read; empty: they are."""
+    if len(sizes) > MOST_WORKFLOW_FILES:
+        return f"there are {len(sizes):,} workflow files here, more than {MOST_WORKFLOW_FILES:,}; put tasks into fewer files"
+    if sum(sizes) > MOST_WORKFLOW_BYTES:
+        return (
+            f"the workflow files here have {sum(sizes):,} bytes, more than {MOST_WORKFLOW_BYTES:,}; make them shorter"
+        )
+    return ""
+
+
+def bounded(revision: Revision) -> Revision:
+    """A revision whose author and message are cut where they are too long; ``oversized`` then says so."""
+    author, message = _cut(revision.author, LONGEST_AUTHOR), _cut(revision.message, LONGEST_MESSAGE)
+    if author is revision.author and message is revision.message:
+        return revision
+    over = [
+        f"its {what} has {len(text.encode(errors='replace')):,} bytes, more than {longest:,}"
+        for what, text, cut, longest in (
+            ("author", revision.author, author, LONGEST_AUTHOR),
+            ("message", revision.message, message, LONGEST_MESSAGE),
+        )
+        if cut is not text
+    ]
+    return replace(revision, author=author, message=message, oversized=f"{' and '.join(over)}; make it shorter")
+
+
+def _cut(text: str, longest: int) -> str:
+    if 4 * len(text) <= longest:
+        return text
+    encoded = text.encode(errors="replace")
+    return text if len(encoded) <= longest else encoded[:longest].decode(errors="ignore")

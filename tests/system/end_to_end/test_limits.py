@@ -1,0 +1,36 @@
+"""A revision that has too much of something is a failed run that says so; the archive goes on, and so do all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.repositories import Content
+from tests.system.end_to_end.conftest import Archives
+from tests.system.end_to_end.installation import Installation, tasks
+
+MANY: dict[str, Content] = {f"_workflows/{n}.yaml": f"- {{name: t{n}, command: 'true'}}\n" for n in range(1001)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "fault"),
+    [
+        ({}, {"message": "x" * 70_000}, "its message has 70,00"),
+        ({}, {"author": "a" * 1500 + " <a@example.org>"}, "its author has 1,516 bytes, more than 1,024"),
+        (MANY, {}, "there are 1,001 workflow files here, more than 1,000"),
+    ],
+    ids=["message", "author", "files"],
+)
+def test_a_revision_with_too_much_of_something_harms_nobody_else(
+    shared: Installation, archives: Archives, kind: str, changes: dict[str, Content], told: dict[str, str], fault: str
+) -> None:
+    papers, others = archives(shared, kind), archives(shared, kind)
+    papers.commit({"paper.tex": "more\n", **changes}, **told)
+    run = papers.wait_for_run(2, "failed")
+    assert run["counts"]["tasks"] == 0
+    (found,) = papers.shown(2)["faults"]
+    assert found["message"].startswith(fault)
+    assert fault in shared("show", papers.run(2)).out
+    others.commit(tasks({"index": {"command": "true"}}))
+    others.wait("index@2")
+    papers.commit({**dict.fromkeys(changes), **tasks({"index": {"command": "true"}}, "_workflows/tasks.json")})
+    papers.wait("index@3")

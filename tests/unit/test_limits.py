@@ -1,0 +1,48 @@
+"""What of a revision is too much for its ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from arkqueue.model import Revision, SourceFile
+from arkqueue.repository.limits import LONGEST_AUTHOR, LONGEST_MESSAGE, bounded, too_many_workflows
+from arkqueue.workflow import parse
+
+REVISION = Revision("7", 7, "ada", datetime(2026, 1, 1, tzinfo=UTC), "a change")
+
+
+@pytest.mark.parametrize("revision", [REVISION, replace(REVISION, message="x" * LONGEST_MESSAGE, author="ä" * 512)])
+def test_what_is_within_the_limits_stays_as_it_is(revision: Revision) -> None:
+    assert bounded(revision) is revision
+
+
+def test_too_long_texts_are_cut_between_characters_and_it_is_said() -> None:
+    cut = bounded(replace(REVISION, message="é" * LONGEST_MESSAGE, author="a" + "€" * LONGEST_AUTHOR))
+    assert (len(cut.message.encode()), len(cut.author.encode())) == (LONGEST_MESSAGE, LONGEST_AUTHOR)
+    assert cut.oversized == (
+        "its author has 3,073 bytes, more than 1,024 and its message has 131,072 bytes, more than 65,536; make it shorter"
+    )
+
+
+def test_a_revision_that_was_cut_twice_is_the_same() -> None:
+    long = replace(REVISION, author="x" * 5000)
+    assert bounded(bounded(long)) == bounded(long)
+
+
+def test_workflow_files_are_counted_and_added_up() -> None:
+    assert too_many_workflows([4096] * 1000) == ""
+    assert "1,001 workflow files here, more than 1,000" in too_many_workflows([1] * 1001)
+    assert "have 4,198,400 bytes, more than 4,194,304" in too_many_workflows([4_198_400 // 5] * 5)
+
+
+def test_too_many_tasks_are_one_fault() -> None:
+    texts = [json.dumps([{"name": f"t{n}-{m}"} for m in range(11_000)]) for n in range(2)]
+    files = [SourceFile(f"_workflows/{n}.json", text.encode()) for n, text in enumerate(texts)]
+    (fault,) = parse(files).faults
+    assert (fault.path, fault.message) == (
+        "_workflows/1.json", "with this file there are 22,000 tasks, more than 20,000; define fewer",
+    )  # fmt: skip
