@@ -34,3 +34,9 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="arkqueue-test-") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder).resolve()
+
+
+@pytest.fixture
+def room_to_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs overflow into files however full the disk of whoever runs the tests is."""
+    monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)

@@ -28,10 +28,7 @@ from tests.waiting import eventually
 OUT, ERR = Stream.STDOUT, Stream.STDERR
 
 
-@pytest.fixture(autouse=True)
-def _room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However full the disk of whoever runs the tests is."""
-    monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)
+pytestmark = pytest.mark.usefixtures("room_to_overflow")
 
 
 def everything(session: Session, attempt: AttemptId, offset: int = 0) -> list[Chunk]:

@@ -23,11 +23,6 @@ WHY = "it is another repository now. Bring the right one back, then: arkqueue sy
 CHAIN = {"a": "", "b": "depends: [a]"}
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 def stop(archive: AnArchive) -> None:
     archives.stop(archive.session, archive.id, WHY)
 
@@ -242,4 +237,4 @@ def test_explain_of_what_runs_says_nothing_of_the_stop(archive: AnArchive) -> No
     attempt: AttemptId = archive.attempt("a@2")
     stop(archive)
     assert [reason.kind for reason in why(archive, "a@2").reasons] in ([Why.RUNNING], [Why.SILENT])
-    assert claim.renew(archive.session, "manager-1", [attempt]) == {attempt: None}
+    assert claim.renew(archive.session, "manager-1", [attempt]).asked == {attempt: None}

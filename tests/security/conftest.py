@@ -145,3 +145,9 @@ def _end_processes_of(uid: int) -> None:
         with suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid == uid:
                 os.kill(int(pid), 9)
+
+
+@pytest.fixture
+def mallory(people: People) -> pwd.struct_passwd:
+    """A user of the host whose tasks mean harm."""
+    return people("mallory")

@@ -19,11 +19,6 @@ from tests.system.end_to_end.installation import Archive, Stage, tasks
 from tests.waiting import eventually
 
 
-@pytest.fixture
-def mallory(people: People) -> pwd.struct_passwd:
-    return people("mallory")
-
-
 @pytest.fixture(params=["subversion", "git"])
 def hers(request: pytest.FixtureRequest, site: Site, mallory: pwd.struct_passwd) -> Archive:
     """Mallory's archive, whose tasks run as the user that the administrator made for them."""

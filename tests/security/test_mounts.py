@@ -24,17 +24,12 @@ from arkqueue.executor.exposure import exposure
 from arkqueue.model import ArchiveSettings
 from tests.postgres import a_database
 from tests.requirements import a_mount, missing
-from tests.security.conftest import People, Site, a_site
+from tests.security.conftest import Site, a_site
 from tests.system.end_to_end.installation import Archive, tasks
 from tests.waiting import eventually
 
 LEAVE = "cp /bin/busybox /cache/id; chmod 4755 /cache/id; chmod 777 /cache"
 """What a container's root does to a mount."""
-
-
-@pytest.fixture
-def mallory(people: People) -> pwd.struct_passwd:
-    return people("mallory")
 
 
 @contextmanager

@@ -11,11 +11,7 @@ import pytest
 
 from arkqueue.logs.overflow import Piece, Spill
 
-
-@pytest.fixture(autouse=True)
-def _room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However full the disk of whoever runs the tests is."""
-    monkeypatch.setattr("arkqueue.logs.overflow.RESERVE", 0)
+pytestmark = pytest.mark.usefixtures("room_to_overflow")
 
 
 def put(spill: Spill, data: bytes) -> Piece:

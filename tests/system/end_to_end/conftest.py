@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from arkqueue.db.embedded.server import Embedded
 from tests.postgres import a_database
 from tests.repositories import a_git_repository, a_subversion_repository
-from tests.system.end_to_end.installation import ROOT, Archive, Installation, Stage
+from tests.system.end_to_end.installation import Archive, Installation, Stage
 
 Installations = Callable[..., Installation]
 
@@ -77,14 +76,3 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path / "stage")
     yield stage
     stage.nothing_overlapped()
-
-
-@pytest.fixture
-def checker(tmp_path: Path) -> str:
-    """The program ``arkqueue`` as a hook starts it, whether or not it is installed here."""
-    program = tmp_path / "arkqueue-checker"
-    program.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom arkqueue.cli import main\nmain()\n"
-    )
-    program.chmod(0o755)
-    return str(program)

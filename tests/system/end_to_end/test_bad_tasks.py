@@ -136,7 +136,7 @@ def test_exit_codes_65_and_75_reject_and_defer(shared: Installation, archives: A
 
 
 @pytest.fixture
-def small_disk(installations: Installations, tmp_path: Path) -> Any:
+def cramped(installations: Installations, tmp_path: Path) -> Any:
     """An installation whose task manager has its workspaces, and the bases below them, on disks of 1 MiB."""
     arkqueue = installations(folder=tmp_path / "small")
     with ExitStack() as mounted:
@@ -148,24 +148,24 @@ def small_disk(installations: Installations, tmp_path: Path) -> Any:
         arkqueue.close()
 
 
-def test_full_disk_is_named_with_what_helps_and_waited_for(small_disk: Installation, archives: Archives) -> None:
-    small_disk.start()
-    papers = archives(small_disk)
+def test_full_disk_is_named_with_what_helps_and_waited_for(cramped: Installation, archives: Archives) -> None:
+    cramped.start()
+    papers = archives(cramped)
     papers.commit(
         tasks({"none": {"command": "true", "checkout": "none"}, "tree": {"command": "true"}})
         | {"big.bin": os.urandom(3 << 20)}
     )
     explained = eventually(lambda: "No space left on device" in (said := papers.explained("tree@2")) and said)
-    assert str(small_disk.home() / "bases") in explained
+    assert str(cramped.home() / "bases") in explained
     assert "Free space there" in explained
     eventually(lambda: papers.states(2)["none@2"] == "completed")
-    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk.home() / "bases")], check=True)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(cramped.home() / "bases")], check=True)
     papers.wait_for_run(2)
 
 
-def test_task_that_fills_the_disk_itself_fails_alone(small_disk: Installation, archives: Archives) -> None:
-    small_disk.start()
-    papers = archives(small_disk)
+def test_task_that_fills_the_disk_itself_fails_alone(cramped: Installation, archives: Archives) -> None:
+    cramped.start()
+    papers = archives(cramped)
     fill = 'head -c 10000000 /dev/zero > big; head -c 100000 /dev/zero > "$ARKQUEUE_OUTPUT"; exit 1'
     papers.commit(tasks({"fills": {"command": fill}, "next": {"depends": [{"task": "fills", "when": "settled"}], "command": "echo room"}}))  # fmt: skip
     papers.wait_for_run(2, "failed")

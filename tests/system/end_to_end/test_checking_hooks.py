@@ -7,6 +7,7 @@ from pathlib import Path
 
 from arkqueue import hooks
 from tests.repositories import GitRepository, run
+from tests.system.conftest import Checker
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Archive, Installation
 
@@ -14,10 +15,10 @@ FAULTY = "- name: index\n- name: build\n  depends: [indexng]\n"
 GOOD = "- {name: index, command: 'true'}\n"
 
 
-def install(arkqueue: Installation, papers: Archive, checker: str) -> None:
+def install(arkqueue: Installation, papers: Archive, checker: Checker) -> None:
     """What ``arkqueue hook install --check`` does, with a checker that is there whether or not the package is installed."""
     token = arkqueue("token", "create", "--scope", "hook").out.strip()
-    hooks.install(papers.repository.path, server=arkqueue.api.url, token=token, check=True, checker=checker)
+    hooks.install(papers.repository.path, server=arkqueue.api.url, token=token, check=True, checker=checker.path)
 
 
 def commit(papers: Archive, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -38,7 +39,7 @@ def commit(papers: Archive, text: str, folder: Path) -> subprocess.CompletedProc
 
 
 def test_faulty_commit_is_refused_and_the_committer_is_told(
-    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker: str
+    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker: Checker
 ) -> None:
     papers = archives(shared, kind, hook=False)
     install(shared, papers, checker)

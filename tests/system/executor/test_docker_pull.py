@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -19,13 +18,6 @@ from tests.engine import busybox_files, label, packed
 from tests.system.executor.docker_bench import Bench
 from tests.system.executor.registry import Registry
 from tests.waiting import PATIENCE
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    made = Registry()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import queue
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import arkqueue
 from tests.ports import a_port
 
 TOKEN = "s3cret-of-the-hook"
@@ -133,30 +130,3 @@ def nobody() -> Iterator[str]:
     """The URL of a server that is down."""
     with a_port() as port:
         yield f"http://127.0.0.1:{port}"
-
-
-@dataclass(frozen=True)
-class Checker:
-    """``arkqueue hook check`` that writes down each start of itself."""
-
-    path: str
-    log: Path
-
-    @property
-    def starts(self) -> int:
-        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
-
-
-@pytest.fixture
-def checker(tmp_path: Path) -> Checker:
-    log, program = tmp_path / "checks", tmp_path / "arkqueue-checker"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import sys\n"
-        f"sys.path.insert(0, {str(Path(arkqueue.__file__).parents[1])!r})\n"
-        f"open({str(log)!r}, 'a').write('started\\n')\n"
-        "from arkqueue.cli import main\n"
-        "main()\n"
-    )
-    program.chmod(0o755)
-    return Checker(str(program), log)

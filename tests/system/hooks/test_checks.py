@@ -18,7 +18,8 @@ from tests.repositories import (  # fmt: skip
     a_subversion_repository,
     run,
 )
-from tests.system.hooks.conftest import TOKEN, Checker
+from tests.system.conftest import Checker
+from tests.system.hooks.conftest import TOKEN
 
 GOOD = "- name: index\n- name: build\n  depends: [index]\n"
 FAULTY = "- name: index\n- name: build\n  depends: [indexng]\n"

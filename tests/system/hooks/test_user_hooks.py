@@ -12,7 +12,8 @@ import pytest
 from arkqueue import hooks
 from arkqueue.errors import Conflict
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository, run
-from tests.system.hooks.conftest import TOKEN, Checker, Receiver
+from tests.system.conftest import Checker
+from tests.system.hooks.conftest import TOKEN, Receiver
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -140,3 +143,39 @@ def is_gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+Drivers = Callable[..., subprocess.Popen[bytes]]
+
+DRIVER = """
+import json, sys, threading
+from functools import partial
+from arkqueue.config import Configuration
+from arkqueue.db import Database, Wakeups
+from arkqueue.db.session import Session
+from arkqueue.gateway.sql import SqlGateway
+from arkqueue.task_manager import TaskManager
+
+database = Database.open(sys.argv[1])
+configuration = Configuration.load({}, home=sys.argv[2], **{"slots": 2, "poll": "100ms"} | json.loads(sys.argv[3]))
+manager = TaskManager(partial(SqlGateway, Session(database, Wakeups(database))), configuration)
+manager.start()
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def drivers(pg_uri: str, home_folder: Path) -> Iterator[Drivers]:
+    """Starts processes that are task managers, with settings by name."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**settings: object) -> subprocess.Popen[bytes]:
+        home_folder.mkdir(exist_ok=True)
+        given = json.dumps(settings)
+        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder, given]))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,47 +18,12 @@ from arkqueue.task_manager.attempt import Why
 from arkqueue.task_manager.leases import boottime
 from tests.builders import AnArchive
 from tests.system.task_manager.boxes import DEAF, FOREVER, Boxes, boxes
-from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
+from tests.system.task_manager.conftest import DRIVER, Drivers, Managers, attempts, log_of, settled
 from tests.system.task_manager.test_containers import nothing_is_left
 from tests.system.task_manager.test_running import command
 from tests.waiting import eventually
 
 __all__ = ["boxes"]
-
-Drivers = Callable[..., subprocess.Popen[bytes]]
-
-DRIVER = """
-import json, sys, threading
-from functools import partial
-from arkqueue.config import Configuration
-from arkqueue.db import Database, Wakeups
-from arkqueue.db.session import Session
-from arkqueue.gateway.sql import SqlGateway
-from arkqueue.task_manager import TaskManager
-
-database = Database.open(sys.argv[1])
-configuration = Configuration.load({}, home=sys.argv[2], slots=4, poll="100ms", **json.loads(sys.argv[3]))
-manager = TaskManager(partial(SqlGateway, Session(database, Wakeups(database))), configuration)
-manager.start()
-threading.Event().wait()
-"""
-
-
-@pytest.fixture
-def drivers(boxes: Boxes, pg_uri: str, home_folder: Path) -> Iterator[Drivers]:
-    """Starts processes that are task managers."""
-    home_folder.mkdir()
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(**settings: object) -> subprocess.Popen[bytes]:
-        given = json.dumps(boxes.settings | settings)
-        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder, given]))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
 
 
 def kill(driver: subprocess.Popen[bytes]) -> None:
@@ -103,7 +66,7 @@ def test_killed_task_managers_containers_are_adopted_with_all_of_their_output(
     )
     codes = {"a": 0, "b": 1, "c": 65, "d": 0}
     archive.commit({name: boxes.task(["sh", "-c", text, "sh", str(code)]) for name, code in codes.items()})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     keys = [f"{name}@2" for name in codes]
     has_begun(archive, *keys)
     kill(driver)
@@ -125,7 +88,7 @@ def test_container_that_ended_while_nobody_looked_has_its_outcome(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
 ) -> None:
     archive.commit({"task": boxes.task(f"echo begun; {GO}; echo done; exit 65")})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     has_begun(archive, "task@2")
     kill(driver)
     (boxes.shared / "go").touch()
@@ -178,7 +141,7 @@ def test_what_was_asked_meanwhile_is_done(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers, asked: str
 ) -> None:
     archive.commit({"task": boxes.task(f"echo begun; test $ARKQUEUE_ATTEMPT = 2 || {{ {DEAF}; }}", grace="1s")})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     has_begun(archive, "task@2")
     kill(driver)
     getattr(archive, asked)("task@2")
@@ -192,7 +155,7 @@ def test_time_goes_on_while_nobody_looks(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
 ) -> None:
     archive.commit({"task": boxes.task(f"echo begun; {FOREVER}", timeout="1h", grace="1s")})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     has_begun(archive, "task@2")
     kill(driver)
     archive.sql("update attempt set started_at = started_at - interval '1 hour'")
@@ -211,7 +174,7 @@ def test_host_that_comes_back_too_late_removes_its_container(
     tmp_path: Path,
 ) -> None:
     archive.commit({"task": boxes.task(f"echo begun $ARKQUEUE_ATTEMPT; test $ARKQUEUE_ATTEMPT = 2 || {{ {DEAF}; }}")})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     has_begun(archive, "task@2")
     kill(driver)
     archive.sql("update attempt set lease_until = clock_timestamp() - outlives - interval '1s'")
@@ -229,7 +192,7 @@ def test_attempt_without_its_container_is_lost(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers
 ) -> None:
     archive.commit({"task": boxes.task(f"echo begun; test $ARKQUEUE_ATTEMPT = 2 || {{ {FOREVER}; }}")})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     has_begun(archive, "task@2")
     kill(driver)
     boxes.kill()
@@ -288,7 +251,7 @@ def test_adoption_waits_for_the_engine_while_processes_run(
     archive: AnArchive, boxes: Boxes, drivers: Drivers, managers: Managers, tmp_path: Path
 ) -> None:
     archive.commit({"task": boxes.task(f"echo begun; {GO}; echo done")})
-    driver = drivers()
+    driver = drivers(slots=4, **boxes.settings)
     has_begun(archive, "task@2")
     kill(driver)
     place = tmp_path / "engine.sock"

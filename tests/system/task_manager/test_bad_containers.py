@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +127,6 @@ def test_what_was_not_started_is_one_line_of_the_servers_own_log(
     assert [one.getMessage() for one in caplog.records if "not started" in one.getMessage()] == [
         f"attempt 1 of papers@2/task was not started: {message}"
     ]
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    made = Registry()
-    yield made
-    made.close()
 
 
 @pytest.mark.usefixtures("manager")

@@ -5,49 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.builders import AnArchive
-from tests.system.task_manager.conftest import Bells, Managers, attempts, is_gone, settled
+from tests.system.task_manager.conftest import Bells, Drivers, Managers, attempts, is_gone, settled
 from tests.system.task_manager.test_running import command
 from tests.waiting import PATIENCE, eventually
 
 MakeBells = Callable[[str], Bells]
-Drivers = Callable[..., subprocess.Popen[bytes]]
-
-DRIVER = """
-import sys, threading
-from functools import partial
-from arkqueue.config import Configuration
-from arkqueue.db import Database, Wakeups
-from arkqueue.db.session import Session
-from arkqueue.gateway.sql import SqlGateway
-from arkqueue.task_manager import TaskManager
-
-database = Database.open(sys.argv[1])
-settings = {"slots": 2, "poll": "100ms"} | dict(one.removeprefix("--").split("=") for one in sys.argv[3:])
-TaskManager(partial(SqlGateway, Session(database, Wakeups(database))), Configuration.load({}, home=sys.argv[2], **settings)).start()
-threading.Event().wait()
-"""
-
-
-@pytest.fixture
-def drivers(pg_uri: str, home_folder: Path) -> Iterator[Drivers]:
-    """Starts processes that are task managers."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*settings: str) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder, *settings]))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
 
 
 def test_killed_task_manager_leaves_no_process_and_its_tasks_are_run_again(
@@ -110,7 +78,7 @@ def test_frozen_task_manager_leaves_nothing_running_past_its_lease(
     """Its guards end what it cannot keep; when it goes on, it hands that back."""
     begun = bells("begun")
     archive.commit({"task": command(f"test $ARKQUEUE_ATTEMPT = 2 || {{ echo $$ > {begun.path}; sleep 1000; }}")})
-    driver = drivers("--lease=9s", "--renew=1s")
+    driver = drivers(lease="9s", renew="1s")
     pid = int(begun.hear())
     os.kill(driver.pid, signal.SIGSTOP)
     eventually(lambda: is_gone(pid))
@@ -129,7 +97,7 @@ def test_time_that_was_up_while_a_task_manager_was_frozen_is_not_the_tasks_failu
     begun = bells("begun")
     text = command(f"test $ARKQUEUE_ATTEMPT = 2 || {{ echo $$ > {begun.path}; sleep 1000; }}")
     archive.commit({"task": text + "timeout: 6s\n"})
-    driver = drivers("--lease=9s", "--renew=1s")
+    driver = drivers(lease="9s", renew="1s")
     pid = int(begun.hear())
     os.kill(driver.pid, signal.SIGSTOP)
     eventually(lambda: is_gone(pid))
