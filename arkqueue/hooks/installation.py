@@ -11,6 +11,9 @@ What there is then:
     arkqueue/unchecked/     Subversion: transactions that the checker could not look at, for post-commit to say so
 
 ``arkqueue/`` is a folder of the repository's own, never of a work tree. Nothing is written before everything has been looked at.
+
+Root becomes the repository's owner first: with the owner's rights there is nothing to gain by a link that leads elsewhere.
+Each folder is opened once (`folders.Folder`), so what was looked at is what is written to, whoever else may write to it.
 """
 
 from __future__ import annotations
@@ -22,18 +25,19 @@ import shlex
 import shutil
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from arkqueue.errors import ArkqueueError, Conflict, Invalid
+from arkqueue.hooks.folders import Folder
 from arkqueue.model import ArchiveKind
 from arkqueue.repository import locate
 from arkqueue.repository.location import local_path
-from arkqueue.runtime.accounts import account
+from arkqueue.runtime.accounts import account, acting_as
 
 CHECK_TIMEOUT = 20
 """Seconds; a commit does not wait longer for its check."""
@@ -74,8 +78,8 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Repository:
-    """A repository of this host: its own ``folder``, where its ``hooks`` are, how notices name it, and what only committers can write to.
+class _Place:
+    """Where things of a repository are: its own ``folder``, its ``hooks``, its work tree or again the folder (``root``), its ``data``.
 
     ``local``: people commit in the repository itself, and not only by a push to it.
     """
@@ -83,9 +87,56 @@ class _Repository:
     kind: ArchiveKind
     folder: Path
     hooks: Path
+    root: Path
     name: str
     local: bool
-    data: Path
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """A repository of this host whose folders are open.
+
+    ``own``: its own folder. ``base``, ``way``: the folder that holds its hooks, and by which names beneath it.
+    ``data``: what only committers can write to. ``name``: how notices name the repository.
+    """
+
+    place: _Place
+    own: Folder
+    base: Folder
+    way: tuple[str, ...]
+    data: os.stat_result
+    name: str
+
+    @property
+    def kind(self) -> ArchiveKind:
+        return self.place.kind
+
+    @property
+    def folder(self) -> Path:
+        return self.place.folder
+
+    @property
+    def hooks(self) -> Path:
+        return self.place.hooks
+
+    @property
+    def like(self) -> os.stat_result:
+        """Whose group our files get."""
+        status = self.own.status()
+        assert status is not None
+        return status
+
+    @contextmanager
+    def open_hooks(self) -> Iterator[Folder | None]:
+        """The folder of the hooks; None where there is none yet."""
+        try:
+            folder = self.base.inner(*self.way)
+        except FileNotFoundError:
+            yield None
+            return
+        with folder:
+            yield folder
 
     @property
     def ours(self) -> Path:
@@ -97,7 +148,7 @@ class _Repository:
 
     @property
     def notifying(self) -> tuple[str, ...]:
-        return _NOTIFYING[self.kind] if self.local else _NOTIFYING[self.kind][:1]
+        return _NOTIFYING[self.kind] if self.place.local else _NOTIFYING[self.kind][:1]
 
     @property
     def all_hooks(self) -> tuple[str, ...]:
@@ -120,79 +171,86 @@ def install(
     ``server``: the API's URL. ``token``: one of scope ``hook``. ``url``: by which the server watches it, where that is not its path (Subversion: its UUID). ``check``: also the hook that refuses faulty workflow files by asking ``checker``, the absolute
     path of the ``arkqueue`` program. ``search``: where to look for programs (a PATH; None: this process's).
     """
-    found = _open(repository)
+    _templates()  # while they can be read
     server = _checked_url(server)
-    called = url or found.name
     if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
         raise Invalid(
             "the token", "holds characters that no token has", "Give it as `arkqueue token create` printed it."
         )
-    names = [] if (client := _client(search)) is None else list(found.notifying)
-    if check or _is_ours(found.hooks / _CHECKING[found.kind]):
-        names.append(_CHECKING[found.kind])
-    for name in names:
-        _refuse_tangles(found.hooks, name)
+    with _opened(repository) as found:
+        called = url or found.name
+        names = [] if (client := _client(search)) is None else list(found.notifying)
+        with found.open_hooks() as hooks:
+            if check or (hooks and _is_ours(hooks, _CHECKING[found.kind])):
+                names.append(_CHECKING[found.kind])
+            if hooks:
+                for name in names:
+                    _refuse_tangles(hooks, name)
+        ours = found.own.status("arkqueue")
+        if ours is not None and stat.S_ISLNK(ours.st_mode):
+            raise Conflict(str(found.ours), "is a symlink", "Remove it: what is written there may not land elsewhere.")
 
-    if found.ours.is_symlink():
-        raise Conflict(str(found.ours), "is a symlink", "Remove it: what is written there may not land elsewhere.")
-
-    notes = _about_place(found)
-    values = {
-        "FOLDER": shlex.quote(str(found.ours)),
-        "REPOSITORY": shlex.quote(str(found.folder)),
-    }
-    if _CHECKING[found.kind] in names:
-        notes += _find_checker(found, checker, check_timeout, search, values)
-    former = _told_before(found)
-    with _changing(found):
-        _make_folder(found.ours, found.folder, 0o755)
-        if client is None:
-            notes.append(
-                "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
-            )
-        else:
-            notes += _install_client(found, client, server, called, token, search, values)
-            notes += _about_others(found, server, former)
-        if "pre-commit" in names:
-            _make_folder(found.ours / "unchecked", found.data, stat.S_IMODE(found.data.stat().st_mode))
-        found.hooks.mkdir(exist_ok=True)
-        for name in names:
-            notes += _put_hook(found, name, values)
-    hooks = tuple(found.hooks / name for name in names)
-    return Installed(found.kind, called, hooks, client.name if client else None, tuple(notes))
+        notes = _about_place(found)
+        values = {
+            "FOLDER": shlex.quote(str(found.ours)),
+            "REPOSITORY": shlex.quote(str(found.folder)),
+        }
+        if _CHECKING[found.kind] in names:
+            notes += _find_checker(found, checker, check_timeout, search, values)
+        former = _told_before(found)
+        found.own.make("arkqueue", found.like, 0o755)
+        with found.own.inner("arkqueue") as inside:
+            if client is None:
+                notes.append(
+                    "neither curl nor GNU wget is here: sweep only. arkqueue sees commits when it looks by itself, each minute; install curl and run this again"
+                )
+            else:
+                notes += _install_client(found, inside, client, server, called, token, search, values)
+                notes += _about_others(found, inside, server, former)
+            if "pre-commit" in names:
+                inside.make("unchecked", found.data, stat.S_IMODE(found.data.st_mode))
+        if found.way:
+            with found.base.inner(*found.way[:-1]) as above:
+                if above.status(found.way[-1]) is None:
+                    above.make(found.way[-1], found.like, 0o755)
+        with found.base.inner(*found.way) as hooks:
+            for name in names:
+                notes += _put_hook(found, hooks, name, values)
+    paths = tuple(found.hooks / name for name in names)
+    return Installed(found.kind, called, paths, client.name if client else None, tuple(notes))
 
 
 def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
     """Take the hooks out again, and give the user's own their names back. ``server``: while there are others, end the notices to this one alone."""
-    found = _open(repository)
-    told = _told(found)
-    if server is not None and (server := _checked_url(server)) not in told:
-        whom = f"tell {' and '.join(told)}" if told else "tell nobody"
-        raise Invalid(server, f"is not told of commits: the hooks of {found.folder} {whom}", "Name one of these.")
-    if server is not None and len(told) > 1:
-        with _changing(found):
-            folder = found.servers / _folder_name(server)
-            shutil.rmtree(folder)
-        return Removed((folder,), (server,), tuple(url for url in told if url != server))
-    removed = []
-    with _changing(found):
-        for name in found.all_hooks:
-            hook, user = found.hooks / name, found.hooks / f"{name}.user"
-            if not _is_ours(hook):
-                continue
-            if os.path.lexists(user):
-                user.rename(hook)
-            else:
-                hook.unlink()
-            removed.append(hook)
-        if found.ours.is_dir() and not found.ours.is_symlink():
-            shutil.rmtree(found.ours)
+    with _opened(repository) as found:
+        told = _told(found)
+        if server is not None and (server := _checked_url(server)) not in told:
+            whom = f"tell {' and '.join(told)}" if told else "tell nobody"
+            raise Invalid(server, f"is not told of commits: the hooks of {found.folder} {whom}", "Name one of these.")
+        if server is not None and len(told) > 1:
+            with found.own.inner("arkqueue", "servers") as servers:
+                servers.remove(_folder_name(server))
+            left = tuple(url for url in told if url != server)
+            return Removed((found.servers / _folder_name(server),), (server,), left)
+        removed = []
+        with found.open_hooks() as hooks:
+            for name in found.all_hooks:
+                if hooks is None or not _is_ours(hooks, name):
+                    continue
+                if hooks.status(f"{name}.user") is not None:
+                    hooks.rename(f"{name}.user", name)
+                else:
+                    hooks.unlink(name)
+                removed.append(found.hooks / name)
+        ours = found.own.status("arkqueue")
+        if ours is not None and stat.S_ISDIR(ours.st_mode):
+            found.own.remove("arkqueue")
             removed.append(found.ours)
-    return Removed(tuple(removed), tuple(told), ())
+        return Removed(tuple(removed), tuple(told), ())
 
 
 @contextmanager
-def _changing(repository: _Repository) -> Iterator[None]:
+def _changing(folder: Path) -> Iterator[None]:
     """What the system refuses is told of the repository: what it refuses by may be a file that had just been made, or a mere descriptor."""
     try:
         yield
@@ -200,10 +258,11 @@ def _changing(repository: _Repository) -> Iterator[None]:
         where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, (str, bytes)) else ""
         remedy = "See what is the matter there, and run this again."
         if isinstance(error, PermissionError):
-            remedy = f"Correct its permissions, or run this as {account(repository.folder.stat().st_uid)}, to whom it belongs."
-        raise ArkqueueError(
-            str(repository.folder), f"its hooks cannot be changed: {error.strerror}{where}", remedy
-        ) from error
+            owner = folder.stat().st_uid
+            remedy = "Correct its permissions."
+            if owner != os.geteuid():
+                remedy = f"Correct its permissions, or run this as {account(owner)}, to whom it belongs."
+        raise ArkqueueError(str(folder), f"its hooks cannot be changed: {error.strerror}{where}", remedy) from error
 
 
 # Where a repository keeps things
@@ -211,10 +270,17 @@ def _changing(repository: _Repository) -> Iterator[None]:
 
 def folder_of(repository: Path | str) -> Path:
     """The repository's own folder, absolute, however it was named."""
-    return _open(repository).folder
+    with _opened(repository) as found:
+        return found.folder
 
 
-def _open(given: Path | str) -> _Repository:
+@contextmanager
+def _opened(given: Path | str) -> Iterator[_Repository]:
+    """Open a repository of this host, with its owner's rights as long as it is open. What the system refuses is told of it."""
+    import pygit2  # noqa: F401  (while it can be read)
+
+    import arkqueue.repository.git.repository  # noqa: F401  (for its permission to open repositories of other users)
+
     location = locate(str(given))
     path = local_path(location)
     if path is None:
@@ -224,28 +290,65 @@ def _open(given: Path | str) -> _Repository:
             "There, run `arkqueue hook install PATH --server URL --token-file FILE`, with a token of scope `hook` "
             "made here. Until then arkqueue sees its commits when it looks by itself, each minute.",
         )
-    return _subversion(Path(path)) if location.kind is ArchiveKind.SUBVERSION else _git(Path(path))
+    with acting_as(_owner(Path(path))), ExitStack() as stack:
+        try:
+            place = _subversion(Path(path)) if location.kind is ArchiveKind.SUBVERSION else _git(Path(path))
+        except PermissionError as error:
+            raise Invalid(str(path), f"{account()} may not read it", "Let that user read it.") from error
+        with _changing(place.folder):
+            own = stack.enter_context(Folder.at(place.folder))
+            hooks, base = place.hooks.resolve(), own
+            if not hooks.is_relative_to(place.folder):
+                base = stack.enter_context(Folder.at(place.root))
+            way = hooks.relative_to(base.path).parts
+            for folder in {own, base}:
+                _refuse_strangers(folder)
+            with own.inner(place.data) as inside:
+                data = inside.status()
+                assert data is not None
+                words = inside.read("uuid", 200).decode("ascii", "replace").split()
+            if place.kind is ArchiveKind.SUBVERSION and not words:
+                raise Invalid(str(place.folder), "has no UUID that can be read (db/uuid)", "Check the repository.")
+            yield _Repository(place, own, base, way, data, words[0] if words else place.name)
 
 
-def _subversion(given: Path) -> _Repository:
+def _owner(path: Path) -> int:
+    """Whose a repository is that holds a path."""
+    for folder in (path, *path.parents):
+        if folder.exists():
+            return folder.stat().st_uid
+    return os.geteuid()
+
+
+def _refuse_strangers(folder: Folder) -> None:
+    """For root, who has become the owner of what was there a moment ago: raise Conflict where it is another's now."""
+    status = folder.status()
+    assert status is not None
+    if os.geteuid() == 0 and status.st_uid != 0:
+        raise Conflict(
+            str(folder.path),
+            f"belongs to {account(status.st_uid)}, and not to root as what it is part of",
+            "Run this as that user.",
+        )
+
+
+def _subversion(given: Path) -> _Place:
     for folder in (given, *given.parents):
         if (folder / "db" / "uuid").is_file():
             folder = folder.resolve()
-            uuid = (folder / "db" / "uuid").read_text("ascii").split()[0]
             _refuse_way_out(folder / "hooks", folder)
-            return _Repository(ArchiveKind.SUBVERSION, folder, folder / "hooks", uuid, True, folder / "db")
+            return _Place(ArchiveKind.SUBVERSION, folder, folder / "hooks", folder, "", True, "db")
     raise Invalid(str(given), "is no Subversion repository that keeps its data in files", "Check the path.")
 
 
-def _git(given: Path) -> _Repository:
+def _git(given: Path) -> _Place:
     import pygit2
     from pygit2.enums import RepositoryOpenFlag
 
-    import arkqueue.repository.git.repository  # noqa: F401  (for its permission to open repositories of other users)
-
     try:
-        repository = pygit2.Repository(str(given), RepositoryOpenFlag.NO_SEARCH)
-        config = repository.config
+        with _settings_of_owner() as home:
+            repository = pygit2.Repository(str(given), RepositoryOpenFlag.NO_SEARCH)
+            config = repository.config
         configured = config["core.hooksPath"] if "core.hooksPath" in config else None  # noqa: SIM401  it has no get
     except (pygit2.GitError, KeyError) as error:
         raise Invalid(str(given), f"cannot be opened as a Git repository ({error})", "Check the path.") from error
@@ -255,21 +358,41 @@ def _git(given: Path) -> _Repository:
         folder = name = (folder / (folder / "commondir").read_text("utf-8").rstrip("\n")).resolve()
     elif (given / ".git").is_file():  # the Git folder is elsewhere; the archive is known by its work tree
         name = given.resolve()
-    hooks = folder / "hooks"
+    hooks, root = folder / "hooks", folder
     if configured is not None:
         root = folder if repository.is_bare else Path(repository.workdir).resolve()
-        hooks = Path(os.path.normpath(root / Path(configured).expanduser()))
+        hooks = Path(os.path.normpath(root / re.sub(r"^~(?=/|$)", lambda _: home, configured)))
         if not hooks.is_relative_to(folder) and not hooks.is_relative_to(root):
             raise Conflict(
                 str(given),
                 f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
                 f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
             )
-        _refuse_way_out(hooks, folder, root)
-    else:
-        _refuse_way_out(hooks, folder)
+    _refuse_way_out(hooks, folder, root)
     local = not repository.is_bare or (folder / "worktrees").is_dir()
-    return _Repository(ArchiveKind.GIT, folder, hooks, str(name), local, folder / "objects")
+    return _Place(ArchiveKind.GIT, folder, hooks, root, str(name), local, "objects")
+
+
+@contextmanager
+def _settings_of_owner() -> Iterator[str]:
+    """Let libgit2 read the settings of the user as whom we act, as git does for that user's commits; gives the user's home folder."""
+    import pygit2
+    from pygit2.enums import ConfigLevel
+
+    home = os.path.expanduser("~")
+    if os.geteuid() == os.getuid():
+        yield home
+        return
+    home = os.path.expanduser(f"~{account()}")  # as it is where there is no such account
+    paths = {ConfigLevel.GLOBAL: home, ConfigLevel.XDG: f"{home}/.config/git"}
+    before = {level: pygit2.settings.search_path[level] for level in paths}
+    try:
+        for level, path in paths.items():
+            pygit2.settings.search_path[level] = path
+        yield home
+    finally:
+        for level, path in before.items():
+            pygit2.settings.search_path[level] = path
 
 
 def _refuse_way_out(hooks: Path, *own: Path) -> None:
@@ -284,9 +407,9 @@ def _refuse_way_out(hooks: Path, *own: Path) -> None:
 
 def _about_place(repository: _Repository) -> list[str]:
     notes = []
-    if repository.data.stat().st_mode & stat.S_IWOTH:
+    if repository.data.st_mode & stat.S_IWOTH:
         notes.append(
-            f"everyone may write to {repository.data}, but only its owner and group may read the token: "
+            f"everyone may write to {repository.folder / repository.place.data}, but only its owner and group may read the token: "
             "commits of others are seen by the sweep"
         )
     if not repository.hooks.is_relative_to(repository.folder):
@@ -322,6 +445,7 @@ def _checked_url(server: str) -> str:
 
 def _install_client(
     repository: _Repository,
+    inside: Folder,
     client: Path,
     server: str,
     called: str,
@@ -344,23 +468,30 @@ def _install_client(
         limit = shutil.which("timeout", path=search)
         command = [*([os.path.abspath(limit), "10"] if limit else []), str(client), "-q", f"--config={configuration}"]
         command += [url, "--post-data"]
-    for made in (repository.servers, folder):
-        _make_folder(made, repository.folder, 0o755)
-    group = repository.data.stat().st_mode & stat.S_IWGRP
-    _write(configuration, "".join(f"{line}\n" for line in lines), repository.folder, 0o640 if group else 0o600)
-
+    group = repository.data.st_mode & stat.S_IWGRP
     # A Subversion repository's hook reads the UUID at each commit.
     beginning = f'{{"repository":{json.dumps(called)}' if repository.kind is ArchiveKind.GIT else ""
     send = {"CLIENT": shlex.join(command), "BEGINNING": shlex.quote(beginning)}
-    _write(folder / "send", _rendered("send", send), repository.folder, 0o644)
-    notify = repository.ours / "notify"
-    _write(notify, _rendered("notify", values), repository.folder, 0o755)
+    like = repository.like
+    inside.make("servers", like, 0o755)
+    with inside.inner("servers") as servers:
+        servers.make(folder.name, like, 0o755)
+        with servers.inner(folder.name) as mine:
+            is_given = mine.write(
+                "client.conf", "".join(f"{line}\n" for line in lines), like, 0o640 if group else 0o600
+            )
+            mine.write("send", _rendered("send", send), like, 0o644)
+    inside.write("notify", _rendered("notify", values), like, 0o755)
     start = [os.path.abspath(path), "-i"] if (path := shutil.which("env", path=search)) else []
     start += [os.path.abspath(path)] if (path := shutil.which("setsid", path=search)) else []
-    values["SEND"] = shlex.join([*start, _shell(search), str(notify)])
-    if not group and repository.data.stat().st_uid != configuration.stat().st_uid:
+    values["SEND"] = shlex.join([*start, _shell(search), str(repository.ours / "notify")])
+    if not group and repository.data.st_uid != os.geteuid():
         return [
             f"{configuration} is not readable for the repository's owner, whose commits the sweep sees: run this as that user"
+        ]
+    if group and not is_given:
+        return [
+            f"{configuration} is not readable for the repository's group, which {account()} is not in: its commits are seen by the sweep"
         ]
     return []
 
@@ -376,27 +507,30 @@ def _folder_name(server: str) -> str:
 def _told(repository: _Repository) -> list[str]:
     """The URLs of the servers that are told of commits."""
     try:
-        return sorted(unquote(folder.name) for folder in repository.servers.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+        with repository.own.inner("arkqueue", "servers") as servers:
+            return [unquote(name) for name in servers.names()]
+    except OSError:  # there is none, or what is called so is none
         return [] if (former := _told_before(repository)) is None else [former]
 
 
 def _told_before(repository: _Repository) -> str | None:
     """The URL of the one server that was told by an earlier version's hooks; "" where it cannot be read."""
-    if not os.path.lexists(repository.ours / "client.conf"):
+    try:
+        inside = repository.own.inner("arkqueue")
+    except OSError:
         return None
-    texts = (
-        path.read_text("utf-8", "replace")
-        for name in ("client.conf", "notify")
-        if (path := repository.ours / name).is_file()
-    )
-    found = re.search(r"(https?://[!-~]+?)/api/v1/notices", "".join(texts))
+    with inside:
+        if inside.status("client.conf") is None:
+            return None
+        text = b"\n".join(inside.read(name, 65536) for name in ("client.conf", "notify")).decode("utf-8", "replace")
+    found = re.search(r"(https?://[!-~]+?)/api/v1/notices", text)
     return found[1] if found else ""
 
 
-def _about_others(repository: _Repository, server: str, former: str | None) -> list[str]:
+def _about_others(repository: _Repository, inside: Folder, server: str, former: str | None) -> list[str]:
     """Note which other servers are told, and that the one of an earlier version's hooks (``former``) is told no more."""
-    (repository.ours / "client.conf").unlink(missing_ok=True)
+    if former is not None:
+        inside.unlink("client.conf")
     notes = []
     if former not in (None, server):
         notes.append(
@@ -445,84 +579,57 @@ def _find_checker(
 # Hooks of ours and of others
 
 
-def _put_hook(repository: _Repository, name: str, values: Mapping[str, str]) -> list[str]:
+def _put_hook(repository: _Repository, hooks: Folder, name: str, values: Mapping[str, str]) -> list[str]:
     """Write one hook of ours, in the place of the user's own, which it goes on to call."""
-    hook, user = repository.hooks / name, repository.hooks / f"{name}.user"
+    user = f"{name}.user"
     notes = []
-    if os.path.lexists(hook) and not _is_ours(hook):
-        hook.rename(user)
-        notes.append(f"your {name} is now {user.name} and is called by ours")
+    if hooks.status(name) is not None and not _is_ours(hooks, name):
+        hooks.rename(name, user)
+        notes.append(f"your {name} is now {user} and is called by ours")
     template = f"{repository.kind.value}/{'post-commit' if name in {'post-merge', 'post-rewrite'} else name}"
-    _write(hook, _rendered(template, {**values, "NAME": name}), repository.folder, 0o755)
-    if user.is_file() and not os.access(user, os.X_OK):
-        notes.append(f"{user.name} is not executable, so it is kept but not run")
-    elif user.is_file() and re.search(rb"basename|\$\{0##|__file__|argv\[0\]", user.read_bytes()[:65536]):
-        notes.append(f"{user.name} seems to ask for its own name, which now ends in .user: see that it still works")
+    hooks.write(name, _rendered(template, {**values, "NAME": name}), repository.like, 0o755)
+    text = hooks.read(user, 65536, follow=True)
+    if text and not hooks.is_program(user):
+        notes.append(f"{user} is not executable, so it is kept but not run")
+    elif re.search(rb"basename|\$\{0##|__file__|argv\[0\]", text):
+        notes.append(f"{user} seems to ask for its own name, which now ends in .user: see that it still works")
     return notes
 
 
-def _refuse_tangles(hooks: Path, name: str) -> None:
+def _refuse_tangles(hooks: Folder, name: str) -> None:
     """Stop where taking over the present hook would lose one, or make two call each other for ever."""
-    hook, user = hooks / name, hooks / f"{name}.user"
-    if not os.path.lexists(hook) or _is_ours(hook):
+    if hooks.status(name) is None or _is_ours(hooks, name):
         return
-    copies = [path.name for path in hooks.glob(f"{name}?*") if _is_ours(path)]
+    copies = [other for other in hooks.names() if other.startswith(name) and other != name and _is_ours(hooks, other)]
     if copies:
         raise Conflict(
-            str(hook),
+            str(hooks.path / name),
             f"is another program's hook, and arkqueue's is now {copies[0]}, which it may call",
             f"If it does, all is well, but to renew ours: put it back as {name}, and the other as {name}.user.",
         )
-    if os.path.lexists(user):
+    if hooks.status(f"{name}.user") is not None:
         raise Conflict(
-            str(hook), f"is not arkqueue's hook, and {user.name} exists too", f"Join the two in {user.name}."
+            str(hooks.path / name),
+            f"is not arkqueue's hook, and {name}.user exists too",
+            f"Join the two in {name}.user.",
         )
 
 
-def _is_ours(hook: Path) -> bool:
+def _is_ours(hooks: Folder, name: str) -> bool:
     """A symlink is the user's, wherever it leads."""
-    if hook.is_symlink() or not hook.is_file():
-        return False
-    with hook.open("rb") as file:
-        return file.readline().startswith(b"#!") and file.readline().startswith(_MARK)
+    first, _, rest = hooks.read(name, 65536).partition(b"\n")
+    return first.startswith(b"#!") and rest.startswith(_MARK)
+
+
+@cache
+def _templates() -> dict[str, str]:
+    """The scripts of ``hooks/`` by their names there."""
+    package = Path(__file__).parents[1]
+    # Inside the installed package, or beside it in a checkout.
+    folder = package / "_hooks" if (package / "_hooks").is_dir() else package.parent / "hooks"
+    return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
 
 
 def _rendered(template: str, values: Mapping[str, str]) -> str:
     """A script of ``hooks/``; every value is quoted for the shell already."""
-    package = Path(__file__).parents[1]
-    # Inside the installed package, or beside it in a checkout.
-    folder = package / "_hooks" if (package / "_hooks").is_dir() else package.parent / "hooks"
-    return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], (folder / template).read_text("utf-8"))
-
-
-def _write(path: Path, text: str, like: Path, mode: int) -> None:
-    """Put a file in place at once and whole; never readable by more than ``mode`` says, not even at first."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            _give_to_owner(descriptor, like, mode)
-            file.write(os.fsencode(text))
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _make_folder(path: Path, like: Path, mode: int) -> None:
-    path.mkdir(exist_ok=True)
-    descriptor = os.open(path, os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        _give_to_owner(descriptor, like, mode)
-    finally:
-        os.close(descriptor)
-
-
-def _give_to_owner(descriptor: int, like: Path, mode: int) -> None:
-    """The owner and group of the repository, as far as this user may give things away."""
-    wanted, has = like.stat(), os.fstat(descriptor)
-    try:
-        if (wanted.st_uid, wanted.st_gid) != (has.st_uid, has.st_gid):
-            os.chown(descriptor, wanted.st_uid if os.geteuid() == 0 else -1, wanted.st_gid)
-    except PermissionError:
-        mode &= 0o707  # the group is this user's own, and not the repository's
-    os.chmod(descriptor, mode)
+    return re.sub(r"@([A-Z]+)@", lambda match: values[match[1]], _templates()[template])

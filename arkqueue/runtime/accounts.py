@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def account(number: int | None = None) -> str:
@@ -13,3 +15,29 @@ def account(number: int | None = None) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+@contextmanager
+def acting_as(owner: int) -> Iterator[None]:
+    """For root: do what follows with the rights of another user of this host, whose files it concerns. Others act as themselves.
+
+    It holds for the whole process. The real user stays root, so that the other user can neither stop nor look into it.
+    """
+    if os.geteuid() != 0 or owner == 0:
+        yield
+        return
+    try:
+        user = pwd.getpwuid(owner)
+        group, groups = user.pw_gid, os.getgrouplist(user.pw_name, user.pw_gid)
+    except KeyError:  # a number without an account, as in many containers
+        group, groups = owner, []
+    before = os.getegid(), os.getgroups()
+    try:
+        os.setgroups(groups)
+        os.setegid(group)
+        os.seteuid(owner)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(before[0])
+        os.setgroups(before[1])

@@ -392,12 +392,23 @@ def test_token_is_for_those_who_may_commit(tmp_path: Path, nobody: str, data: in
 
 
 @pytest.mark.usefixtures("root")
-def test_what_root_installs_belongs_to_the_repository_s_owner(tmp_path: Path, nobody: str) -> None:
-    repository = a_subversion_repository(tmp_path)
-    os.chown(repository.path, 65534, 65534)
+def test_what_root_installs_belongs_to_the_repository_s_owner(open_folder: Path, nobody: str) -> None:
+    repository = a_subversion_repository(open_folder)
+    run("chown", "-R", "65534:65534", repository.path)
     done = hooks.install(repository.path, server=nobody, token=TOKEN)
     for path in (*done.hooks, *(repository.path / "arkqueue").rglob("*"), repository.path / "arkqueue"):
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
+    assert os.geteuid() == 0
+
+
+@pytest.mark.usefixtures("root")
+def test_group_that_the_owner_is_not_in_is_said_to_have_no_token(open_folder: Path, nobody: str) -> None:
+    repository = a_subversion_repository(open_folder)
+    run("chmod", "-R", "g+w", repository.path)
+    run("chown", "-R", "65534:0", repository.path)
+    done = hooks.install(repository.path, server=nobody, token=TOKEN)
+    assert any("is not readable for the repository's group" in note for note in done.notes)
+    assert stat.S_IMODE(configuration_in(repository.path).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(
