@@ -13,7 +13,7 @@ from hypothesis import settings
 pytest_plugins = ["tests.memory", "tests.requirements", "tests.postgres", "tests.sessions", "tests.engine"]
 
 settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
-settings.register_profile("long", deadline=None, derandomize=False, print_blob=True, max_examples=5000)
+settings.register_profile("long", deadline=None, derandomize=False, print_blob=True, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from arkqueue.errors import Invalid
 from arkqueue.names import Name, name_of, parse_name
+from tests.fuzzing import fuzzed
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def test_what_was_meant_is_written_out(text: str, meant: str) -> None:
 words = st.text(min_size=1, max_size=8)
 
 
+@fuzzed
 @given(words, words, st.integers(1, 10**9), st.none() | st.integers(1, 99), words, words)
 def test_every_name_survives_the_round_trip(
     archive: str, branch: str, number: int, run: int | None, task: str, item: str

@@ -41,7 +41,8 @@ def changed_entries(
             entry = new_tree[name.decode(errors="surrogateescape")] if name in now else None
             if name in was and _is_folder(was[name]) and isinstance(entry, pygit2.Tree):
                 old = repository[pygit2.Oid(raw=was[name][1])]
-                assert isinstance(old, pygit2.Tree)
+                if not isinstance(old, pygit2.Tree):
+                    raise _malformed(old_tree)
                 pending.append((old, entry, path))
                 continue
             if name in was:
@@ -98,5 +99,9 @@ def _entries(tree: pygit2.Tree) -> _Entries:
     entries = {name: (mode, id) for mode, name, id in found}
     whole = sum(len(mode) + len(name) + 22 for mode, name, _ in found) == len(raw)
     if len(entries) != len(found) or not whole or any(b"/" in name for name in entries):
-        raise ArchiveError(f"tree {tree.id}", "is malformed", "Correct the commit that made it.")
+        raise _malformed(tree)
     return entries
+
+
+def _malformed(tree: pygit2.Tree) -> ArchiveError:
+    return ArchiveError(f"tree {tree.id}", "is malformed", "Correct the commit that made it.")

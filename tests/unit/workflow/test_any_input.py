@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from arkqueue.model import SourceFile, Workflow
 from arkqueue.workflow import from_json, parse, to_json
 from arkqueue.workflow.format import NOT_YET, Task
+from tests.fuzzing import fuzzed
 
 WORDS = st.sampled_from(
     [
@@ -81,26 +82,31 @@ def judged(path: str, data: bytes) -> Workflow:
     return workflow
 
 
+@fuzzed
 @given(st.binary(), st.sampled_from(["w.yaml", "w.json"]))
 def test_any_bytes(data: bytes, path: str) -> None:
     judged(path, data)
 
 
+@fuzzed
 @given(YAMLISH, st.sampled_from(["w.yaml", "w.json"]))
 def test_anything_like_yaml(pieces: list[str], path: str) -> None:
     judged(path, "".join(pieces).encode("utf-8", "surrogatepass"))
 
 
+@fuzzed
 @given(FILES)
 def test_any_structure_as_json(value: Any) -> None:
     judged("w.json", json.dumps(value, indent=1).encode())
 
 
+@fuzzed
 @given(FILES)
 def test_any_structure_as_yaml(value: Any) -> None:
     judged("w.yaml", yaml.safe_dump(value, allow_unicode=False).encode("utf-8", "surrogatepass"))
 
 
+@fuzzed
 @given(FIELDS)
 def test_any_fields_beside_good_tasks(fields: dict[str, Any]) -> None:
     judged("w.json", json.dumps([{"name": "a"}, {"name": "b", **fields}, {"name": "c", "depends": ["b"]}]).encode())
