@@ -67,7 +67,7 @@ class Reason(StrEnum):
     SUPERSEDED = "a later task has superseded it"
     BLOCKED = "what it needs inside its run is bad; that one is to be retried"
     CANCELING = "it is being canceled"
-    MISSING = "what it depends on has not completed at that revision"
+    MISSING = "what it depends on never ran, or its product will not come"
     UNSETTLED = "the run is not settled"
     NOTHING = "there is nothing to do"
     FAULTY = "the definition has faults"
@@ -201,6 +201,8 @@ class Edge:
     met: bool = False
     attempt: Attempt | None = None
     """Of a stopping edge: the attempt that must be gone."""
+    product: bool = False
+    """It stands for the product of a task that is not part of the run (design 5.6, 5.18)."""
 
     @property
     def crossing(self) -> bool:
@@ -392,9 +394,9 @@ class Model:
             for task in chosen
             for wish in task.depends
             if not wish.previous and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
-            if not any(
-                r.tasks[Name(wish.task)].state is State.COMPLETED for r in siblings if Name(wish.task) in r.tasks
-            )
+            for source in [self.nearest(Name(wish.task), run)]
+            if (source is None and not wish.optional)
+            or (source is not None and wish.when is When.COMPLETED and source.bad and lost(source))
         }
         if missing:
             raise Refused(Reason.MISSING, *(Key(*run.key, name) for name in sorted(missing)))
@@ -427,7 +429,9 @@ class Model:
         for task in list(run.tasks.values()):
             for wish in task.definition.depends:
                 if source := self._source(run, task, wish):
-                    self._edge(source, task, When.COMPLETED if source.is_star else wish.when)
+                    when = When.COMPLETED if source.is_star else wish.when
+                    product = not wish.previous and source.run is not run and when is When.COMPLETED
+                    self._depend(source, task, when, product)
         for task in run.own:
             self._edge(commit, task, When.COMPLETED, Kind.IMPLICIT)
         for task in (commit, *run.own):
@@ -445,9 +449,15 @@ class Model:
             return self.nearest(name, run)
         if name in run.tasks:
             return run.tasks[name]
-        if name.name in _names(run.workflow.tasks) and run.trigger is Trigger.COMMIT:
-            return self.nearest(name, run)
-        return None
+        return self.nearest(name, run) if name.name in _names(run.workflow.tasks) else None
+
+    def _depend(self, source: Task, target: Task, when: When, product: bool) -> None:
+        """An edge; of two from the same source, one that stands for its product and one that does not, the first is the stricter one."""
+        for edge in self.into(target):
+            if edge.source is source and edge.when is when and edge.kind is Kind.DECLARED:
+                edge.product = edge.product or product
+                return
+        self._edge(source, target, when, product=product)
 
     def _star(self, run: Run, when: When) -> Task:
         """The run's gate for ``PREV:*``, made when first asked for."""
@@ -478,9 +488,15 @@ class Model:
         return done
 
     def _edge(
-        self, source: Task, target: Task, when: When, kind: Kind = Kind.DECLARED, attempt: Attempt | None = None
+        self,
+        source: Task,
+        target: Task,
+        when: When,
+        kind: Kind = Kind.DECLARED,
+        attempt: Attempt | None = None,
+        product: bool = False,
     ) -> None:
-        self.edges.append(Edge(source, target, kind, when, attempt=attempt))
+        self.edges.append(Edge(source, target, kind, when, attempt=attempt, product=product))
 
     def _holds_a_gate(self, task: Task) -> bool:
         return any(edge.kind is Kind.EXCLUSIVE and edge.crossing for edge in self.out_of(task))
@@ -520,7 +536,7 @@ class Model:
             return False
         if source.state is State.COMPLETED:
             return True
-        if not edge.crossing or edge.kind is Kind.EXCLUSIVE:
+        if not edge.crossing or edge.kind is Kind.EXCLUSIVE or edge.product:
             return when is When.SETTLED or source.as_completed
         return self.blocks(source) < (Blocks.ALL if when is When.SETTLED else Blocks.COMPLETION)
 
@@ -534,14 +550,15 @@ class Model:
     def _blocks_behind(self, edge: Edge) -> Blocks:
         """What the target of an unmet edge blocks because of it, after it was canceled or skipped."""
         source, target = edge.source, edge.target
+        orders = edge.crossing and not edge.product
         if source.bad:
             found = self.blocks(source)
-        elif edge.crossing or source.settled:  # what completed is about to meet the edge
+        elif orders or source.settled:  # what completed is about to meet the edge
             return Blocks.ALL
         else:
-            has_begun = source.attempts or not self.unmet(source)
+            has_begun = source.attempts or not self.unmet(source) or edge.product
             found = Blocks.COMPLETION if has_begun else Blocks.ALL
-        any_end_will_do = edge.when is When.SETTLED or (not edge.crossing and target.root is None)
+        any_end_will_do = edge.when is When.SETTLED or (not orders and target.root is None)
         return Blocks.NOTHING if any_end_will_do and found is Blocks.COMPLETION else found
 
     def _is_kept(self, edge: Edge) -> bool:
@@ -554,11 +571,15 @@ class Model:
         skipped: set[Task] = set()
         while roots := self._next_to_skip(skipped):
             for task, found in roots.items():
-                task.root = _first(found)
+                task.root = self._first(found)
                 if task not in skipped:
                     task.state = move(task.state, Event.SKIP)
             skipped |= roots.keys()
         return bool(skipped)
+
+    def _first(self, tasks: Iterable[Task]) -> Task:
+        """The first in the order in which runs were planned, and of the file."""
+        return min(tasks, key=lambda task: (self.runs.index(task.run), task.order))
 
     def _next_to_skip(self, skipped: Collection[Task]) -> dict[Task, list[Task]]:
         """Waiting tasks that hang on bad ones, with these ones' roots, and those of the ``skipped`` that hang on an earlier root than theirs."""
@@ -566,7 +587,7 @@ class Model:
         for edge in self.edges:
             if skips(edge):
                 target, root = edge.target, edge.source.root or edge.source
-                is_earlier = target in skipped and target.root and root.order < target.root.order
+                is_earlier = target in skipped and target.root and self._first([root, target.root]) is not target.root
                 if target.state is State.WAITING or is_earlier:
                     roots.setdefault(target, []).append(root)
         return roots
@@ -812,20 +833,27 @@ class Model:
 
     def _judge_again(self, root: Task) -> tuple[list[Task], dict[Task, Task]]:
         """Of the tasks skipped because of ``root``: those that come back, and those that something else still skips, with their new root."""
-        candidates = [task for task in root.run.tasks.values() if task.state is State.SKIPPED and task.root is root]
+        candidates = [
+            task
+            for task in self.tasks()
+            if task.state is State.SKIPPED
+            and task.root is root
+            and (task.run is root.run or not (task.run.deleted or task.run.dropped))
+        ]
+        stay: dict[Task, Task] = {}
 
         def other_roots(task: Task) -> list[Task]:
-            found = []
-            for edge in self.into(task):
-                if skips(edge) and edge.source is not root:
-                    if edge.source not in candidates:
-                        found.append(edge.source.root or edge.source)
-                    else:
-                        found.extend(other_roots(edge.source))
-            return found
+            others = [edge for edge in self.into(task) if edge.source is not root and edge.source not in candidates]
+            return [
+                stay.get(edge.source) or edge.source.root or edge.source
+                for edge in others
+                if skips(edge, stay.get(edge.source))
+            ]
 
-        stay = {task: _first(found) for task in candidates if (found := other_roots(task))}
-        return [task for task in candidates if task not in stay], stay
+        while found := {task: self._first(roots) for task in candidates if (roots := other_roots(task))}:
+            stay |= found
+            candidates = [task for task in candidates if task not in found]
+        return candidates, stay
 
     def _reopen(self, reopened: list[Task], stay: dict[Task, Task], again: list[Task]) -> None:
         """Put back to waiting; what hangs on one that will end ``again`` waits for it again, unless its own attempt is under way."""
@@ -889,6 +917,7 @@ class Model:
         begun = any(task.attempts for task in run.own)
         canceled = [task for task in run.own if task.state is State.CANCELED]
         bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
+        bad = bad or any(task.root is not None and task.root.run is not run for task in tasks)
         if run.deleted:
             return "deleted"
         if run.workflow.faults or (settled and bad):
@@ -941,7 +970,10 @@ class Model:
             assert task.state is not State.WAITING or unmet, f"{task.key} is forgotten"
             assert task.state is not State.READY or not unmet, f"{task.key} is ready too early"
             assert (task.root is None) or task.state is State.SKIPPED, f"{task.key} is {task.state} with a root"
-            assert task.root is None or (task.root.bad and task.root.root is None), f"{task.key} has no true root"
+            gone = task.run.deleted or task.run.dropped
+            assert gone or task.root is None or (task.root.bad and task.root.root is None), (
+                f"{task.key} has no true root"
+            )
             assert task.stop is None or task.state is State.RUNNING, f"{task.key} is asked to stop but does not run"
             if task.state is State.WAITING and not task.implicit:
                 assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
@@ -976,7 +1008,9 @@ class Model:
                 continue
             if edge.crossing and not source.settled:
                 yield source
-            elif not source.attempts and (source.bad if edge.crossing else not (source.bad and edge.met)):
+            elif not source.attempts and (
+                source.bad if edge.crossing and not edge.product else not (source.bad and edge.met)
+            ):
                 yield from self._overtaken(source)
 
     def _check_start(self, task: Task) -> None:
@@ -992,15 +1026,21 @@ class Model:
                 assert edge.met, f"{task.key} started before {edge.source.key}"
 
 
-def skips(edge: Edge) -> bool:
-    """Whether the edge's source takes its dependent down with it (design 5.8)."""
+def skips(edge: Edge, root: Task | None = None) -> bool:
+    """Whether the edge's source takes its dependent down with it (design 5.8, 5.18). ``root``: that of the source, if it is to get another one."""
     return (
         not edge.met
-        and not edge.crossing
+        and (not edge.crossing or (edge.product and lost(edge.source, root)))
         and edge.when is When.COMPLETED
         and edge.source.bad
         and not edge.target.implicit
     )
+
+
+def lost(source: Task, root: Task | None = None) -> bool:
+    """Whether the product of a bad task will not come, unless a person retries it (design 5.18): a failure that nobody waived may be mended."""
+    root = root or source.root or source
+    return not source.as_completed and (root.state is not State.FAILED or root.waived or root.run.deleted)
 
 
 def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> bool:
@@ -1014,7 +1054,3 @@ def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> b
 
 def _names(tasks: Iterable[TaskDefinition]) -> set[str]:
     return {task.name for task in tasks}
-
-
-def _first(tasks: Iterable[Task]) -> Task:
-    return min(tasks, key=lambda task: task.order)

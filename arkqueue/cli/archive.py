@@ -149,10 +149,15 @@ def show(client: Client, name: str, as_json: bool) -> None:
     if found["schedules"]:
         say()
         schedules = [
-            (s["cron"], s["timezone"], visible(s["branch"]) or "-", ago(s["next_at"]), ago(s["fired_at"]), ", ".join(s["tasks"]), visible(s["trouble"] or ""))
+            (s["cron"], s["timezone"], visible(s["branch"]) or "-", ago(s["next_at"]), ago(s["fired_at"]), ", ".join(s["tasks"]), visible(s["last_run"] or ""), _left_out(s))
             for s in found["schedules"]
         ]  # fmt: skip
-        table(schedules, ("SCHEDULE", "ZONE", "BRANCH", "NEXT", "LAST", "TASKS", "TROUBLE"))
+        table(schedules, ("SCHEDULE", "ZONE", "BRANCH", "NEXT", "LAST", "TASKS", "LAST RUN", "LEFT OUT"))
+
+
+def _left_out(schedule: Any) -> str:
+    """How many fires made no run, as the last run stands for them."""
+    return f"{schedule['left_out']} since {at(schedule['left_out_since'])}" if schedule["left_out"] else ""
 
 
 @archive.command("set", epilog="Example: arkqueue archive set papers --executor process")

@@ -27,14 +27,27 @@ _INDENT = "\n" + " " * 14
 @click.argument("tasks", metavar="[TASK]…", nargs=-1)
 @click.option("--revision", metavar="REV", help="A number, or a SHA or a prefix of one (default: the head).")
 @click.option("--branch", metavar="BRANCH", help="Another than the main branch.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="TASK",
+    help="Wait for nothing of this task, which is not part of the run; again for more.",
+)
 @click.option("--force", is_flag=True, help="Although a later revision supersedes it.")
 @as_json
 @calls_server
 def trigger(
-    client: Client, archive: str, tasks: Sequence[str], revision: str | None, branch: str | None, force: bool, as_json: bool
+    client: Client, archive: str, tasks: Sequence[str], revision: str | None, branch: str | None, without: Sequence[str], force: bool, as_json: bool
 ) -> None:  # fmt: skip
     """Make a run by hand, of all tasks that run so or of the named ones, and print its name."""
-    body = {"archive": archive, "branch": branch, "revision": revision, "tasks": list(tasks) or None, "force": force}
+    body = {
+        "archive": archive,
+        "branch": branch,
+        "revision": revision,
+        "tasks": list(tasks) or None,
+        "without": list(without),
+        "force": force,
+    }
     run = client.post("/runs", body)
     if as_json:
         print_json(run)
@@ -174,6 +187,10 @@ def _show_run(run: Any) -> None:
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
         ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
+        (
+            "left out",
+            f"{run['left_out']} fires of its schedule since {at(run['left_out_since'])}" if run["left_out"] else "",
+        ),
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),
         ("canceled", _by(run["canceled_by"]).strip()),

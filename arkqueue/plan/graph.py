@@ -3,6 +3,8 @@
 The caller has locked the branch, so that "the nearest earlier occurrence" of a key is a fact: it arrives as ``past``. Whether an edge is
 met already is not asked here; ``plan.ledger`` judges that.
 
+A dependency that is not part of the run stands for the *product* of its nearest earlier occurrence (design 5.6, 5.18): only a completed source will do.
+
 Called by ``plan.ledger`` and ``queue.triggering``; never reads a repository or a clock.
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,6 +42,8 @@ class Occurrence(NamedTuple):
     kind: TaskKind
     settled: bool = False
     passes: bool = False
+    produced: bool | None = None
+    """Whether its product is there (design 5.18): it completed, or was waived as completed. False: the product will not come, unless a person retries it."""
 
 
 class Node(NamedTuple):
@@ -59,6 +63,7 @@ class Edge(NamedTuple):
     kind: str = "depends"
     settled: bool = False
     declared: bool = True
+    product: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,15 @@ class Plan:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     missing: tuple[tuple[str, str], ...] = ()
-    """(task, dependency) pairs that a run which is no commit run cannot take as met (design 5.18)."""
+    """(task, dependency) pairs of a run that is no commit run: the branch never had the dependency (design 5.18)."""
+    lost: tuple[tuple[str, TaskId], ...] = ()
+    """(task, source) pairs: the task needs the product of a source that will not have one (design 5.18)."""
 
 
-def keys_needed(workflow: Workflow) -> set[Key] | None:
-    """The keys whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``)."""
+def keys_needed(workflow: Workflow, *, some: bool = False) -> set[Key] | None:
+    """The keys whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``). ``some``: the run may have any of the tasks alone."""
     needed = {Key(COMMIT)}
-    may_be_left_out = {d.name for d in workflow.tasks if d.paths or d.branches or Trigger.COMMIT not in d.on}
+    may_be_left_out = {d.name for d in workflow.tasks if some or d.paths or d.branches or Trigger.COMMIT not in d.on}
     for definition in workflow.tasks:
         entries: tuple[Depends | Cancels, ...] = (*definition.depends, *definition.cancels)
         for entry in entries:
@@ -91,12 +98,13 @@ def plan(
     changed: Collection[str],
     past: Mapping[Key, Occurrence],
     names: Collection[str] | None = None,
-    completed: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> Plan:
     """The nodes and edges of a run.
 
     ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``names``: for a run that is no
-    commit run, the tasks asked for (None: all), of those that ``on`` and ``branches`` allow. ``completed``: names that completed at this revision in other runs.
+    commit run, the tasks asked for (None: all), of those that ``on`` and ``branches`` allow.
+    ``without``: names that nothing of the run waits for where they are not part of it.
     """
     defined = {d.name: d for d in workflow.tasks}
     chosen = {
@@ -108,6 +116,7 @@ def plan(
     inside = {COMMIT: commit, **{key.name: key for key in chosen}}
     edges = _Edges(past, inside)
     missing: list[tuple[str, str]] = []
+    lost: list[tuple[str, TaskId]] = []
 
     if commit in past:
         edges.add(Edge(commit, past[commit].task, declared=False))
@@ -118,10 +127,15 @@ def plan(
         for entry in definition.depends:
             if entry.previous or entry.task in inside:
                 edges.depend(key, entry)
-            elif entry.task in defined and trigger is Trigger.COMMIT:
-                edges.depend(key, replace(entry, previous=True))
-            elif entry.task in defined and entry.task not in completed:
-                missing.append((definition.name, str(entry.task)))
+            elif entry.task in without:
+                continue
+            elif entry.task in defined and (source := past.get(Key(entry.task))):
+                settled = entry.when is When.SETTLED
+                edges.add(Edge(key, source.task, settled=settled, product=not settled))
+                if source.produced is False and not settled:
+                    lost.append((definition.name, source.task))
+            elif entry.task in defined and trigger is not Trigger.COMMIT and not entry.optional:
+                missing.append((definition.name, entry.task))
         for victim in definition.cancels:
             named = Key(victim.task or definition.name)
             if victim.previous and named in past:
@@ -137,7 +151,7 @@ def plan(
         exclusive = [Key(d.name) for d in _in_order(list(chosen.values())) if d.exclusive]
         for earlier, later in pairwise(exclusive):
             edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
-    return Plan(tuple(nodes), edges.all(), tuple(missing))
+    return Plan(tuple(nodes), edges.all(), tuple(missing), tuple(lost))
 
 
 class _Edges:
@@ -150,8 +164,9 @@ class _Edges:
 
     def add(self, edge: Edge) -> None:
         identity = edge[:4]
-        if identity not in self._edges or edge.declared:
-            self._edges[identity] = edge
+        if (known := self._edges.get(identity)) is None or edge.declared:
+            # What stands for a product is the stricter one of two.
+            self._edges[identity] = edge if known is None or not known.product else known
 
     def depend(self, target: Key, entry: Depends) -> None:
         settled = entry.when is When.SETTLED

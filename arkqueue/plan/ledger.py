@@ -82,10 +82,11 @@ class NewEdge(NamedTuple):
     settled: bool
     crossing: bool
     declared: bool
+    product: bool
     met: bool
 
 
-_Edge = tuple[TaskId, TaskId, str, bool, bool, bool]
+_Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool]
 """A `NewEdge` that is not judged yet."""
 
 
@@ -136,6 +137,9 @@ class Draft:
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
         self._passes = {one.task: one.passes for one in known.past.values() if one.settled}
         """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
+        self._produced = {one.task: one.produced for one in known.past.values()}
+        self.lost: list[TaskId] = []
+        """Stored tasks whose product a drafted one needs, and which will not have one: it is to be skipped (design 5.18)."""
         self.revisions: list[NewRevision] = []
         self.runs: list[NewRun] = []
         self.tasks: list[tuple[Any, ...]] = []
@@ -182,12 +186,13 @@ class Draft:
         commit, report = ids[Key(COMMIT)], ids.get(Key(REPORT))
         self.runs.append(NewRun(id, self.branch, revision, number, run, report, trigger, by, tuple(faults)))
         edges = [
-            (ids[target], ids[source], kind, settled, False, declared)
+            (ids[target], ids[source], kind, settled, False, declared, False)
             if isinstance(source, Key)
-            else (ids[target], source, kind, settled, True, declared)
-            for target, source, kind, settled, declared in planned.edges
+            else (ids[target], source, kind, settled, True, declared, product)
+            for target, source, kind, settled, declared, product in planned.edges
         ]
-        edges += [(commit, source, "exclusive", True, True, False) for source in closing]
+        edges += [(commit, source, "exclusive", True, True, False, False) for source in closing]
+        self.lost += [source for _, source in planned.lost]
         if all(self._is_met(edge) for edge in edges if edge[0] == commit):
             self._passes[commit] = True
         unmet: Counter[TaskId] = Counter()
@@ -241,5 +246,7 @@ class Draft:
         self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing)
 
     def _is_met(self, edge: _Edge) -> bool:
-        _, source, kind, settled, *_ = edge
+        _, source, kind, settled, _, _, product = edge
+        if product:
+            return self._produced.get(source) is True
         return kind == "cancels" or (source in self._passes and (settled or self._passes[source]))

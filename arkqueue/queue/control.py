@@ -6,6 +6,7 @@ verb is fixed in docs/decisions/0001, points 5 to 8.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
             _refuse_outdated(graph, row, [row.id, *reopened])
         graph.ids("retry", task=row.id)
         back = [row.id, *reopened]
-        again = [*back, *staying, *_reopen(graph, row, back, reopened), *_unjudged(graph, back)]
+        again = [*back, *staying, *_reopen(graph, back, reopened), *_unjudged(graph, back)]
         graph.follow(entering=back, again=again)
 
     _on_task(session, task, "retry", by, work, _options(force=force))
@@ -164,7 +165,8 @@ def delete_run(session: Session, run: RunId, by: str) -> None:
                 raise Conflict(here, "has not ended: its COMMIT waits", f"arkqueue explain {here}/COMMIT")
             raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
         graph.ids("delete_run", run=run, by=by)
-        graph.follow(again=graph.ids("waive_run", run=run))
+        waived = graph.ids("waive_run", run=run)
+        graph.follow(again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
         _refuse_to_let_go_on(graph, row.archive_id)
 
     _on_run(session, run, "delete", by, work)
@@ -174,13 +176,13 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     tasks = [row.id for row in rows]
     graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
     reopened: list[int] = []
-    again = tasks
+    again = [*tasks, *graph.ids("skipped_because_of", roots=tasks)]
     if as_completed:
         (row,) = rows
         reopened, staying = _judge_again(graph, row.id)
         if reopened and not force:
             _refuse_outdated(graph, row, reopened)
-        again = [*tasks, *reopened, *staying, *_reopen(graph, row, reopened, reopened), *_unjudged(graph, reopened)]
+        again = [*tasks, *reopened, *staying, *_reopen(graph, reopened, reopened), *_unjudged(graph, reopened)]
     graph.follow(entering=reopened, again=again)
 
 
@@ -195,15 +197,15 @@ def _judge_again(graph: Graph, root: int) -> tuple[list[int], list[int]]:
     return candidates, staying
 
 
-def _reopen(graph: Graph, row: Any, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
-    """Take tasks back to waiting and unmeet what leads from ``sources`` inside the run; returns the tasks that this leads to."""
+def _reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
+    """Take tasks back to waiting and unmeet what leads from ``sources`` inside their runs; returns the tasks that this leads to."""
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
         return []
     graph.rows("lock_ready_targets", sources=list(sources))
     targets = graph.ids("unmeet", sources=list(sources))
-    graph.do("untick_report", run=row.run_id, n=len(sources))
-    graph.do("uncancel_run", run=row.run_id)
+    graph.do("untick_report", tasks=list(sources))
+    graph.do("uncancel_run", tasks=list(sources))
     return targets
 
 
@@ -224,12 +226,15 @@ def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None
 
 
 def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:
-    """Refuse to bring tasks of a run back to work, because of ``row``, that are gone, superseded, or what later revisions built on (design 5.11, 5.19)."""
+    """Refuse to bring tasks back to work, because of ``row``, that are gone, superseded, or what later revisions built on (design 5.11, 5.19)."""
     here = _name(graph, row)
     if graph.rows("place_of_task", task=row.id)[0].gone:
         raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
-    attempts = {task.name: task.attempts for task in graph.rows("lock_tasks", tasks=list(again))}
-    refuse_superseded(graph, here, row.branch_id, row.number, row.run, attempts)
+    runs: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    for task in graph.rows("lock_tasks", tasks=list(again)):
+        runs[task.number, task.run][task.name] = task.attempts
+    for (number, run), attempts in runs.items():
+        refuse_superseded(graph, here, row.branch_id, number, run, attempts)
     if later := graph.rows("started_after", sources=list(again), most=MOST_NAMED + 1):
         names = ", ".join(_name(graph, row) for row in later[:MOST_NAMED])
         names += " and more" if len(later) > MOST_NAMED else ""

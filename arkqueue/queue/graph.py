@@ -96,7 +96,7 @@ class Graph:
         """Follow up what has just happened.
 
         ``settled`` tasks got a final state, ``entering`` ones may have no unmet edge any more. ``again``: tasks that were waived, retried or reopened, and settled
-        ones whose edges are to be judged again. ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
+        ones whose edges are to be judged again, or whose product somebody new needs. ``then`` enter after all of that, in the second round. ``may_skip``: a settled one may not have completed.
         """
         bad: Sequence[int] = settled if may_skip else ()
         changed = [*bad, *again]
@@ -105,7 +105,7 @@ class Graph:
                 entering, then = then, ()
             judged = self.ids("judge_blocking", tasks=changed) if changed else []
             rows = self._advance(settled, entering, [*again, *judged])
-            skipped = self.ids("skip_dependents", settled=list(bad)) if bad else []
+            skipped = self.ids("skip_dependents", settled=[*bad, *again]) if bad or again else []
             canceled: list[int] = []
             if held := [row for row in rows if row.held_back]:
                 canceled = self._fire([row.id for row in held if row.cancels])

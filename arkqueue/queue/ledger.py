@@ -88,7 +88,7 @@ def append_in(
     newest = workflows[-1]
     if head.scheduled or any(task.schedule for task in newest.tasks):
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest)
-    graph.follow(entering=draft.gates, then=draft.behind)
+    graph.follow(entering=draft.gates, then=draft.behind, again=draft.lost)
     return last
 
 

@@ -2,6 +2,9 @@
 
 A schedule is a set of tasks that share a cron expression and a zone. The database's clock alone counts; the next time is moved on by compare-and-set in the
 transaction that makes the run, and each fire is remembered under a unique key. Times that passed while everything was down collapse into one fire.
+
+A fire that cannot start is a failed run with the reason. A fire makes no run as long as the last run has not begun, or would fail for the same reason: it is
+counted on that run. If a dependency has another source by now, a new run supersedes the one that has not begun.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change_in_turn
-from arkqueue.queue.triggering import trigger_in
+from arkqueue.queue.triggering import Proposal, propose, store, store_failed
 
 log = logging.getLogger("arkqueue")
 
@@ -58,7 +61,7 @@ def refresh(graph: Graph, branch: int, name: str, main: bool, workflow: Workflow
 def fire(session: Session, patience: float = BRIEF) -> float | None:
     """Make the runs of the schedules that are due; returns the seconds until the next one (None: there is none).
 
-    Each on its own: one whose run is refused keeps the reason as its trouble, and one that fails, or whose archive is busy, holds up no other.
+    Each on its own: one that fails, or whose archive is busy, holds up no other.
     """
     failed: list[Any] = []
     busy: list[Any] = []
@@ -100,9 +103,38 @@ def _fire(graph: Graph, due: Any) -> None:
         return  # the clock went back
     # The head is the one of now, under the lock: it may have moved since the schedule was found due.
     (branch,) = graph.rows("head", branch=due.branch_id)
+    by = f"schedule {due.cron}"
+    last = _last_run(graph, due.run_id)
     try:
-        with graph.conn.transaction():
-            run = trigger_in(graph, branch.head_id, Trigger.SCHEDULE, names=due.tasks, by=f"schedule {due.cron}")
-            graph.do("fired_run", run=run, **key)
+        proposal = propose(graph, branch.head_id, Trigger.SCHEDULE, names=due.tasks)
+    except DatabaseUnavailable:
+        raise
     except ArkqueueError as error:
-        graph.do("schedule_trouble", id=due.id, trouble=str(error))
+        reason = f"{error.fault}. {error.remedy}".rstrip(". ")
+        is_same = last is not None and (last.reason == reason or not (last.has_ended or last.has_begun))
+        run = last.id if is_same else store_failed(graph, branch.head_id, Trigger.SCHEDULE, reason, by)
+    else:
+        is_same = last is not None and _stands_for(last, proposal)
+        run = last.id if is_same else store(graph, proposal, by)
+        if last is not None and not is_same and not (last.has_ended or last.has_begun):
+            graph.follow(graph.ids("supersede_run", run=last.id, by=run))
+    graph.do("fired_run", run=run, **key)
+    if is_same:
+        graph.do("leave_out", run=run, fire_at=due.next_at)
+    else:
+        graph.do("set_last_run", run=run, id=due.id)
+
+
+def _last_run(graph: Graph, run: int | None) -> Any:
+    """The last run of a schedule as it is now; None where there is none. What has not started of it is locked, so that no claim begins it meanwhile."""
+    if run is None:
+        return None
+    graph.rows("lock_tasks", tasks=graph.ids("cancelable", runs=[run]))
+    return next(iter(graph.rows("last_run_of_schedule", run=run)), None)
+
+
+def _stands_for(last: Any, proposal: Proposal) -> bool:
+    """Whether the last run stands for a proposed one: it has not begun, and nothing of what it waits for, or what it failed for, is another task now."""
+    if last.has_begun or last.reason is not None or set(last.products) != proposal.products:
+        return False
+    return not last.has_ended or proposal.cannot_start

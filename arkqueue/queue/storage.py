@@ -161,12 +161,16 @@ def read(
     number: int,
     run: int = FURTHEST,
     beside: Sequence[Block] = (),
+    *,
+    some: bool = False,
 ) -> Reading:
     """Read what is needed to plan runs of these workflows behind (number, run).
 
-    ``beside``: other blocks that the caller needs; they are read in the same round trip.
+    ``beside``: other blocks that the caller needs; they are read in the same round trip. ``some``: a run may have any of the tasks alone.
     """
-    wanted = [keys_needed(workflow) for workflow in {id(workflow): workflow for workflow in workflows}.values()]
+    wanted = [
+        keys_needed(workflow, some=some) for workflow in {id(workflow): workflow for workflow in workflows}.values()
+    ]
     keys = {key for keys in wanted for key in keys or {Key(COMMIT)}}
     nearest = {
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
@@ -174,7 +178,8 @@ def read(
     }  # fmt: skip
     found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *beside)
     past = {
-        Key(row.name, row.item): Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes) for row in found
+        Key(row.name, row.item): Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced)
+        for row in found
     }
     return Reading(Known(past), _as_ids(ids), others)
 

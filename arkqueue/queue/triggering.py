@@ -6,25 +6,33 @@ Their definitions are the ones that were kept with the revision and are never re
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import COMMIT, REPORT, Trigger, Workflow
+from arkqueue.model import COMMIT, REPORT, Fault, Key, Trigger, Workflow
 from arkqueue.names import name_of
-from arkqueue.plan import Draft, is_for, plan
+from arkqueue.plan import Draft, Plan, is_for, plan
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.storage import Branch, Content, read, write
+from arkqueue.queue.storage import Branch, Content, Reading, read, write
 from arkqueue.workflow import from_json
 
 
 def trigger(
-    session: Session, revision: int, *, names: Collection[str] | None = None, by: str = "", force: bool = False
+    session: Session,
+    revision: int,
+    *,
+    names: Collection[str] | None = None,
+    without: Collection[str] = (),
+    by: str = "",
+    force: bool = False,
 ) -> int:
     """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
 
-    ``names``: these tasks alone. A dependency that is not part of the run must have completed at that revision (design 5.18), and nothing may be started that a
-    later revision has superseded, unless ``force`` (5.11). Raises ``Conflict`` or ``Invalid``, naming what is in the way.
+    ``names``: these tasks alone. A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.18); nothing waits
+    for those that ``without`` names. Nothing may be started that a later revision has superseded, unless ``force`` (5.11). Raises ``Conflict`` or ``Invalid``,
+    naming what is in the way.
     """
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
@@ -32,14 +40,57 @@ def trigger(
     return change(
         session,
         [archive[0].archive_id],
-        lambda graph: trigger_in(graph, revision, Trigger.MANUAL, names=names, by=by, force=force),
+        lambda graph: store(
+            graph, propose(graph, revision, Trigger.MANUAL, names=names, without=without, force=force), by
+        ),
     )
 
 
-def trigger_in(
-    graph: Graph, revision: int, cause: Trigger, *, names: Collection[str] | None, by: str, force: bool = False
-) -> int:
-    """`trigger`, whatever the cause, inside a transaction that goes on."""
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A run that can be made of a revision: planned, not stored."""
+
+    revision: int
+    number: int
+    run: int
+    cause: Trigger
+    branch: Branch
+    workflow: Workflow
+    reading: Reading
+    planned: Plan
+
+    @property
+    def products(self) -> set[str]:
+        """``TASK SOURCE`` for each task that takes the product of a stored task (design 5.18)."""
+        return {f"{edge.target.name} {edge.source}" for edge in self.planned.edges if edge.product}
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether every task of the run would be skipped at once, as the products that are needed will not come."""
+        skipped = {task for task, _ in self.planned.lost}
+        needs = [
+            (edge.target.name, edge.source.name)
+            for edge in self.planned.edges
+            if isinstance(edge.source, Key) and edge.kind == "depends" and not edge.settled
+        ]
+        while more := {target for target, source in needs if source in skipped} - skipped:
+            skipped |= more
+        return all(node.key.name in skipped for node in self.planned.nodes if node.definition is not None)
+
+
+def propose(
+    graph: Graph,
+    revision: int,
+    cause: Trigger,
+    *,
+    names: Collection[str] | None,
+    without: Collection[str] = (),
+    force: bool = False,
+) -> Proposal:
+    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on.
+
+    Only a person is refused a run whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
+    """
     (row,) = graph.rows("revision_at", revision=revision)
     refuse_stopped(graph, row.archive_id)
     here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
@@ -52,12 +103,11 @@ def trigger_in(
     if row.faults:
         raise Conflict(here, "its workflow files have faults", f"see arkqueue show {here}; mend them in a new revision")
     workflow = Workflow(tuple(from_json(task) for task in row.tasks))
-    _check_names(here, workflow, names)
+    _check_names(here, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
     place = {"branch": branch.id, "number": row.number}
-    beside = [("last_run", place), ("completed_at", place)]
-    reading = read(graph, branch.id, [workflow], row.number, beside=beside)
-    ((last,),), completed = reading.others
+    reading = read(graph, branch.id, [workflow], row.number, beside=[("last_run", place)], some=True)
+    (((last,),),) = reading.others
     run = last + 1
     planned = plan(
         workflow,
@@ -66,7 +116,7 @@ def trigger_in(
         changed=(),
         past=reading.known.past,
         names=names,
-        completed=[task.name for task in completed],
+        without=without,
     )
     chosen = [node.key.name for node in planned.nodes if node.definition is not None]
     if left_out := [name for name in names or () if name not in chosen]:
@@ -77,20 +127,44 @@ def trigger_in(
             here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"
         )
     if planned.missing:
-        lacking = ", ".join(sorted({f"{source} (needed by {task})" for task, source in planned.missing}))
-        sources = {source for _, source in planned.missing}
-        alone = [d.name for d in workflow.tasks if d.name in sources and not is_for(d, cause, row.branch)]
-        remedy = (
-            f"see arkqueue explain {here}/{alone[0]}, which is not for {cause} runs" if alone else "add them to the run"
+        lacking = "; ".join(
+            f"{task} needs {source}, which has never run on this branch" for task, source in planned.missing
         )
-        raise Conflict(here, f"not completed at this revision: {lacking}", remedy)
+        sources = sorted({source for _, source in planned.missing})
+        options = " ".join(f"--without {source}" for source in sources)
+        may_join = all(is_for(d, cause, row.branch) for d in workflow.tasks if d.name in sources)
+        remedy = f"name {' and '.join(sources)} too, or leave out the dependency: {options}" if may_join else options
+        raise Conflict(here, lacking, remedy)
+    if planned.lost and cause is Trigger.MANUAL:
+        raise _lost(graph, here, planned.lost[0])
     if not force:
         refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
+    return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned)
+
+
+def store(graph: Graph, proposal: Proposal, by: str) -> int:
+    """Store a proposed run, and what follows from it; returns its id."""
+    branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
-    new = draft.add_run(planned, row.id, row.number, run, cause, by)
-    write(graph, branch.archive, [draft], Content(graph.kept, [workflow]))
-    if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=row.number)):
+    new = draft.add_run(proposal.planned, proposal.revision, proposal.number, proposal.run, proposal.cause, by)
+    write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow]))
+    if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)
+    graph.follow(entering=draft.gates, then=draft.behind, again=draft.lost)
+    return new
+
+
+def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: str) -> int:
+    """Store a run that could not start, with the reason as its fault: it has no task but COMMIT and REPORT (design 5.18); returns its id."""
+    (row,) = graph.rows("revision_at", revision=revision)
+    branch, nothing = Branch(row.branch_id, row.archive_id, row.branch, row.main, None), Workflow()
+    place = {"branch": branch.id, "number": row.number}
+    reading = read(graph, branch.id, [nothing], row.number, beside=[("last_run", place)])
+    (((last,),),) = reading.others
+    planned = plan(nothing, trigger=cause, branch=branch.name, changed=(), past=reading.known.past)
+    draft = Draft(branch.id, branch.name, reading.known, reading.ids)
+    new = draft.add_run(planned, row.id, row.number, last + 1, cause, by, [Fault("_workflows", 0, 0, reason)])
+    write(graph, branch.archive, [draft], Content(graph.kept, [nothing]))
     graph.follow(entering=draft.gates, then=draft.behind)
     return new
 
@@ -99,6 +173,17 @@ def refuse_stopped(graph: Graph, archive: int) -> None:
     """Raise ``Conflict`` where an archive is stopped: its repository may be another one, whose files no task of its ledger may get."""
     for row in graph.rows("why_stopped", archive=archive):
         raise Conflict(f"archive {row.name}", f"is stopped, and nothing of it starts: {row.stopped}")
+
+
+def _lost(graph: Graph, here: str, lost: tuple[str, int]) -> Conflict:
+    """The refusal of a run whose task needs the product of a source that will not have one (design 5.18)."""
+    task, source = lost
+    (row,) = graph.rows("place_of_task", task=source)
+    name = name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item)
+    what = (
+        "failed and was waived" if row.state == "failed" else f"was {'superseded' if row.superseded_by else row.state}"
+    )
+    return Conflict(here, f"{task} needs {name}, which {what}", f"name {row.name} too, or --without {row.name}")
 
 
 def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:

@@ -79,27 +79,12 @@ join archive ar on ar.id = t.archive_id
 order by picked.turn, t.priority, t.entry_id, t.run, t.position;
 
 -- name: inputs
--- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS). To what completed at the revision in another run,
--- and is no part of a run by hand or by a schedule, there is no edge (design 5.18).
+-- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).
 select e.target, s.name, a.outputs
 from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
-where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
-union all
-select t.id, needed.task, a.outputs
-from task t
-join run on run.id = t.run_id and run.trigger <> 'commit'
-join definition d on d.id = t.definition_id
-cross join jsonb_to_recordset(d.body->'depends') as needed(task text, previous boolean)
-cross join lateral (
-    select s.attempt_id from task s
-    where s.branch_id = t.branch_id and s.name = needed.task and s.item in ('', t.item) and s.number = t.number and s.run < t.run and s.state = 'completed'
-    order by s.run desc limit 1
-) done
-join attempt a on a.id = done.attempt_id
-where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and needed.previous is not true and a.outputs is not null
-  and not exists (select from task o where o.branch_id = t.branch_id and o.name = needed.task and o.item in ('', t.item) and o.number = t.number and o.run = t.run offset 0);
+where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null;
 
 -- name: definitions
 -- Frozen definitions by id.

@@ -32,8 +32,11 @@ where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected')
 returning t.id;
 
 -- name: skipped_because_of
--- The tasks that were skipped because of some roots.
-select id, name, attempts from task where root_id = any(%(roots)s) and state = 'skipped' order by id;
+-- The tasks that were skipped because of some roots, also of other runs, where these are not gone.
+select t.id from task t join run on run.id = t.run_id join revision v on v.id = run.revision_id
+where t.root_id = any(%(roots)s) and t.state = 'skipped'
+  and (t.run_id in (select run_id from task where id = any(%(roots)s)) or run.deleted_at is null and v.dropped_at is null)
+order by t.id;
 
 -- name: to_waive
 -- Failed and rejected tasks of one name up to a revision.
@@ -43,9 +46,10 @@ order by id;
 
 -- name: staying_skipped
 -- Candidates that another bad task, or one that stays, still skips; with the root that they get (design 5.8).
-select e.target as id, min(coalesce(s.root_id, s.id)) as root
-from edge e join task s on s.id = e.source
-where e.target = any(%(candidates)s) and not e.met and not e.crossing and not e.settled and e.kind = 'depends'
+select e.target as id, min(r.id) as root
+from edge e join task s on s.id = e.source join task r on r.id = coalesce(s.root_id, s.id)
+where e.target = any(%(candidates)s) and not e.met and not e.settled and e.kind = 'depends'
+  and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
   and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
   and s.id <> all(%(candidates)s) and s.id <> %(root)s
 group by e.target;
@@ -95,9 +99,10 @@ select distinct e.source from edge e join task s on s.id = e.source and s.settle
 where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depends';
 
 -- name: untick_report
--- A REPORT that has not run waits for reopened tasks again.
-update task t set unmet = t.unmet + %(n)s
-from run where run.id = %(run)s and t.id = run.report_id and t.state = 'waiting';
+-- REPORTs that have not run wait for reopened tasks again.
+update task t set unmet = t.unmet + c.n
+from (select run_id, count(*)::int as n from task where id = any(%(tasks)s) group by run_id) c join run on run.id = c.run_id
+where t.id = run.report_id and t.state = 'waiting';
 
 -- name: started_after
 -- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
@@ -151,7 +156,8 @@ update run set canceled_at = clock_timestamp(), canceled_by = %(by)s where id = 
 
 -- name: uncancel_run
 -- A retried task takes its run back among the living.
-update run set canceled_at = null, canceled_by = null where id = %(run)s;
+update run set canceled_at = null, canceled_by = null
+where id in (select run_id from task where id = any(%(tasks)s)) and canceled_at is not null;
 
 -- name: delete_run
 -- Leave a tombstone; history stays readable.

@@ -51,9 +51,10 @@ with recursive reached(id) as (
     from reached r
     cross join lateral (select root_id is not null as has_root from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
     cross join lateral (
-        select source, settled, crossing from edge where target = r.id and not met and kind in ('depends', 'stopping') offset 0) e
+        select source, settled, crossing and not product as crossing, product
+        from edge where target = r.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
-        select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 as has_begun
+        select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
         from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and s.id in (select id from reached)) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
@@ -61,7 +62,8 @@ with recursive reached(id) as (
     select t.id, b.blocks
     from blocked s
     cross join lateral (
-        select target, settled, crossing from edge where source = s.id and not met and kind in ('depends', 'stopping') offset 0) e
+        select target, settled, crossing and not product as crossing
+        from edge where source = s.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select id, root_id is not null as has_root from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
     cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, 'skipped', false, s.blocks, false) b(blocks)
@@ -84,7 +86,7 @@ with source as materialized (
     update edge e set met = true
     from source s
     where e.source = any(%(settled)s::bigint[] || %(again)s::bigint[]) and e.source = s.id and not e.met
-      and meets(e.settled, e.crossing and e.kind <> 'exclusive', s.state, s.as_completed, s.waived, s.blocks)
+      and meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks)
       and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
 ), counted as (
@@ -151,16 +153,17 @@ returning t.id;
 
 -- name: skip_dependents
 -- Skip what inside the run waited for the completion of tasks that settled badly, and what waited for that, down the graph; the first root in the order of the
--- file is remembered (design 5.8). Of several ways to a task by equally many edges, only that of the first root is followed.
-with recursive bad(id, root) as (
-    select id, coalesce(root_id, id) from task
-    where id = any(%(settled)s) and state in ('failed', 'rejected', 'canceled', 'skipped') and not as_completed
+-- file is remembered (design 5.8). Of several ways to a task by equally many edges, only that of the first root is followed. In other runs, what needs a task's
+-- product is skipped where that is `lost`: it will not come, unless a person retries the root. A failure that nobody waived may still be mended (design 5.18).
+with recursive bad(id, root, lost) as (
+    select t.id, r.id, r.state <> 'failed' or r.waived from task t join task r on r.id = coalesce(t.root_id, t.id)
+    where t.id = any(%(settled)s) and t.state in ('failed', 'rejected', 'canceled', 'skipped') and not t.as_completed
     union
-    select next.target, next.root
+    select next.target, next.root, next.lost
     from (
-        select e.target, bad.root, row_number() over (partition by e.target order by bad.root) as place
+        select e.target, bad.root, bad.lost, row_number() over (partition by e.target order by bad.root) as place
         from bad
-        join edge e on e.source = bad.id and not e.met and not e.crossing and not e.settled and e.kind = 'depends'
+        join edge e on e.source = bad.id and not e.met and (not e.crossing or e.product and bad.lost) and not e.settled and e.kind = 'depends'
         join task t on t.id = e.target and {from skip t}) next
     where next.place = 1
 )

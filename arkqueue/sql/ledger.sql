@@ -197,9 +197,13 @@ where branch_id = %(branch)s and settled_at is null;
 
 -- name: nearest
 -- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), and whether it meets an edge
--- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`).
+-- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`). `produced`: whether its product is there; null where
+-- it may still come.
 select n.name, n.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
-       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes
+       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
+       case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
+            when t.state in ('failed', 'rejected', 'canceled', 'skipped')
+              and (coalesce(r.state, t.state) <> 'failed' or coalesce(r.waived, t.waived)) then false end as produced
 from (
     select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
     union all
@@ -208,7 +212,8 @@ from (
 cross join lateral (
     select * from task t
     where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
-    order by t.number desc, t.run desc limit 1) t;
+    order by t.number desc, t.run desc limit 1) t
+left join task r on r.id = t.root_id;
 
 -- name: keep_names
 -- Remember the names of branches.
@@ -224,9 +229,9 @@ from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(revision)s::bigint[], %(nu
 
 -- name: add_edges
 -- Store edges.
-insert into edge (target, source, kind, settled, crossing, declared, met)
+insert into edge (target, source, kind, settled, crossing, declared, product, met)
 select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_kind[], %(settled)s::bool[],
-                     %(crossing)s::bool[], %(declared)s::bool[], %(met)s::bool[]);
+                     %(crossing)s::bool[], %(declared)s::bool[], %(product)s::bool[], %(met)s::bool[]);
 
 -- name: add_tasks
 -- Store tasks, which wait, have passed, or are ready at once.
@@ -275,11 +280,6 @@ where r.id = %(revision)s;
 -- name: last_run
 -- The highest run number of a revision.
 select coalesce(max(run), 0) as run from run where branch_id = %(branch)s and number = %(number)s;
-
--- name: completed_at
--- Names of tasks that completed at a revision.
-select distinct t.name from run join task t on t.run_id = run.id
-where run.branch_id = %(branch)s and run.number = %(number)s and t.state = 'completed';
 
 -- name: add_archive
 -- Register an archive.

@@ -23,7 +23,7 @@ select clock_timestamp() as now;
 
 -- name: due_schedules
 -- Schedules whose time has come, of archives that are read: one that is stopped may be another repository by now.
-select s.id, s.branch_id, b.archive_id, s.cron, s.zone, s.tasks, s.next_at
+select s.id, s.branch_id, b.archive_id, s.cron, s.zone, s.tasks, s.next_at, s.run_id
 from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
 where s.next_at <= clock_timestamp() and a.stopped is null
 order by s.next_at;
@@ -36,11 +36,7 @@ where a.stopped is null;
 
 -- name: advance_schedule
 -- Move a schedule on, if nobody else did (compare and set).
-update schedule set next_at = %(next_at)s, trouble = null where id = %(id)s and next_at = %(fired)s returning id;
-
--- name: schedule_trouble
--- Keep why a schedule's run could not be made.
-update schedule set trouble = %(trouble)s where id = %(id)s;
+update schedule set next_at = %(next_at)s where id = %(id)s and next_at = %(fired)s returning id;
 
 -- name: fired
 -- Remember a fire: each once, however many queue managers there are.
@@ -48,7 +44,34 @@ insert into schedule_fire (branch_id, cron, zone, tasks, fire_at)
 values (%(branch)s, %(cron)s, %(zone)s, %(tasks)s, %(fire_at)s)
 on conflict do nothing returning fire_at;
 
+-- name: last_run_of_schedule
+-- The last run of a schedule, if nobody deleted it: whether it has ended, whether it has begun, the (task, source) pairs of what it takes products from, and why it
+-- could not start.
+select run.id,
+       not exists (select from task t where t.run_id = run.id and t.kind = 'ordinary' and t.settled_at is null) as has_ended,
+       exists (select from task t where t.run_id = run.id and t.attempts > 0) as has_begun,
+       array(select t.name || ' ' || e.source from task t join edge e on e.target = t.id
+             where t.run_id = run.id and e.product order by t.name, e.source) as products,
+       run.faults->0->>'message' as reason
+from run where run.id = %(run)s and run.deleted_at is null;
+
+-- name: supersede_run
+-- Cancel what has not started of a schedule's last run: another one takes its place, whose tasks have the same names.
+update task t set state = {to cancel}, superseded_by = n.id, settled_at = clock_timestamp(), due_at = null
+from task n
+where t.run_id = %(run)s and t.kind = 'ordinary' and {from cancel t}
+  and n.run_id = %(by)s and n.name = t.name and n.item = t.item
+returning t.id;
+
+-- name: leave_out
+-- Count a fire that makes no run on the one that stands for it.
+update run set left_out = left_out + 1, left_out_since = coalesce(left_out_since, %(fire_at)s) where id = %(run)s;
+
+-- name: set_last_run
+-- Remember the last run of a schedule.
+update schedule set run_id = %(run)s where id = %(id)s;
+
 -- name: fired_run
--- Remember the run that a fire made.
+-- Remember the run that a fire made, or that stands for it.
 update schedule_fire set run_id = %(run)s
 where branch_id = %(branch)s and cron = %(cron)s and zone = %(zone)s and key_of(tasks) = key_of(%(tasks)s) and fire_at = %(fire_at)s;

@@ -113,6 +113,9 @@ create table run (
     canceled_by text,
     deleted_at  timestamptz,
     deleted_by  text,
+    -- Of a schedule's run: later fires that made no run of their own, as this one stands for them, and the time of the first.
+    left_out    int not null default 0,
+    left_out_since timestamptz,
     unique (branch_id, number, run)
 );
 create unique index run_commit on run (revision_id) where trigger = 'commit';
@@ -216,6 +219,8 @@ create table edge (
     crossing    boolean not null,                   -- leads from one run to another
     declared    boolean not null,                   -- stands in a workflow file
     met         boolean not null,
+    -- Stands for the product of a task that is not part of the run: only a source that completed, or was waived as completed, meets it (design 5.18).
+    product     boolean not null default false,
     primary key (target, source, kind, settled)
 ) with (fillfactor = 85);
 -- Not of the unmet ones alone: to meet an edge then changes no index.
@@ -288,7 +293,7 @@ create table schedule (
     zone        text not null,
     tasks       text[] not null,                    -- sorted names
     next_at     timestamptz not null,
-    trouble     text                                -- why its last run could not be made
+    run_id      bigint                              -- its last run
 );
 create unique index schedule_key on schedule (branch_id, cron, zone, key_of(tasks));
 create table schedule_fire (

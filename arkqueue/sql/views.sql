@@ -19,11 +19,15 @@ where b.archive_id = any(%(archives)s) order by b.main desc, b.deleted_at is not
 
 -- name: show_schedules
 -- The schedules of archives.
-select b.archive_id, b.name as branch, s.cron, s.zone, s.tasks, s.next_at, s.trouble,
+select b.archive_id, b.name as branch, s.cron, s.zone, s.tasks, s.next_at, run.left_out, run.left_out_since, run.number, run.run, a.name as archive, b.main,
        (select max(f.fire_at) from schedule_fire f
         where (f.branch_id, f.cron, f.zone, key_of(f.tasks)) = (s.branch_id, s.cron, s.zone, key_of(s.tasks))) as fired_at
-from schedule s join branch b on b.id = s.branch_id
+from schedule s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id left join run on run.id = s.run_id
 where b.archive_id = any(%(archives)s) order by s.next_at;
+
+-- name: schedule_of_task
+-- The schedule of a branch that runs a task, with its last run.
+select s.cron, s.next_at, s.run_id from schedule s where s.branch_id = %(branch)s and %(name)s = any(s.tasks) order by s.next_at limit 1;
 
 -- name: archives_named
 -- Archives of a name, the watched one first, then the one removed last.
@@ -82,7 +86,7 @@ order by run.id desc limit %(limit)s;
 -- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
-       r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
+       run.left_out, run.left_out_since, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
        report.state as report_state, c.*
 from run
 join archive a on a.id = run.archive_id
@@ -94,7 +98,7 @@ cross join lateral (
            count(*) filter (where unsettled) as unsettled,
            count(*) filter (where shown and attempts > 0) as begun,
            count(*) filter (where shown and state = 'held') as held,
-           count(*) filter (where shown and state in ('failed', 'rejected') and not waived) as bad,
+           count(*) filter (where shown and (state in ('failed', 'rejected') and not waived or lacks_product)) as bad,
            count(*) filter (where shown and state = 'completed') as completed,
            count(*) filter (where shown and state = 'running') as running,
            count(*) filter (where shown and state = 'failed') as failed,
@@ -108,6 +112,7 @@ cross join lateral (
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
                t.superseded_by is not null and exists (select from task s where s.id = t.superseded_by and s.run_id <> t.run_id) as is_superseded_by_later,
+               t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id) as lacks_product,
                t.kind = 'ordinary' as shown,
                t.settled_at is null and t.kind <> 'gate' as unsettled
         from task t where t.run_id = run.id and t.id is distinct from run.report_id
@@ -134,8 +139,8 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
-       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at,
-       a.stopped
+       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, run.left_out, run.left_out_since,
+       r.dropped_at, b.deleted_at, a.removed_at, a.stopped
 from task t
 join run on run.id = t.run_id
 join archive a on a.id = t.archive_id
@@ -251,12 +256,12 @@ where r.id = %(revision)s;
 -- name: unmet_chain
 -- The unmet edges into a task and, as long as what it waits for waits too, or still blocks although it was canceled or skipped, into that, and so on; cut off at
 -- a limit. `needs`: 2 where the task waits for any end of the source, 1 where it needs its completion; a canceled or skipped task has only what blocks that in its way.
-with recursive chain(target, source, kind, settled, crossing, declared, needs) as (
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, 1 + e.settled::int
+with recursive chain(target, source, kind, settled, crossing, declared, product, needs) as (
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product, 1 + e.settled::int
     from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
     union
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared,
-           case when e.settled or over.is_over and not e.crossing and t.root_id is null then 2 when over.is_over then c.needs else 1 end
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product or over.is_over and c.product,
+           case when e.settled or over.is_over and (not e.crossing or e.product) and t.root_id is null then 2 when over.is_over then c.needs else 1 end
     from chain c
     join task t on t.id = c.source and (t.state = 'waiting' or t.state in ('canceled', 'skipped') and t.blocks > 0)
     cross join lateral (select t.state <> 'waiting') over(is_over)
@@ -264,7 +269,8 @@ with recursive chain(target, source, kind, settled, crossing, declared, needs) a
     join task s on s.id = e.source
     where not over.is_over
        or e.kind <> 'exclusive'
-          and blocks_behind(e.settled, e.crossing, t.root_id is not null, s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0) >= c.needs
+          and blocks_behind(e.settled, e.crossing and not e.product, t.root_id is not null, s.state, s.waived, s.blocks,
+                            s.attempts > 0 or s.unmet = 0 or e.product) >= c.needs
 )
 select * from chain limit %(limit)s;
 
@@ -276,9 +282,11 @@ where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> '
 order by t.position, t.id limit 100;
 
 -- name: failed_of_run
--- The tasks of a run that failed or rejected their input, and that nobody has waived.
+-- The tasks of a run that failed or rejected their input, and that nobody has waived, and those that were skipped because of a task of another run.
 select t.id from task t
-where t.run_id = %(run)s and t.state in ('failed', 'rejected') and not t.waived
+where t.run_id = %(run)s
+  and (t.state in ('failed', 'rejected') and not t.waived
+       or t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id))
 order by t.position, t.id limit 100;
 
 -- name: silent_since
@@ -337,6 +345,10 @@ select
     (select count(*) from archive where removed_at is null) as archives,
     (select count(*) from archive where removed_at is null and trouble is not null) as archives_in_trouble,
     (select count(*) from archive where removed_at is null and stopped is not null) as archives_stopped,
+    (select array[coalesce(sum(run.left_out), 0)::bigint, extract(epoch from min(run.left_out_since))::bigint]
+     from schedule s join run on run.id = s.run_id and run.left_out > 0 and run.deleted_at is null
+     join archive a on a.id = run.archive_id and a.removed_at is null
+     where not exists (select from task t where t.run_id = run.id and t.attempts > 0)) as fires_left_out,
     (select extract(epoch from clock_timestamp() - min(asked_at))::float8 from look) as oldest_notice,
     (select extract(epoch from clock_timestamp() - min(ready_at))::float8 from task where state = 'ready') as oldest_ready,
     (select extract(epoch from clock_timestamp() - beat_at)::float8 from heartbeat) as silence_of_queue_managers,

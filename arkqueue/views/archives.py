@@ -10,7 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
-from arkqueue.names import without_password
+from arkqueue.names import name_of, without_password
 from arkqueue.views.rows import view_of
 
 
@@ -30,7 +30,7 @@ class BranchView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleView:
-    """When a set of tasks is run by itself; ``trouble``: why the last fire made no run."""
+    """When a set of tasks is run by itself. ``last_run``: the run that its last fire made, or was counted on; ``left_out``: how many fires were."""
 
     branch: str
     cron: str
@@ -38,7 +38,9 @@ class ScheduleView:
     tasks: list[str]
     next_at: datetime
     fired_at: datetime | None
-    trouble: str | None
+    last_run: str | None
+    left_out: int
+    left_out_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,4 +147,5 @@ def _branch(row: Any) -> BranchView:
 
 
 def _schedule(row: Any) -> ScheduleView:
-    return view_of(row, ScheduleView, timezone=row.zone)
+    last = row.run and str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
+    return view_of(row, ScheduleView, timezone=row.zone, last_run=last, left_out=row.left_out or 0)

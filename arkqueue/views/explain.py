@@ -31,7 +31,7 @@ from arkqueue.views.find import (
     no_task,
     own_names,
 )
-from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.naming import run_name, task_name, task_names
 from arkqueue.views.reasons import (
     Reason,
     Why,
@@ -40,6 +40,7 @@ from arkqueue.views.reasons import (
     doing,
     fate,
     faults,
+    fires_left_out,
     gone,
     held,
     moment,
@@ -51,6 +52,7 @@ from arkqueue.views.reasons import (
     stopped,
     stopping,
 )
+from arkqueue.views.runs import run_state
 from arkqueue.views.tasks import how_it_ended, rows_of
 from arkqueue.workflow import from_json
 
@@ -150,6 +152,8 @@ class _Task:
             reasons = reasons + nobody_manages(self.session)
         if self.row.state in STARTS_LATER and Why.ARCHIVE_STOPPED not in kinds:
             reasons = reasons + stopped(self.row)
+        if self.row.state != State.COMPLETED:
+            reasons = reasons + fires_left_out(self.row)
         return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
 
     def _present(self) -> Reason:
@@ -261,7 +265,8 @@ class _Task:
         match other.state:
             case State.FAILED | State.REJECTED:
                 text = f"{subject} {fate(other)}."
-                return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=remedies(other))
+                commands = remedies(other, inside=edge.product)
+                return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=commands)
             case State.RUNNING:
                 reason = running(self.session, other, subject)
                 return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
@@ -302,7 +307,7 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     """Why a run does not go on: its faults, or what its unsettled tasks wait for."""
     (row,) = session.rows("show_runs", runs=[run])
     if row.faults:
-        return _explanation(str(name), None, [faults(row.faults, str(name))])
+        return _explanation(str(name), None, [faults(row.faults, str(name)), *fires_left_out(row)])
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
     if not unsettled:
         text = (
@@ -376,14 +381,31 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
     else:
         text = f"That run was made {HOW[row.trigger]}, for others alone: {_some(own_names(session, place, row.run))}."
-    commands = []
+    commands: list[str] = []
+    if row.trigger not in definition.on and (scheduled := _scheduled(session, place, definition.name)):
+        text += f" {scheduled.text}"
+        commands += scheduled.commands
     if lost := gone(workflow):
         text += f" Nothing will run it: {lost}."
     elif Trigger.MANUAL in definition.on and matches_branch(definition.branches, branch):
         on = f" --branch {shlex.quote(name.branch)}" if name.branch else ""
-        commands = [f"arkqueue trigger {name.archive}{on} --revision {name.revision} {name.task}"]
+        commands += [f"arkqueue trigger {name.archive}{on} --revision {name.revision} {name.task}"]
     reason = Reason(kind=Why.LEFT_OUT, text=f"{run} has no task {name.task}. {text}", commands=commands)
     return _explanation(str(name), None, [reason])
+
+
+def _scheduled(session: Session, place: Place, task: str) -> Reason | None:
+    """When a schedule runs a task that is not for commits, and what became of its last run."""
+    for schedule in session.rows("schedule_of_task", branch=place.branch, name=task):
+        text = f"Its schedule {schedule.cron} fires next{at(schedule.next_at)}"
+        last = session.rows("show_runs", runs=[schedule.run_id]) if schedule.run_id else []
+        if not last:
+            return Reason(kind=Why.LEFT_OUT, text=f"{text}.")
+        run = run_name(last[0])
+        left_out = "".join(f" {reason.text}" for reason in fires_left_out(last[0]))
+        text = f"{text}; its last run {run} is {run_state(last[0])}.{left_out}"
+        return Reason(kind=Why.LEFT_OUT, text=text, commands=[f"arkqueue explain {run}"])
+    return None
 
 
 def _ways(start: int, into: dict[int, list[Any]]) -> dict[int, list[int]]:

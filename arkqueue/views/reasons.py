@@ -54,6 +54,7 @@ class Why(StrEnum):
     ARCHIVE_STOPPED = "archive-stopped"
     ARCHIVE_TROUBLE = "archive-trouble"
     LEFT_OUT = "left-out"
+    FIRES_LEFT_OUT = "fires-left-out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +71,19 @@ def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
     first = faults[0]
     where = f"{first['path']}:{first['line']}:{first['column']}" if first["line"] else first["path"]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    text = (
-        f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first['message']}{more}."
-    )
+    if first["path"] == "_workflows" and len(faults) == 1:
+        text = f"The run could not start: {first['message'].rstrip('.')}."
+    else:
+        text = f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first['message']}{more}."
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}"])
+
+
+def fires_left_out(row: Any) -> list[Reason]:
+    """That later fires of a run's schedule made no run, where that is so: this run stands for them (design 5.17)."""
+    if not row.left_out:
+        return []
+    text = f"{_counted(row.left_out, 'fire')} of its schedule left out{since(row.left_out_since)}: this run stands for {'it' if row.left_out == 1 else 'them'}."
+    return [Reason(kind=Why.FIRES_LEFT_OUT, text=text)]
 
 
 def nobody_manages(session: Session) -> list[Reason]:

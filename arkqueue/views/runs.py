@@ -62,7 +62,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away."""
+    """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
+    ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
+    """
 
     id: int
     full_name: str
@@ -88,6 +90,8 @@ class RunView:
     settled_at: datetime | None
     canceled_by: str | None
     deleted_by: str | None
+    left_out: int
+    left_out_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

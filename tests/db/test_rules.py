@@ -13,6 +13,7 @@ from arkqueue.model import End, Outcome, RunId
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, control, finish, ledger
 from arkqueue.queue.graph import Graph
+from arkqueue.views import runs
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
 
 STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
@@ -872,24 +873,118 @@ def test_an_exclusive_manual_run_holds_the_first_revision_not_yet_passed(archive
 # -- by hand (5.18, 5.19) ------------------------------------------------------------------------------------------------
 
 
-def test_a_manual_run_takes_completed_dependencies_as_met_and_names_the_others(archive: AnArchive) -> None:
-    archive.commit(CHAIN)
-    with pytest.raises(Conflict, match=r"a \(needed by b\)"):
-        archive.trigger(2, "b")
-    archive.run("a@2")
+def run_state(archive: AnArchive, number: int, run: int = 1) -> str:
+    return str(runs.run(archive.session, RunId(archive.run_id(number, run))).state)
+
+
+def test_a_dependency_that_is_not_part_of_a_manual_run_is_its_nearest_occurrence(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
     archive.trigger(2, "b")
+    assert archive.state("b@2.2") == "waiting"
+    archive.run("a@2")
+    assert archive.state("b@2.2") == "ready"
+    archive.commit({"b": "depends: [a]", "a": "paths: ['docs/*']"})
+    archive.trigger(3, "b")
+    assert archive.state("b@3.2") == "ready", "the product of revision 2's a"
+
+
+def test_a_product_that_failed_is_waited_for_until_its_task_is_mended(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [b]"})
+    archive.fail("a@2")
+    archive.trigger(2, "c")
+    assert archive.states()["c@2.2"] == "waiting", "b was skipped because of a failure"
+    archive.retry("a@2")
+    archive.run("a@2", "b@2")
+    assert archive.state("c@2.2") == "ready"
+
+
+@pytest.mark.parametrize("end", ["rejected", "canceled", "superseded", "skipped", "waived", "deleted"])
+def test_a_task_whose_product_will_not_come_is_skipped_and_its_run_has_failed(archive: AnArchive, end: str) -> None:
+    archive.commit({"a": "cancels: [PREV]", "b": "depends: [a]", "c": "depends: [b]"})
+    archive.trigger(2, "b")
+    archive.trigger(2, "c")
+    if end == "rejected":
+        archive.end("a@2", 65)
+    elif end == "superseded":
+        archive.commit({"a": "cancels: [PREV]"})
+    elif end in ("waived", "deleted"):
+        archive.fail("a@2")
+        assert archive.states()["b@2.2"] == "waiting"
+        if end == "waived":
+            archive.skip("a@2")
+        else:
+            control.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
+    else:
+        (archive.cancel if end == "canceled" else archive.skip)("a@2")
+    assert [archive.state(key) for key in ("b@2.2", "c@2.3")] == ["skipped", "skipped"]
+    assert [run_state(archive, 2, run) for run in (2, 3)] == ["failed", "failed"]
+    with pytest.raises(Conflict, match="b needs papers@2/a, which"):
+        archive.trigger(2, "b")
+    archive.trigger(2, "b", without=["a"])
+    assert archive.state("b@2.4") == "ready"
+
+
+def test_what_was_skipped_for_want_of_a_product_comes_back_with_its_source(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [b]"})
+    archive.trigger(2, "b", "c")
+    archive.cancel("a@2")
+    assert [archive.state(key) for key in ("b@2", "b@2.2", "c@2.2")] == ["skipped"] * 3
+    archive.retry("a@2")
+    assert [archive.state(key) for key in ("b@2", "b@2.2", "c@2.2")] == ["waiting"] * 3
+    archive.run("a@2", "b@2", "b@2.2", "c@2", "c@2.2")
+    assert (run_state(archive, 2), run_state(archive, 2, 2)) == ("completed", "completed")
+
+
+def test_a_product_that_is_waived_as_completed_is_taken(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.fail("a@2")
+    archive.trigger(2, "b")
+    archive.skip("a@2", as_completed=True)
+    assert [archive.state(key) for key in ("b@2", "b@2.2")] == ["ready", "ready"]
+
+
+def test_what_only_waits_for_any_end_takes_no_product(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
+    archive.trigger(2, "b")
+    archive.cancel("a@2")
     assert archive.state("b@2.2") == "ready"
 
 
-def test_a_dependency_that_a_manual_run_cannot_have_is_not_asked_to_be_added(archive: AnArchive) -> None:
-    archive.commit({"a": "on: commit", "b": "depends: [a]", "c": "depends: [b]"})
-    for name, remedy in [
-        ("b", "see arkqueue explain papers@2/a, which is not for manual runs"),
-        ("c", "add them to the run"),
-    ]:
-        with pytest.raises(Conflict) as refused:
-            archive.trigger(2, name)
-        assert refused.value.remedy == remedy
+def test_a_commit_run_does_not_go_out_without_the_product_that_its_filters_left_out(archive: AnArchive) -> None:
+    tasks = {"pdf": "paths: ['docs/*']", "upload": "depends: [pdf]"}
+    archive.commit(tasks, changed=["docs/a"])
+    archive.commit(tasks, changed=["src/b"])
+    archive.cancel("pdf@2")
+    assert (archive.state("upload@3"), run_state(archive, 3)) == ("skipped", "failed")
+    archive.commit(tasks, changed=["src/c"])
+    assert (archive.state("upload@4"), run_state(archive, 4)) == ("skipped", "failed")
+    archive.retry("pdf@2")
+    archive.run("pdf@2", "upload@2", "upload@3", "upload@4")
+
+
+def test_a_canceled_task_holds_up_nobody_with_the_product_that_it_needed(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "on: [manual]\ndepends: [a]"})
+    archive.fail("a@2")
+    archive.trigger(2, "b")
+    archive.cancel("b@2.2")
+    archive.commit({"b": "depends: [PREV]"})
+    assert archive.state("b@3") == "ready"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("b", "--without a"), ("c", "name b too, or leave out the dependency: --without b")]
+)
+def test_a_dependency_that_has_never_run_is_named(archive: AnArchive, name: str, remedy: str) -> None:
+    archive.commit(
+        {
+            "a": "on: [schedule]\nschedule: '0 3 * * *'",
+            "b": "on: [manual]\ndepends: [a]",
+            "c": "depends: [b]\non: [manual]",
+        }
+    )
+    with pytest.raises(Conflict, match=r"papers@2: . needs ., which has never run on this branch") as refused:
+        archive.trigger(2, name)
+    assert refused.value.remedy == remedy
 
 
 def test_an_unknown_task_is_answered_with_the_nearest_name(archive: AnArchive) -> None:

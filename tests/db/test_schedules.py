@@ -13,9 +13,13 @@ import pytest
 
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
-from arkqueue.model import BranchId, Workflow
+from arkqueue.model import ArchiveId, BranchId, End, RunId, Trigger, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, ledger, schedules
+from arkqueue.queue import archives, control, ledger, schedules
+from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.installation import measure
+from arkqueue.views.runs import RunView
+from arkqueue.views.runs import runs as show_runs
 from tests.builders import AnArchive, a_revision, a_workflow, an_archive, faulty
 from tests.db.test_races import PATIENCE, InThread, one_after_the_other, wait_until_blocked
 
@@ -38,9 +42,25 @@ def scheduled(archive: AnArchive) -> list[tuple[str, list[str]]]:
     return [(row["cron"], row["tasks"]) for row in archive.sql("select cron, tasks from schedule order by cron, tasks")]
 
 
-def trouble(archive: AnArchive) -> str:
-    (row,) = archive.sql("select trouble from schedule")
-    return str(row["trouble"] or "")
+def fire(archive: AnArchive, *, day: int) -> None:
+    """Fire as on one of the days after a day in the past."""
+    make_due(archive, days=100 - day)
+    schedules.fire(archive.session)
+
+
+def views(archive: AnArchive) -> list[RunView]:
+    """The runs that schedules made."""
+    page = show_runs(archive.session, archives=[ArchiveId(archive.id)], trigger=Trigger.SCHEDULE)
+    return list(reversed(page.runs))
+
+
+def reason(archive: AnArchive) -> str:
+    """Why the last of these runs could not start."""
+    return "; ".join(fault.message for fault in views(archive)[-1].faults)
+
+
+def left_out(archive: AnArchive) -> list[int]:
+    return [run.left_out for run in views(archive)]
 
 
 # -- when ----------------------------------------------------------------------------------------------------------------
@@ -192,30 +212,154 @@ def test_a_schedule_that_the_head_drops_while_it_fires_makes_no_run(
     assert runs(archive) == []
 
 
-def test_a_faulty_head_keeps_the_schedules_and_says_why_they_make_no_run(archive: AnArchive) -> None:
+def test_a_faulty_head_keeps_the_schedules_and_makes_one_failed_run(archive: AnArchive) -> None:
     archive.commit(NIGHTLY)
     archive.commit(faulty())
-    make_due(archive)
-    schedules.fire(archive.session)
-    assert runs(archive) == []
-    assert "faults" in trouble(archive)
+    fire(archive, day=1)
+    assert [(run.rev, run.run, str(run.state)) for run in views(archive)] == [(3, 2, "failed")]
+    assert "faults" in reason(archive)
     archive.commit(NIGHTLY)
-    make_due(archive, days=1)
-    schedules.fire(archive.session)
-    assert runs(archive) == [(4, 2)]
-    assert trouble(archive) == ""
+    fire(archive, day=2)
+    assert [(run.rev, str(run.state)) for run in views(archive)] == [(3, "failed"), (4, "pending")]
 
 
-def test_a_run_that_is_refused_is_shown_and_tried_at_the_next_time(archive: AnArchive) -> None:
-    archive.commit({"a": "", "nightly": "depends: [a]\nschedule: '0 3 * * *'"})
-    make_due(archive)
-    schedules.fire(archive.session)
-    assert runs(archive) == []
-    assert "a (needed by nightly)" in trouble(archive)
-    archive.run("a@2")
-    make_due(archive, days=1)
-    schedules.fire(archive.session)
-    assert runs(archive) == [(2, 2)]
+# -- what is left out (5.17, 5.18) ---------------------------------------------------------------------------------------
+
+AFTER_PDF = {"pdf": "paths: ['chapters/*']", "nightly": "depends: [pdf]\nschedule: '0 3 * * *'"}
+CHAPTER = ["chapters/1"]
+
+
+def test_a_nightly_task_takes_the_product_of_an_earlier_revision(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.commit(AFTER_PDF, changed=["notes"])
+    archive.run("pdf@2")
+    fire(archive, day=1)
+    assert archive.states()["nightly@3.2"] == "ready"
+
+
+def test_a_nightly_task_waits_for_a_failure_until_the_next_fire_finds_another_source(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.fail("pdf@2")
+    for day in (1, 2, 3):
+        fire(archive, day=day)
+    assert archive.states() == {"pdf@2": "failed", "nightly@2.2": "waiting"}
+    (waiting,) = views(archive)
+    assert (str(waiting.state), waiting.left_out) == ("pending", 2)
+    told = explain(archive.session, archive.task("nightly@2.2"))
+    assert "papers@2/pdf, which failed" in told.text
+    assert "2 fires of its schedule left out since" in told.text
+    assert told.commands == ["arkqueue retry papers@2/pdf", "arkqueue skip papers@2/pdf --as-completed"]
+    since = archive.sql(
+        "select min(fire_at) as at from schedule_fire where fire_at > (select min(fire_at) from schedule_fire)"
+    )
+    assert waiting.left_out_since == since[0]["at"]
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.run("pdf@3")
+    fire(archive, day=4)
+    assert (archive.state("nightly@2.2"), archive.state("nightly@3.2")) == ("canceled", "ready")
+    assert [str(run.state) for run in views(archive)] == ["superseded", "pending"]
+    archive.run("nightly@3.2")
+    fire(archive, day=5)
+    assert (archive.state("nightly@3.3"), left_out(archive)) == ("ready", [2, 0, 0])
+
+
+def test_a_nightly_task_that_waits_runs_when_its_source_is_mended(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.fail("pdf@2")
+    fire(archive, day=1)
+    archive.retry("pdf@2")
+    archive.run("pdf@2")
+    assert archive.states()["nightly@2.2"] == "ready"
+
+
+def test_a_nightly_task_whose_dependency_never_ran_fails_once(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF)
+    for day in (1, 2):
+        fire(archive, day=day)
+    archive.commit(AFTER_PDF)
+    fire(archive, day=3)
+    assert [(run.rev, str(run.state), run.left_out) for run in views(archive)] == [(2, "failed", 2)]
+    assert reason(archive).startswith("nightly needs pdf, which has never run on this branch")
+    told = explain_name(archive.session, "papers@2.2")
+    assert "nightly needs pdf, which has never run" in told.text
+    assert "2 fires of its schedule left out since" in told.text
+    assert "its last run papers@2.2 is failed" in explain_name(archive.session, "papers@3/nightly").text
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    fire(archive, day=4)
+    assert archive.states()["nightly@4.2"] == "waiting"
+
+
+@pytest.mark.parametrize("end", ["canceled before", "canceled after", "waived"])
+def test_a_nightly_task_whose_product_will_not_come_fails_once(archive: AnArchive, end: str) -> None:
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    if end == "canceled before":
+        archive.cancel("pdf@2")
+    fire(archive, day=1)
+    if end == "canceled after":
+        archive.cancel("pdf@2")
+    elif end == "waived":
+        archive.fail("pdf@2")
+        archive.skip("pdf@2")
+    for day in (2, 3):
+        fire(archive, day=day)
+    assert [(str(run.state), run.left_out) for run in views(archive)] == [("failed", 2)]
+    assert archive.states()["nightly@2.2"] == "skipped"
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    fire(archive, day=4)
+    archive.run("pdf@3", "nightly@3.2")
+    assert [str(run.state) for run in views(archive)] == ["failed", "completed"]
+
+
+def test_a_run_that_another_task_of_the_schedule_can_begin_is_made_each_time(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF | {"clean": "schedule: '0 3 * * *'"}, changed=CHAPTER)
+    archive.cancel("pdf@2")
+    fire(archive, day=1)
+    archive.run("clean@2.2")
+    fire(archive, day=2)
+    assert (archive.states()["clean@2.3"], left_out(archive)) == ("ready", [0, 0])
+
+
+def test_a_schedule_whose_last_run_waits_for_a_slot_makes_no_other(archive: AnArchive) -> None:
+    archive.commit(NIGHTLY)
+    fire(archive, day=1)
+    archive.commit(NIGHTLY)
+    fire(archive, day=2)
+    assert left_out(archive) == [1]
+    attempt = archive.attempt("nightly@2.2")
+    fire(archive, day=3)
+    assert left_out(archive) == [1, 0], "what has begun holds up no fire"
+    archive.record(attempt, End.EXITED, 0)
+
+
+def test_a_fire_supersedes_nothing_that_has_begun(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.run("pdf@2")
+    fire(archive, day=1)
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.run("pdf@3")
+    claimed = archive.attempt("nightly@2.2")
+    fire(archive, day=2)
+    assert (archive.state("nightly@2.2"), archive.state("nightly@3.2")) == ("running", "ready")
+    archive.record(claimed, End.EXITED, 0)
+
+
+def test_a_failed_run_that_was_deleted_stands_for_nothing(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF)
+    fire(archive, day=1)
+    control.delete_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
+    fire(archive, day=2)
+    assert [str(run.state) for run in views(archive)] == ["deleted", "failed"]
+
+
+def test_fires_left_out_are_measured_until_the_run_begins(archive: AnArchive) -> None:
+    archive.commit(AFTER_PDF, changed=CHAPTER)
+    archive.fail("pdf@2")
+    for day in (1, 2, 3):
+        fire(archive, day=day)
+    assert measure(archive.session).fires_left_out[0] == 2
+    archive.retry("pdf@2")
+    archive.run("pdf@2", "nightly@2.2")
+    assert measure(archive.session).fires_left_out[0] == 0
 
 
 def test_one_that_fails_holds_up_no_other(archive: AnArchive) -> None:

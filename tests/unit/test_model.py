@@ -849,13 +849,31 @@ def test_a_task_that_filters_leave_out_stands_for_its_earlier_occurrence(archive
     assert archive.at("2:site", "3:site") == [READY, READY]
 
 
-def test_a_manual_run_needs_what_it_leaves_out_to_have_completed_at_that_revision(archive: Archive) -> None:
+def test_a_manual_run_takes_the_product_of_what_it_leaves_out(archive: Archive) -> None:
     archive.revision(2, task("a"), task("b", "a", COMMIT))
+    archive.trigger("", 2, ["b"])
+    assert archive.at("2.2:b") is WAITING
+    archive.do("2:a", 1)
+    assert archive.at("2:b", "2.2:b") == [SKIPPED, WAITING], "a failure may still be mended"
+    archive.waive("2:a")
+    assert (archive.at("2.2:b"), archive.root("2.2:b")) == (SKIPPED, "a")
     with refused(Reason.MISSING):
         archive.trigger("", 2, ["b"])
+    archive.again("2:a")
     archive.do("2:a")
+    assert archive.at("2:b", "2.2:b") == [READY, READY]
     archive.trigger("", 2, ["b"])
-    assert archive.at("2.2:b") is READY
+    assert archive.at("2.3:b") is READY
+
+
+def test_a_commit_run_takes_the_product_of_what_its_filters_leave_out(archive: Archive) -> None:
+    pdf, upload = task("pdf", paths=("docs/*",)), task("upload", "pdf")
+    archive.revision(2, pdf, upload, changed=["docs/a"])
+    archive.revision(3, pdf, upload)
+    assert archive.at("2:upload", "3:upload") == [WAITING, WAITING]
+    archive.cancel(k("2:pdf"))
+    assert archive.at("2:upload", "3:upload") == [SKIPPED, SKIPPED]
+    assert archive.run_state(RunKey("", 3, 1)) == "failed"
 
 
 def test_a_run_has_the_tasks_that_are_meant_for_its_trigger_and_branch(archive: Archive) -> None:

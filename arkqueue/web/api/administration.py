@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -117,6 +117,12 @@ def health(request: Request) -> JSONResponse:
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
         if count:
             faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
+    count, since = numbers.fires_left_out
+    if count:
+        what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"
+        faults.append(
+            f"{what} left out since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the last run waits or failed (arkqueue archive show)"
+        )
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
         faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
@@ -139,6 +145,7 @@ def metrics(request: Request) -> PlainTextResponse:
         ("archives", "gauge", "Archives that are watched.", {"": n.archives}),
         ("archives_in_trouble", "gauge", "Archives that could not be read the last time.", {"": n.archives_in_trouble}),
         ("archives_stopped", "gauge", "Archives that are not read until they are rewound.", {"": n.archives_stopped}),
+        ("fires_left_out", "gauge", "Fires of schedules that made no run, as the last run waits or failed.", {"": n.fires_left_out[0]}),
         ("oldest_notice_seconds", "gauge", "Age of the oldest notice that waits.", {"": n.oldest_notice or 0}),
         ("oldest_ready_seconds", "gauge", "How long the oldest ready task has been ready.", {"": n.oldest_ready or 0}),
         ("queue_manager_silence_seconds", "gauge", "Since a queue manager was heard.", {"": n.silence_of_queue_managers}),

@@ -31,7 +31,7 @@ _SHA = re.compile(r"g?([0-9a-fA-F]{4,64})")
 
 
 class NewRun(BaseModel):
-    """A run by hand. ``revision``: of the ledger, or a SHA or a prefix of one; without it the head. ``tasks``: these alone."""
+    """A run by hand. ``revision``: of the ledger, or a SHA or a prefix of one; without it the head. ``tasks``: these alone. ``without``: dependencies to leave out."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,6 +39,7 @@ class NewRun(BaseModel):
     branch: str | None = None
     revision: StrictInt | str | None = None
     tasks: list[str] | None = Field(default=None, min_length=1, max_length=10_000)
+    without: list[str] = Field(default_factory=list, max_length=10_000)
     force: bool = False
 
 
@@ -139,7 +140,9 @@ def trigger_run(request: Request, response: Response, new: NewRun) -> RunDetail:
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
     revision = _revision(caller.session, archive, new)
-    run = triggering.trigger(caller.session, revision, names=new.tasks, by=caller.by, force=new.force)
+    run = triggering.trigger(
+        caller.session, revision, names=new.tasks, without=new.without, by=caller.by, force=new.force
+    )
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return runs.run(caller.session, RunId(run))
 

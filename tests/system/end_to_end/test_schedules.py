@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.waiting import eventually
 
 NEVER = "0 0 29 2 *"
 """Due so rarely that no test sees it by itself."""
@@ -47,3 +49,30 @@ def test_schedule_follows_the_head(shared: Installation, archives: Archives) -> 
     papers.commit(tasks({"nightly": {"command": "true"}}))
     papers.wait_for_run(5)
     assert schedules(papers) == []
+
+
+def test_nightly_task_that_waits_for_a_failure_runs_as_soon_as_another_revision_has_its_source(
+    shared: Installation, archives: Archives, tmp_path: Path
+) -> None:
+    """Revision 2's pdf fails, the nightly task waits, revision 3's pdf completes, and the next fire runs without anybody's hand."""
+    papers, mended = archives(shared), tmp_path / "mended"
+    pdf = {"paths": ["chapters/**"], "command": f"test -e {mended}", "checkout": "none"}
+    night = {"schedule": NEVER, "depends": ["pdf"], "command": "echo at $ARKQUEUE_REVISION", "checkout": "none"}
+    papers.commit({**tasks({"pdf": pdf, "nightly": night}), "chapters/one": "1\n"})
+    papers.wait_for_run(2, "failed")
+    let_be_due(papers)
+    papers.wait("nightly@2.2", "waiting")
+    let_be_due(papers)
+    eventually(lambda: papers.shown(2, run=2)["left_out"] == 1)
+    said = papers.explained("nightly@2.2")
+    assert f"{papers.task('pdf@2')}, which failed" in said
+    assert "1 fire of its schedule left out since" in said
+    assert any("left out since" in fault for fault in shared.api.get("/healthz")["faults"])
+    assert papers.run(2, 2) in shared("archive", "show", papers.name).out
+    mended.touch()
+    papers.commit({"chapters/one": "2\n"})
+    papers.wait_for_run(3)
+    let_be_due(papers)
+    papers.wait_for_run(3, run=2)
+    assert papers.log("nightly@3.2").startswith("at ")
+    papers.wait_for_run(2, "superseded", run=2)

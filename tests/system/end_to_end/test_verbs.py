@@ -191,14 +191,17 @@ def test_trigger_runs_tasks_by_hand(shared: Installation, archives: Archives, tm
         )
     )
     papers.wait_for_run(2, "failed")
+    shared("skip", papers.task("index@2"))
     said = refused(papers, "trigger", papers.name, "pdf")
-    assert "not completed at this revision: index (needed by pdf)" in said
+    assert f"pdf needs {papers.task('index@2')}, which failed and was waived" in said
+    assert shared("trigger", papers.name, "pdf", "--without", "index").out == papers.run(2, 2) + "\n"
+    papers.wait_for_run(2, run=2)
     assert "did you mean" in refused(papers, "trigger", papers.name, "indx", code=2).lower()
     assert "nightly" in refused(papers, "trigger", papers.name, "nightly")
     assert "7" in refused(papers, "trigger", papers.name, "--revision", "7")
     (tmp_path / "mended").touch()
-    assert shared("trigger", papers.name, "index", "pdf").out == papers.run(2, 2) + "\n"
-    papers.wait_for_run(2, run=2)
-    assert papers.log("pdf@2.2") == "by manual, run 2\n"
-    assert shared("trigger", papers.name, "pdf", "--revision", "2").out == papers.run(2, 3) + "\n"
+    assert shared("trigger", papers.name, "index", "pdf").out == papers.run(2, 3) + "\n"
     papers.wait_for_run(2, run=3)
+    assert papers.log("pdf@2.3") == "by manual, run 3\n"
+    assert shared("trigger", papers.name, "pdf", "--revision", "2").out == papers.run(2, 4) + "\n"
+    papers.wait_for_run(2, run=4)

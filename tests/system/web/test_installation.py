@@ -16,7 +16,7 @@ from arkqueue.config import Configuration
 from arkqueue.db import Database
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError
-from arkqueue.queue import archives, claim, finish, tokens
+from arkqueue.queue import archives, claim, finish, schedules, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 from arkqueue.web.app import LONGEST_BODY
@@ -200,6 +200,22 @@ def test_health_and_metrics_tell_of_hosts_that_can_start_nothing(
     claim.register(session, "manager-1", "host-1", "machine", 4)
     claim.unregister(session, "manager-2")
     assert client().get("/healthz").json()["faults"] == []
+
+
+def test_health_and_metrics_tell_of_fires_that_are_left_out(
+    client: Client, reader: httpx.Client, session: Session
+) -> None:
+    finish.lapse(session)
+    claim.register(session, "manager-1", "host-1", "machine", 4)
+    archive = an_archive(session)
+    archive.commit({"pdf": "on: [manual]", "nightly": "depends: [pdf]\nschedule: '0 3 * * *'"})
+    for day in (3, 2, 1):
+        archive.sql("update schedule set next_at = '2026-01-04 03:00+00'::timestamptz - make_interval(days => %s)", day)
+        schedules.fire(session)
+    assert client().get("/healthz").json()["faults"] == [
+        "2 fires of schedules were left out since 2026-01-02 03:00 UTC: the last run waits or failed (arkqueue archive show)"
+    ]
+    assert "arkqueue_fires_left_out 2" in reader.get("/metrics").text.splitlines()
 
 
 def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, session: Session) -> None:

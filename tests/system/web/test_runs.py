@@ -166,9 +166,10 @@ def test_trigger_is_refused_with_the_reason(operator: httpx.Client, reader: http
     problem(operator.post("/runs", json={**new, "archive": "paper"}), 404, "Did you mean papers?")
     problem(operator.post("/runs", json={**new, "branch": "x"}), 404)
     problem(operator.post("/runs", json={**new, "tasks": []}), 422)
-    problem(
-        operator.post("/runs", json={**new, "tasks": ["b"]}), 409, "not completed at this revision: a (needed by b)"
-    )
+    archive.cancel("a@2")
+    problem(operator.post("/runs", json={**new, "tasks": ["b"]}), 409, "b needs papers@2/a, which was canceled")
+    problem(operator.post("/runs", json={**new, "without": ["x"]}), 422, "has no task 'x'")
+    assert operator.post("/runs", json={**new, "tasks": ["b"], "without": ["a"]}).status_code == 201
     archive.commit({"a": "cancels: [PREV]"})
     problem(operator.post("/runs", json={**new, "tasks": ["a"]}), 409, "superseded by a of revision 3")
     assert operator.post("/runs", json={**new, "tasks": ["a"], "force": True}).status_code == 201

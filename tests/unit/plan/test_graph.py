@@ -94,7 +94,7 @@ def test_a_manual_run_has_the_tasks_that_were_asked_for() -> None:
 
 def test_a_manual_run_says_which_dependencies_have_not_completed_at_its_revision() -> None:
     assert planned(EXAMPLE, trigger=Trigger.MANUAL, names=["build-PDF"]).missing == (("build-PDF", "indexing"),)
-    assert planned(EXAMPLE, trigger=Trigger.MANUAL, names=["build-PDF"], completed=["indexing"]).missing == ()
+    assert planned(EXAMPLE, trigger=Trigger.MANUAL, names=["build-PDF"], without=["indexing"]).missing == ()
 
 
 def test_exclusive_tasks_go_one_at_a_time_in_the_graphs_order() -> None:
