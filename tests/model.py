@@ -65,6 +65,7 @@ class Reason(StrEnum):
     IMPLICIT = "COMMIT, REPORT and the gates of PREV:* are nobody's to stop"
     STARTED = "later tasks have started on the strength of it"
     SUPERSEDED = "a later task has superseded it"
+    OVERWRITES = "it has completed at a later place"
     BLOCKED = "what it needs inside its run is bad; that one is to be retried"
     CANCELING = "it is being canceled"
     MISSING = "what it depends on never ran, or its product will not come"
@@ -403,6 +404,9 @@ class Model:
         by = [canceler for task in chosen for canceler in self._superseders(run, task.name, started=False)]
         if by and not force:
             raise Refused(Reason.SUPERSEDED, *(canceler.key for canceler in by))
+        programs = [task for task in chosen if not task.is_gate]
+        if (later := [o.key for task in programs for o in self._completed_after(run, Name(task.name))]) and not force:
+            raise Refused(Reason.OVERWRITES, *later)
         self._plan(run, chosen)
         gates = [
             r.tasks[Name(COMMIT)]
@@ -741,6 +745,14 @@ class Model:
             raise Refused(Reason.SUPERSEDED, *by)
         if by := [key for task in again for key in self._built_upon(task)]:
             raise Refused(Reason.STARTED, *by)
+        programs = [task for task in again if not task.is_gate]
+        if by := [other.key for task in programs for other in self._completed_after(task.run, task.key.inside)]:
+            raise Refused(Reason.OVERWRITES, *by)
+
+    def _completed_after(self, run: Run, name: Name) -> list[Task]:
+        """Tasks of a name that have completed at a later place: an older revision never replaces their work unasked (design 5.19)."""
+        having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place > run.place and name in r.tasks]
+        return [task for task in having if task.state is State.COMPLETED and not task.is_gate]
 
     def _built_upon(self, task: Task) -> set[Key]:
         """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
@@ -1004,6 +1016,8 @@ class Model:
             if edge.kind not in (Kind.DECLARED, Kind.IMPLICIT) or (not edge.crossing and edge.source.name == COMMIT):
                 continue
             source = edge.source
+            if edge.product and not source.settled:
+                continue  # what never began holds up nobody with the product that it needed
             if source.retried or (not edge.crossing and source.attempts):
                 continue
             if edge.crossing and not source.settled:

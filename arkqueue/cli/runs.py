@@ -33,7 +33,7 @@ _INDENT = "\n" + " " * 14
     metavar="TASK",
     help="Wait for nothing of this task, which is not part of the run; again for more.",
 )
-@click.option("--force", is_flag=True, help="Although a later revision supersedes it.")
+@click.option("--force", is_flag=True, help="Although a later revision supersedes it, or has done its work.")
 @as_json
 @calls_server
 def trigger(

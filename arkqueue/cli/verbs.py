@@ -40,7 +40,9 @@ def restart(client: Client, names: Sequence[str], as_json: bool) -> None:
 
 @click.command()
 @_names
-@click.option("--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it.")
+@click.option(
+    "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
+)
 @as_json
 @calls_server
 def retry(client: Client, names: Sequence[str], force: bool, as_json: bool) -> None:
@@ -53,7 +55,7 @@ def retry(client: Client, names: Sequence[str], force: bool, as_json: bool) -> N
 )
 @_names
 @click.option("--as-completed", is_flag=True, help="What waits for it in its own run may go on too, as if it had completed.")  # fmt: skip
-@click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it.")  # fmt: skip
+@click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it or done its work.")  # fmt: skip
 @click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
 @as_json
 @calls_server

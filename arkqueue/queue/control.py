@@ -16,11 +16,9 @@ from arkqueue.model import SILENCE, RunId, TaskId, TaskKind
 from arkqueue.names import name_of
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.triggering import refuse_stopped, refuse_superseded
+from arkqueue.queue.triggering import MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
-MOST_NAMED = 10
-"""Tasks that a refusal names."""
 NEWEST = "or trigger the task at the newest revision"
 """What helps beside force where a task is superseded."""
 
@@ -105,7 +103,7 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
             raise Conflict(here, f"needs {root}", remedy)
         reopened, staying = _judge_again(graph, row.id)
         if not force:
-            _refuse_outdated(graph, row, [row.id, *reopened])
+            _refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
         graph.ids("retry", task=row.id)
         back = [row.id, *reopened]
         again = [*back, *staying, *_reopen(graph, back, reopened), *_unjudged(graph, back)]
@@ -181,7 +179,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
         (row,) = rows
         reopened, staying = _judge_again(graph, row.id)
         if reopened and not force:
-            _refuse_outdated(graph, row, reopened)
+            _refuse_outdated(graph, row, reopened, f"arkqueue skip {_name(graph, row)} --as-completed")
         again = [*tasks, *reopened, *staying, *_reopen(graph, reopened, reopened), *_unjudged(graph, reopened)]
     graph.follow(entering=reopened, again=again)
 
@@ -225,14 +223,20 @@ def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None
         graph.to_wake.add("stop")
 
 
-def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:
-    """Refuse to bring tasks back to work, because of ``row``, that are gone, superseded, or what later revisions built on (design 5.11, 5.19)."""
+def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:
+    """Refuse to bring tasks back to work, because of ``row``, that are gone, superseded, what later revisions built on, or done by later ones (design 5.11, 5.19).
+
+    ``command``: what the person typed.
+    """
     here = _name(graph, row)
     if graph.rows("place_of_task", task=row.id)[0].gone:
         raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
     runs: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    programs: list[tuple[str, str, int, int]] = []
     for task in graph.rows("lock_tasks", tasks=list(again)):
         runs[task.number, task.run][task.name] = task.attempts
+        if task.program:
+            programs.append((task.name, task.item, task.number, task.run))
     for (number, run), attempts in runs.items():
         refuse_superseded(graph, here, row.branch_id, number, run, attempts)
     if later := graph.rows("started_after", sources=list(again), most=MOST_NAMED + 1):
@@ -241,6 +245,7 @@ def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int]) -> None:
         raise Conflict(
             here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"
         )
+    refuse_overwriting(graph, here, row.branch_id, programs, f"{command} --force")
 
 
 def _root(graph: Graph, task: int) -> tuple[str, str]:

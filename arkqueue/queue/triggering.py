@@ -5,7 +5,8 @@ Their definitions are the ones that were kept with the revision and are never re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -17,6 +18,9 @@ from arkqueue.plan import Draft, Plan, is_for, plan
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.storage import Branch, Content, Reading, read, write
 from arkqueue.workflow import from_json
+
+MOST_NAMED = 10
+"""Tasks that a refusal names."""
 
 
 def trigger(
@@ -31,18 +35,26 @@ def trigger(
     """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
 
     ``names``: these tasks alone. A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.18); nothing waits
-    for those that ``without`` names. Nothing may be started that a later revision has superseded, unless ``force`` (5.11). Raises ``Conflict`` or ``Invalid``,
+    for those that ``without`` names. Nothing may be started that a later revision has superseded, or that has completed there, unless ``force`` (5.11, 5.19),
+    which is kept as an audit log entry. Raises ``Conflict`` or ``Invalid``,
     naming what is in the way.
     """
     archive = session.rows("archive_of_revision", revision=revision)
     if not archive:
         raise NotFound(f"revision {revision}", "there is none")
+
+    def by_hand(graph: Graph) -> int:
+        proposal = propose(graph, revision, Trigger.MANUAL, names=names, without=without, force=force)
+        run = store(graph, proposal, by)
+        if force:
+            note = " ".join(["--force", *(f"--without {name}" for name in without), *(names or ())])
+            graph.do("remember", by=by, verb="trigger", archive=archive[0].archive_id, run=run, task=None, note=note)
+        return run
+
     return change(
         session,
         [archive[0].archive_id],
-        lambda graph: store(
-            graph, propose(graph, revision, Trigger.MANUAL, names=names, without=without, force=force), by
-        ),
+        by_hand,
     )
 
 
@@ -139,7 +151,41 @@ def propose(
         raise _lost(graph, here, planned.lost[0])
     if not force:
         refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
+        programs = [
+            (node.key.name, node.key.item, row.number, run)
+            for node in planned.nodes
+            if node.definition is not None and not node.definition.is_gate
+        ]
+        on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
+        named = "".join(f" {name}" for name in names or ())
+        back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
+        refuse_overwriting(graph, here, row.branch_id, programs, back)
     return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned)
+
+
+def refuse_overwriting(
+    graph: Graph, here: str, branch: int, tasks: Sequence[tuple[str, str, int, int]], back: str
+) -> None:
+    """Raise ``Conflict`` where one of these tasks has completed at a later place: an older revision never replaces the work of a newer one unasked (design 5.19).
+
+    ``tasks``: the name, item, number and run of each. ``back``: the command that goes back on purpose.
+    """
+    if not tasks:
+        return
+    names, items, numbers, runs = (list(column) for column in zip(*tasks, strict=True))
+    later = graph.rows(
+        "completed_after", branch=branch, names=names, items=items, numbers=numbers, runs=runs, most=MOST_NAMED + 1
+    )
+    if later:
+        places = {row.id: graph.rows("place_of_task", task=row.id)[0] for row in later[:MOST_NAMED]}
+        named = ", ".join(
+            str(name_of(p.archive, p.number, p.run, p.name, branch=p.branch, main=p.main, item=p.item))
+            for p in places.values()
+        )
+        named += " and more" if len(later) > MOST_NAMED else ""
+        raise Conflict(
+            here, f"would replace the work of later revisions: {named} completed", f"to go back on purpose: {back}"
+        )
 
 
 def store(graph: Graph, proposal: Proposal, by: str) -> int:

@@ -3,7 +3,7 @@
 -- name: lock_tasks
 -- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.
 select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop,
-       t.waived, t.superseded_by, t.root_id, t.kind, t.by
+       t.waived, t.superseded_by, t.root_id, t.kind, t.by, t.program
 from task t where t.id = any(%(tasks)s) order by t.id for no key update;
 
 -- name: cancel
@@ -125,6 +125,17 @@ with recursive behind(id) as (
     select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s
 )
 select * from found order by number, run, name;
+
+-- name: completed_after
+-- What has completed of some tasks, by name and item, in later runs of a branch (design 5.19); the latest first. What runs no program replaces nothing.
+select s.id, s.number, s.run, s.name, s.item
+from unnest(%(names)s::text[], %(items)s::text[], %(numbers)s::bigint[], %(runs)s::int[]) n(name, item, number, run)
+cross join lateral (
+    select t.id, t.number, t.run, t.name, t.item from task t
+    where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) > (n.number, n.run)
+      and t.state = 'completed' and t.program
+    order by t.number desc, t.run desc limit 1) s
+order by s.number desc, s.run desc, s.name limit %(most)s;
 
 -- name: superseders
 -- Later tasks whose `cancels` have fired and that cancel tasks of these names at this place (design 5.11).

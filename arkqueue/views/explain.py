@@ -197,7 +197,7 @@ class _Task:
         waived = f" What waits for it was let go on{by}." if row.waived else ""
         helps = remedies(row)
         again = f"arkqueue retry {name}"
-        later = self.session.rows("started_after", sources=[row.id], most=1) if again in helps else []
+        later = self._later() if again in helps else []
         if later:
             helps = [f"{again} --force" if command == again else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
@@ -207,10 +207,18 @@ class _Task:
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
         if later:
             names = list(task_names(self.session, [other.id for other in later]).values())
-            text += f" Later revisions have gone on from it ({_some(names)}): a retry may put older results over newer ones."
+            text += f" Later revisions have gone on ({_some(names)}): a retry may put older results over newer ones."
         if row.end == "lost" and not lost:
             text += " Find out what ends its task manager, or its container engine, before you retry it: the task itself may, by using up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
+
+    def _later(self) -> list[Any]:
+        """A task of a later revision that has started on the strength of this one, or has done its work."""
+        row = self.row
+        if started := self.session.rows("started_after", sources=[row.id], most=1):
+            return started
+        own: dict[str, Any] = {"names": [row.name], "items": [row.item], "numbers": [row.number], "runs": [row.run]}
+        return self.session.rows("completed_after", branch=row.branch_id, most=1, **own)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
         row = self.row

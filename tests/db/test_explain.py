@@ -337,7 +337,7 @@ def test_failure_that_later_revisions_have_gone_on_from_is_retried_with_force_al
     assert why(archive, "a@2").commands[1] == "arkqueue retry papers@2/a"
     archive.run("b@3")
     told = why(archive, "a@2")
-    assert "Later revisions have gone on from it (papers@3/b)" in told.text
+    assert "Later revisions have gone on (papers@3/b)" in told.text
     assert told.commands[1] == "arkqueue retry papers@2/a --force"
 
 

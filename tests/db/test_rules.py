@@ -877,6 +877,62 @@ def run_state(archive: AnArchive, number: int, run: int = 1) -> str:
     return str(runs.run(archive.session, RunId(archive.run_id(number, run))).state)
 
 
+SENT = {"upload": "", "tell": "depends: [upload]"}
+
+
+def notes(archive: AnArchive) -> list[tuple[str, str]]:
+    return [(row["verb"], row["note"]) for row in archive.sql("select verb, note from deed order by id")]
+
+
+def test_an_older_revision_replaces_the_work_of_a_newer_one_only_by_force(archive: AnArchive) -> None:
+    archive.commit(SENT)
+    archive.commit(SENT)
+    archive.fail("upload@2")
+    archive.run("upload@3", "tell@3")
+    with pytest.raises(
+        Conflict, match="would replace the work of later revisions: papers@3/tell, papers@3/upload"
+    ) as no:
+        archive.retry("upload@2")
+    assert no.value.remedy == "to go back on purpose: arkqueue retry papers@2/upload --force"
+    with pytest.raises(Conflict, match="papers@3/upload completed") as no:
+        archive.trigger(2, "upload")
+    assert no.value.remedy == "to go back on purpose: arkqueue trigger papers --revision 2 --force upload"
+    with pytest.raises(Conflict, match="papers@3/tell completed"):
+        archive.skip("upload@2", as_completed=True)
+    assert archive.states() == {
+        "upload@2": "failed",
+        "tell@2": "skipped",
+        "upload@3": "completed",
+        "tell@3": "completed",
+    }
+    archive.trigger(2, "upload", by="ann", force=True)
+    archive.retry("upload@2", force=True)
+    assert (archive.state("upload@2.2"), archive.state("upload@2")) == ("ready", "ready")
+    assert notes(archive) == [("trigger", "--force upload"), ("retry", "--force")]
+
+
+def test_only_a_later_completion_of_the_same_program_is_in_the_way(archive: AnArchive) -> None:
+    archive.commit({"upload": "", "all": "depends: [upload]\n# gate"})
+    archive.commit({"upload": "", "all": "depends: [upload]\n# gate", "other": ""})
+    archive.fail("upload@2", "upload@3")
+    archive.run("other@3")
+    archive.trigger(2, "upload")
+    archive.retry("upload@2")
+    archive.run("upload@2", "upload@2.2")
+    archive.retry("upload@3")
+
+
+def test_an_automatic_retry_goes_on_beside_a_later_completion(archive: AnArchive) -> None:
+    tasks = {"upload": "retries: 1"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.fail("upload@2")
+    archive.run("upload@3")
+    assert archive.state("upload@2") == "deferred"
+    archive.retry("upload@2")
+    assert archive.state("upload@2") == "ready", "it is only tried sooner"
+
+
 def test_a_dependency_that_is_not_part_of_a_manual_run_is_its_nearest_occurrence(archive: AnArchive) -> None:
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.trigger(2, "b")

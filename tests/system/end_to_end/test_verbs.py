@@ -179,6 +179,28 @@ def test_silent_task_manager_is_waited_for_unless_a_person_knows_better(
     assert papers.state("pdf@2") == "canceled"
 
 
+def test_older_revision_replaces_the_work_of_a_newer_one_only_by_force(
+    shared: Installation, archives: Archives, tmp_path: Path
+) -> None:
+    papers, sent = archives(shared), tmp_path / "sent"
+    command = f"test $ARKQUEUE_NUMBER != 2 -o -e {tmp_path}/mended && echo $ARKQUEUE_NUMBER > {sent}"
+    papers.commit(tasks({"upload": {"command": command, "checkout": "none"}}))
+    papers.wait_for_run(2, "failed")
+    papers.commit({"notes": "more"})
+    papers.wait_for_run(3)
+    (tmp_path / "mended").touch()
+    for words in ("retry", papers.task("upload@2")), ("trigger", papers.name, "--revision", "2", "upload"):
+        said = refused(papers, *words)
+        assert f"{papers.task('upload@3')} completed" in said
+        assert "to go back on purpose: arkqueue" in said
+    assert sent.read_text() == "3\n"
+    shared("trigger", papers.name, "--revision", "2", "--force", "upload")
+    papers.wait_for_run(2, run=2)
+    assert sent.read_text() == "2\n"
+    (deed,) = papers.shown(2, run=2)["deeds"]
+    assert (deed["verb"], deed["note"]) == ("trigger", "--force upload")
+
+
 def test_trigger_runs_tasks_by_hand(shared: Installation, archives: Archives, tmp_path: Path) -> None:
     papers = archives(shared)
     papers.commit(
