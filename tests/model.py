@@ -385,7 +385,13 @@ class Model:
             raise Refused(Reason.FAULTY)
         before = self.states()
         run = Run(branch, Place(number, siblings[-1].place.run + 1), trigger, workflow)
-        chosen = [task for task in workflow.tasks if _exists(task, run, None) and (names is None or task.name in names)]
+        # Who names no task does not mean those that only run by hand, such as a release.
+        meant = (
+            {t.name for t in workflow.tasks if trigger is not Trigger.MANUAL or Trigger.COMMIT in t.on}
+            if names is None
+            else set(names)
+        )
+        chosen = [task for task in workflow.tasks if _exists(task, run, None) and task.name in meant]
         if names is not None and set(names) != {task.name for task in chosen}:
             raise Refused(Reason.UNKNOWN)
         if not chosen:

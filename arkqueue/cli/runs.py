@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,8 @@ _INDENT = "\n" + " " * 14
 
 
 @click.command(
-    epilog='Examples: arkqueue trigger papers; arkqueue trigger papers --revision 12 index; arkqueue watch "$(arkqueue trigger papers index)"'
+    epilog="Examples: arkqueue trigger papers; arkqueue trigger papers --revision 12 index; arkqueue trigger papers release --wait. "
+    "What is going to run, and what each task waits for, is said on stderr; on stdout stands the run's name alone."
 )
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("tasks", metavar="[TASK]…", nargs=-1)
@@ -34,12 +36,37 @@ _INDENT = "\n" + " " * 14
     help="Wait for nothing of this task, which is not part of the run; again for more.",
 )
 @click.option("--force", is_flag=True, help="Although a later revision supersedes it, or has done its work.")
+@click.option("--dry-run", is_flag=True, help="Only say what would run, and what would be refused.")
+@click.option("--wait", is_flag=True, help="Wait for its end; exit code 1 unless it completed (see --accept).")
+@click.option(
+    "--accept",
+    type=click.Choice(("superseded", "canceled")),
+    multiple=True,
+    help="With --wait: exit code 0 also where the run ended so.",
+)
 @as_json
 @calls_server
 def trigger(
-    client: Client, archive: str, tasks: Sequence[str], revision: str | None, branch: str | None, without: Sequence[str], force: bool, as_json: bool
-) -> None:  # fmt: skip
-    """Make a run by hand, of all tasks that run so or of the named ones, and print its name."""
+    client: Client,
+    archive: str,
+    tasks: Sequence[str],
+    revision: str | None,
+    branch: str | None,
+    without: Sequence[str],
+    force: bool,
+    dry_run: bool,
+    wait: bool,
+    accept: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make a run by hand, and print its name.
+
+    It has the named tasks. Without names it has those that run both on commits and by hand: what runs by hand alone, a release say, is to be named.
+    """
+    if accept and not wait:
+        raise click.UsageError("--accept needs --wait.")
+    if dry_run and wait:
+        raise click.UsageError("--dry-run makes no run to wait for.")
     body = {
         "archive": archive,
         "branch": branch,
@@ -48,11 +75,44 @@ def trigger(
         "without": list(without),
         "force": force,
     }
-    run = client.post("/runs", body)
-    if as_json:
-        print_json(run)
-    else:
-        say(run["full_name"])
+    proposed = client.post("/runs", body, dry_run="true")
+    if dry_run and as_json:
+        print_json(proposed)
+        return
+    for line in _proposal(proposed):
+        say(visible(line), err=True)
+    if dry_run:
+        return
+    # The revision that was spoken of, also where the head has moved since.
+    run = client.post("/runs", body | {"revision": proposed["revision"]})
+    if not (as_json and wait):
+        print_json(run) if as_json else say(run["full_name"])
+    if wait:
+        from arkqueue.cli.watch import wait_for
+
+        sys.stdout.flush()
+        end = wait_for(client, run["id"])
+        if as_json:
+            print_json(client.get(f"/runs/{run['id']}"))
+        if end not in ("completed", *accept):
+            sys.exit(1)
+
+
+def _proposal(proposed: Any) -> Iterator[str]:
+    """What a run is going to be, task by task."""
+    tasks = proposed["tasks"]
+    yield f"{proposed['full_name']}: {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}"
+    for task in tasks:
+        waits = [_need(need) for need in task["needs"] if need["is_awaited"]]
+        takes = [_need(need) for need in task["needs"] if not need["is_awaited"]]
+        words = [f"waits for {', '.join(waits)}"] if waits else []
+        words += [f"takes what is there of {', '.join(takes)}"] if takes else []
+        words += [f"{name} has never run" for name in task["never_ran"]]
+        yield f"  {task['name']}" + (f" {'; '.join(words)}" if words else "")
+
+
+def _need(need: Any) -> str:
+    return str(need["task"]) + (f" ({need['state']})" if need["state"] else "")
 
 
 @click.command()

@@ -59,6 +59,11 @@ def watch(client: Client, name: str | None, accept: tuple[str, ...], limit: int,
         sys.exit(1)
 
 
+def wait_for(client: Client, run: int) -> str:
+    """Wait for the end of a run, with a line on stderr for each change; the state in which it has ended."""
+    return _in_lines(_look_at(client, run), _line, err=True)
+
+
 Look = Callable[[], Sequence[Any]]
 """Asks for the runs to be shown, the newest first; the one that is waited for is alone and marked ``awaited``."""
 
@@ -66,7 +71,10 @@ Look = Callable[[], Sequence[Any]]
 def _look_at_run(client: Client, name: str) -> Look:
     from arkqueue.cli.find import find_run
 
-    id = find_run(client, name)["id"]
+    return _look_at(client, find_run(client, name)["id"])
+
+
+def _look_at(client: Client, id: int) -> Look:
     return lambda: [{**client.get(f"/runs/{id}"), "awaited": True}]
 
 
@@ -100,7 +108,7 @@ def _end(runs: Sequence[Any]) -> str | None:
 # One line for each change
 
 
-def _in_lines(look: Look, line: Callable[[Any], str]) -> str:
+def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> str:
     """Print a line for each change of a run or a task, until the run that is waited for has ended; the state in which it has."""
     seen: dict[str, str] = {}
     is_away = False
@@ -113,7 +121,7 @@ def _in_lines(look: Look, line: Callable[[Any], str]) -> str:
         is_away = False
         for run in reversed(runs):
             for thing in _changed(run, seen, only_open=number == 0 and not run.get("awaited")):
-                say(line(thing))
+                say(line(thing), err=err)
         sys.stdout.flush()
         if end := _end(runs):
             return end

@@ -103,7 +103,7 @@ def plan(
     """The nodes and edges of a run.
 
     ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``names``: for a run that is no
-    commit run, the tasks asked for (None: all), of those that ``on`` and ``branches`` allow.
+    commit run, the tasks asked for, of those that ``on`` and ``branches`` allow. None: all of these; of a run by hand only those that commits run, too.
     ``without``: names that nothing of the run waits for where they are not part of it.
     """
     defined = {d.name: d for d in workflow.tasks}
@@ -195,6 +195,8 @@ def _wanted(
 ) -> bool:
     if names is not None and definition.name not in names:
         return False
+    if names is None and trigger is Trigger.MANUAL and Trigger.COMMIT not in definition.on:
+        return False  # a release, say: only who names it means it (design 5.18)
     if not is_for(definition, trigger, branch):
         return False
     return trigger is not Trigger.COMMIT or not definition.paths or any(matches(definition.paths, p) for p in changed)

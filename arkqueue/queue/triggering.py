@@ -6,19 +6,24 @@ Their definitions are the ones that were kept with the revision and are never re
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import COMMIT, REPORT, Fault, Key, Trigger, Workflow
+from arkqueue.model import COMMIT, REPORT, Fault, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of
 from arkqueue.plan import Draft, Plan, is_for, plan
+from arkqueue.plan.ledger import NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.storage import Branch, Content, Reading, read, write
+from arkqueue.states import State
 from arkqueue.workflow import from_json
 
+PREV_ALL = "PREV:*"
+"""What the gate of a run that goes through everything before it is called."""
 MOST_NAMED = 10
 """Tasks that a refusal names."""
 
@@ -56,6 +61,91 @@ def trigger(
         [archive[0].archive_id],
         by_hand,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """What a task of a run that is not made yet depends on. ``state`` None: it would be a task of the same run.
+
+    ``is_awaited``: the task would wait for it. Else it takes what is there.
+    """
+
+    task: str
+    state: State | None
+    is_awaited: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedTask:
+    """A task that a run would have. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them."""
+
+    name: str
+    needs: list[Needed]
+    never_ran: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedRun:
+    """What `trigger` would make. ``full_name``: what the run would be called, unless another one comes before it."""
+
+    full_name: str
+    revision: int
+    tasks: list[ProposedTask]
+
+
+def proposed(
+    session: Session,
+    revision: int,
+    *,
+    names: Collection[str] | None = None,
+    without: Collection[str] = (),
+    force: bool = False,
+) -> ProposedRun:
+    """What `trigger` would make now, with the same refusals; nothing is stored."""
+    archive = session.rows("archive_of_revision", revision=revision)
+    if not archive:
+        raise NotFound(f"revision {revision}", "there is none")
+
+    def look(graph: Graph) -> ProposedRun:
+        return _proposed(graph, propose(graph, revision, Trigger.MANUAL, names=names, without=without, force=force))
+
+    return change(session, [archive[0].archive_id], look)
+
+
+def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
+    branch, reading = proposal.branch, proposal.reading
+    draft = Draft(branch.id, branch.name, reading.known, reading.ids)
+    draft.add_run(proposal.planned, proposal.revision, proposal.number, proposal.run, proposal.cause, "")
+    own = {task.id: task for task in (NewTask(*fields) for fields in draft.tasks)}
+    into: dict[int, list[NewEdge]] = defaultdict(list)
+    for edge in (NewEdge(*fields) for fields in draft.edges):
+        if edge.kind in ("depends", "exclusive") and edge.declared:
+            into[edge.target].append(edge)
+    stored = {e.source for edges in into.values() for e in edges if e.source not in own}
+    there = {id: graph.rows("place_of_task", task=id)[0] for id in sorted(stored)}
+    (row,) = graph.rows("revision_at", revision=proposal.revision)
+
+    def needed(edge: NewEdge) -> Needed:
+        if edge.source in own:
+            inside = own[edge.source]
+            name = PREV_ALL if inside.kind is TaskKind.GATE else inside.name
+            return Needed(task=name, state=None, is_awaited=not edge.met)
+        at = there[edge.source]
+        name = str(name_of(at.archive, at.number, at.run, at.name, branch=at.branch, main=at.main, item=at.item))
+        return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
+
+    ran = {key.name for key in reading.known.past} | {task.name for task in own.values()}
+    tasks = [
+        ProposedTask(
+            name=task.name,
+            needs=[needed(edge) for edge in into[task.id]],
+            never_ran=[str(d.task) for d in task.definition.depends if not d.previous and d.task not in ran],
+        )
+        for task in own.values()
+        if task.definition is not None and task.kind is TaskKind.ORDINARY
+    ]
+    name = name_of(row.archive, proposal.number, proposal.run, branch=row.branch, main=row.main)
+    return ProposedRun(full_name=str(name), revision=proposal.number, tasks=tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +224,10 @@ def propose(
     if left_out := [name for name in names or () if name not in chosen]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
+    if not chosen and names is None and cause is Trigger.MANUAL:
+        alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
+        remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
+        raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
     if not chosen:
         raise Conflict(
             here, f"no task of this revision runs on {cause}", f"name the tasks, or add `{cause}` to their `on`"

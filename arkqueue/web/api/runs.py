@@ -17,6 +17,7 @@ from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.queue import control, triggering
 from arkqueue.queue.tokens import Scope
+from arkqueue.queue.triggering import ProposedRun
 from arkqueue.states import MOVES, Event, State
 from arkqueue.views import find, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
@@ -135,11 +136,19 @@ def list_runs(
 
 
 @router.post("/runs", status_code=201)
-def trigger_run(request: Request, response: Response, new: NewRun) -> RunDetail:
-    """Make a run by hand, at a revision in the ledger."""
+def trigger_run(
+    request: Request,
+    response: Response,
+    new: NewRun,
+    dry_run: Annotated[bool, Query(description="say what would run, and make nothing")] = False,
+) -> RunDetail | ProposedRun:
+    """Make a run by hand, at a revision in the ledger: of the named tasks, or of all that run both on commits and by hand."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
     revision = _revision(caller.session, archive, new)
+    if dry_run:
+        response.status_code = 200
+        return triggering.proposed(caller.session, revision, names=new.tasks, without=new.without, force=new.force)
     run = triggering.trigger(
         caller.session, revision, names=new.tasks, without=new.without, by=caller.by, force=new.force
     )

@@ -253,6 +253,55 @@ def test_trigger_prints_the_name_of_the_run_it_made(arkqueue: Cli, session: Sess
     assert arkqueue("trigger", "papers", "--revision", "2").out == "papers@2.3\n"
 
 
+def test_trigger_says_what_is_going_to_run_and_what_each_task_waits_for(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    release = "on: manual\ndepends: [pdf, {task: approve, optional: true}]"
+    archive.commit({"index": "", "pdf": "depends: [index]", "approve": "on: manual", "release": release})
+    archive.run("index@2")
+    done = arkqueue("trigger", "papers", "release", "--dry-run")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "papers@2.2: 1 task\n  release waits for papers@2/pdf (ready); approve has never run\n"
+    done = arkqueue("trigger", "papers", "--force")
+    assert (done.code, done.out) == (0, "papers@2.2\n")
+    assert done.err == "papers@2.2: 2 tasks\n  index\n  pdf waits for index\n"
+    done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run")
+    assert done.err == "papers@2.3: 1 task\n  pdf waits for papers@2.2/index (ready)\n"
+    archive.run("index@2.2")
+    done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run", "--json")
+    assert done.json["tasks"][0]["needs"] == [{"task": "papers@2.2/index", "state": "completed", "is_awaited": False}]
+    done = arkqueue("trigger", "papers", "pdf", "--force", "--dry-run")
+    assert "  pdf takes what is there of papers@2.2/index (completed)\n" in done.err
+    assert arkqueue("trigger", "papers", "release", "--json").json["full_name"] == "papers@2.3"
+    for words in (["--dry-run", "--wait"], ["--accept", "superseded"]):
+        assert arkqueue("trigger", "papers", *words).code == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "accept", "code"),
+    [("completed", [], 0), ("failed", [], 1), ("canceled", [], 1), ("canceled", ["--accept", "canceled"], 0)],
+)
+def test_trigger_waits_for_the_end_of_its_run(
+    arkqueue: Cli, session: Session, started: Start, end: str, accept: list[str], code: int
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    process = started("trigger", "papers", "--wait", *accept)
+    assert process.stdout
+    assert process.stdout.readline() == "papers@2.2\n"
+    match end:
+        case "canceled":
+            arkqueue("cancel", "papers@2.2")
+        case "failed":
+            archive.fail("a@2.2")
+        case _:
+            archive.run("a@2.2")
+    out, err = process.communicate()
+    assert (process.returncode, out) == (code, "")
+    assert err.startswith("papers@2.2: 1 task\n  a\n")
+    assert f"papers@2.2  {end}" in err
+
+
 def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, session: Session) -> None:
     archive = a_failed_one(session)
     done = arkqueue("retry", "papers@2/a")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId
+from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive, faulty
 from tests.db.test_example import example
@@ -144,6 +148,72 @@ def test_run_is_triggered_at_the_head_or_at_a_revision(operator: httpx.Client, a
     archive.commit(CHAIN)
     run = operator.post("/runs", json={"archive": "papers", "revision": 2, "tasks": ["a"]}).json()
     assert [task["full_name"] for task in run["tasks"]] == ["papers@2.3/COMMIT", "papers@2.3/a"]
+
+
+RELEASE = {
+    "index": "",
+    "pdf": "depends: [index]",
+    "nightly": "on: [manual, schedule]\nschedule: '0 3 * * *'",
+    "approve": "on: manual",
+    "release": "on: manual\ndepends: [pdf, {task: approve, optional: true}]",
+}
+
+
+def tasks_of(run: Any) -> list[str]:
+    return [task["name"] for task in run["tasks"] if task["kind"] == "ordinary"]
+
+
+def test_only_who_names_it_runs_what_runs_by_hand_alone(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "books")
+    archive.commit(RELEASE)
+    assert tasks_of(operator.post("/runs", json={"archive": "books"}).json()) == ["index", "pdf"]
+    assert tasks_of(operator.post("/runs", json={"archive": "books", "tasks": ["release"]}).json()) == ["release"]
+    archive.commit({"release": "on: manual", "approve": "on: manual"})
+    said = problem(
+        operator.post("/runs", json={"archive": "books"}), 409, "no task of this revision runs both on commits"
+    )
+    assert "name what is to run: release, approve" in str(said)
+
+
+def test_a_run_is_said_before_it_is_made(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "books")
+    archive.commit(RELEASE)
+    archive.run("index@2")
+    asked: dict[str, Any] = {"archive": "books", "tasks": ["index", "pdf", "release"]}
+    said = operator.post("/runs", json=asked, params={"dry_run": True})
+    assert said.status_code == 200, said.text
+    index = {"task": "index", "state": None, "is_awaited": True}
+    pdf = {"task": "pdf", "state": None, "is_awaited": True}
+    assert said.json() == {
+        "full_name": "books@2.2",
+        "revision": 2,
+        "tasks": [
+            {"name": "index", "needs": [], "never_ran": []},
+            {"name": "pdf", "needs": [index], "never_ran": []},
+            {"name": "release", "needs": [pdf], "never_ran": ["approve"]},
+        ],
+    }
+    asked["tasks"] = ["pdf"]
+    (task,) = operator.post("/runs", json=asked, params={"dry_run": True}).json()["tasks"]
+    assert task["needs"] == [{"task": "books@2/index", "state": "completed", "is_awaited": False}]
+    asked["tasks"] = ["release"]
+    (task,) = operator.post("/runs", json=asked, params={"dry_run": True}).json()["tasks"]
+    assert task["needs"] == [{"task": "books@2/pdf", "state": "ready", "is_awaited": True}]
+    assert len(operator.get("/runs", params={"archive": "books"}).json()["runs"]) == 2, "nothing was made"
+    made = operator.post("/runs", json=asked).json()
+    assert made["full_name"] == "books@2.2"
+
+
+def test_a_dry_run_is_refused_as_the_run_would_be(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "books")
+    archive.commit({"release": "on: manual\ndepends: [approve]", "approve": "on: manual"})
+    asked: dict[str, Any] = {"archive": "books", "tasks": ["release"]}
+    for options in ({}, {"dry_run": True}):
+        problem(operator.post("/runs", json=asked, params=options), 409, "release needs approve, which has never run")
+    archives.stop(session, ArchiveId(archive.id), "it is another one")
+    asked["tasks"] = ["approve"]
+    for options in ({}, {"dry_run": True}):
+        problem(operator.post("/runs", json=asked, params=options), 409, "is stopped, and nothing of it starts")
 
 
 def test_run_is_triggered_at_a_sha(operator: httpx.Client, session: Session) -> None:
