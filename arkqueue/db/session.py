@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from psycopg.rows import namedtuple_row
 
@@ -80,6 +80,13 @@ class Session:
         with self.database.statement() as connection:
             return rows(connection, block, binary=binary, **parameters)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """A session for `rows` alone. All of them show the database as it is now, whatever is committed meanwhile."""
+        with self.database.transaction() as connection:
+            connection.execute("set transaction isolation level repeatable read read only")
+            yield replace(self, database=cast(Database, _Held(connection)))
+
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run one named block as a transaction of its own; returns how many rows it touched."""
         with self.database.statement() as connection:
@@ -93,6 +100,17 @@ class Session:
         """Wake those who wait for ``ready``, ``stop`` or ``look``; never inside a transaction."""
         if self.wakeups is not None:
             self.wakeups.wake(*topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What `Session.rows` needs of a database: one connection, in the midst of a transaction."""
+
+    connection: Connection
+
+    @contextmanager
+    def statement(self) -> Iterator[Connection]:
+        yield self.connection
 
 
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:

@@ -100,6 +100,12 @@ class Explanation:
 
 def explain(session: Session, task: TaskId) -> Explanation:
     """Why a task is where it is."""
+    # Of one moment: what a task waits for may complete while the edges to it are read.
+    with session.snapshot() as moment:
+        return _explain(moment, task)
+
+
+def _explain(session: Session, task: TaskId) -> Explanation:
     rows = _tasks(session, [task])
     if task not in rows:
         raise NotFound(f"task {task}", "there is none")
@@ -107,7 +113,12 @@ def explain(session: Session, task: TaskId) -> Explanation:
 
 
 def explain_name(session: Session, text: str) -> Explanation:
-    """The same for a name, which may be one of a run, or of something that does not exist yet."""
+    """Why what has a name is where it is: a task, a run, or something that does not exist yet."""
+    with session.snapshot() as moment:
+        return _explain_name(moment, text)
+
+
+def _explain_name(session: Session, text: str) -> Explanation:
     name = parse_name(text)
     archive = find_archive(session, name.archive)
     try:
@@ -119,7 +130,7 @@ def explain_name(session: Session, text: str) -> Explanation:
     if name.task is None:
         return _explain_run(session, find_run(session, name), name)
     try:
-        return explain(session, find_task(session, name))
+        return _explain(session, find_task(session, name))
     except NotFound:
         return _left_out(session, place, name)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
 from arkqueue.queue import archives, claim, control, finish
+from arkqueue.views import explain as explain_module
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
@@ -41,6 +44,35 @@ def test_waits_for_a_running_task(session: Session) -> None:
     assert "attempt 1 on machine; its lease is good until" in told.text
     assert told.commands == ["arkqueue logs papers@2/index -f"]
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/index", "running", "depends")]
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda archive: why(archive, "pdf@2"), lambda archive: explain_name(archive.session, "papers@2/pdf")]
+)
+def test_what_completes_meanwhile_is_not_waited_for_and_completed(
+    session: Session, monkeypatch: pytest.MonkeyPatch, ask: Callable[[AnArchive], Explanation]
+) -> None:
+    """The chains of a busy archive are so long that something always completes while they are read."""
+    archive = an_archive(session)
+    archive.commit(FOLLOWING)
+    archive.claim("index@2")
+
+    # In between the edges and the tasks at their ends nobody else can come.
+    tasks = explain_module._tasks
+
+    def complete(*of: Any) -> Any:
+        monkeypatch.setattr(explain_module, "_tasks", complete_now)
+        return tasks(*of)
+
+    def complete_now(*of: Any) -> Any:
+        monkeypatch.setattr(explain_module, "_tasks", tasks)
+        archive.end("index@2")
+        return tasks(*of)
+
+    monkeypatch.setattr(explain_module, "_tasks", complete)
+    told = ask(archive)
+    assert archive.states()["index@2"] == "completed"
+    assert "It waits for papers@2/index, which is running since" in told.text
 
 
 def test_waits_in_the_place_of_what_never_began(session: Session) -> None:
