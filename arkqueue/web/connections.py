@@ -11,6 +11,7 @@ import logging
 import resource
 import time
 from http import HTTPStatus
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -47,7 +48,7 @@ class Protocol(H11Protocol):
     """Whether such an answer was sent: what still comes means nothing."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _Open(transport)))
         self._look()
         if len(self.connections) > most():
             self._refuse()
@@ -123,6 +124,23 @@ class Protocol(H11Protocol):
         self.transport.write(status + head + b"\r\n" + bytes(answer.body))
         self.transport.write_eof()
         self._overdue = self.loop.call_later(LINGER, self.transport.abort)
+
+
+class _Open:
+    """A transport on which nothing is written once its client has gone away.
+
+    asyncio warns of that, and a stream writes on until it hears of the end of its connection.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def most() -> int:

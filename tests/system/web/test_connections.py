@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 import subprocess
 import sys
+import threading
 from contextlib import suppress
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
-from arkqueue.web import ApiServer, connections
+from arkqueue.web import ApiServer, connections, run_api
 from tests.system.web.conftest import problem
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 HEAD = b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
 WHOLE = b"GET /docs HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -100,6 +105,37 @@ def test_each_request_has_its_own_time(server: ApiServer, monkeypatch: pytest.Mo
         assert any(line.endswith(b"HTTP/1.1 200 OK\r\n") for line in iter(answer.readline, b""))
     assert begun[0].cancelled()
     assert begun[0] is not begun[-1]
+
+
+def test_who_goes_away_in_the_midst_of_an_answer_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    is_gone, is_answered = threading.Event(), threading.Event()
+
+    async def stream(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        chunk = {"type": "http.response.body", "body": b"x", "more_body": True}
+        await send(chunk)
+        is_gone.wait()  # so that the event loop hears of it by what is sent
+        for _ in range(100):
+            await send(chunk)
+        await send({**chunk, "more_body": False})
+        is_answered.set()
+
+    app = FastAPI()
+    app.state.followers = SimpleNamespace(watcher=SimpleNamespace(call_all=lambda: None))
+    app.mount("/", stream)
+    server = run_api(app, "127.0.0.1", 0)
+    try:
+        connection = a_connection(server)
+        connection.sendall(WHOLE.replace(b"/docs", b"/stream"))
+        assert connection.recv(1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        is_gone.set()
+        assert is_answered.wait(PATIENCE)
+    finally:
+        is_gone.set()
+        server.close()
+    assert caplog.messages == []
 
 
 def test_who_does_not_read_is_let_go(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
