@@ -19,7 +19,8 @@ import click
 
 from arkqueue import __version__
 from arkqueue.cli import beginning
-from arkqueue.config import Configuration, is_address
+from arkqueue.cli.output import visible
+from arkqueue.config import Configuration, is_address, readable_secrets
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
@@ -131,7 +132,10 @@ def load(ctx: click.Context, **overrides: Any) -> Configuration:
     """The configuration with the options of the command line."""
     given = ctx.find_root().obj or {}
     file = Path(given["config"]) if given.get("config") else None
-    return Configuration.load(file=file, **{"home": given.get("home"), **overrides})
+    configuration = Configuration.load(file=file, **{"home": given.get("home"), **overrides})
+    for warning in readable_secrets(configuration, file):
+        click.echo(f"warning: {visible(warning)}", err=True)
+    return configuration
 
 
 def run_roles(configuration: Configuration, role: str, *, manager: bool, worker: bool, web: bool, drain: bool) -> None:

@@ -8,6 +8,7 @@ from arkqueue.config.settings import (
     PersistentMount,
     is_address,
     no_color,
+    readable_secrets,
     variables,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "PersistentMount",
     "is_address",
     "no_color",
+    "readable_secrets",
     "variables",
 ]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -317,6 +319,34 @@ class Configuration(_Strict):
 def _overlap(outer: Path, inner: Path | str) -> bool:
     """Whether one path is or holds the other, as they are written or as they lead on this host."""
     return Path(inner).is_relative_to(outer) or Path(os.path.realpath(inner)).is_relative_to(os.path.realpath(outer))
+
+
+def readable_secrets(configuration: Configuration, file: Path | None = None) -> list[str]:
+    """Warnings of secrets in the configuration that everybody on this host may read. ``file``: the configuration file that was asked for."""
+    asked_for = os.environ.get(PREFIX + "CONFIG")
+    path = file or Path(asked_for or configuration.home / FILE).expanduser()
+    found = _from_file(path, required=False)
+    names = ["token"] if "token" in found else []
+    if re.search(r"\bpassword\s*=|://[^/@]*:[^/@]+@", str(found.get("database", ""))):
+        names.append("the database's password")
+    entries = [entry for entry in found.get("credentials", ()) if isinstance(entry, dict)]
+    names += [f"the password for {entry.get('url')}" for entry in entries if "password" in entry]
+    files = [(path, name) for name in names]
+    files += [(c.password_file, f"the password for {c.url}") for c in configuration.credentials if c.password_file]
+    return [
+        f"{at}: everybody on this host may read {name}. Close the file: chmod o-r {shlex.quote(str(at))}"
+        for at, name in files
+        if _is_readable_by_all(at)
+    ]
+
+
+def _is_readable_by_all(path: Path) -> bool:
+    """Whether everybody may read a file, and enter each folder above it."""
+    try:
+        real = path.resolve()
+        return bool(real.stat().st_mode & stat.S_IROTH) and all(f.stat().st_mode & stat.S_IXOTH for f in real.parents)
+    except OSError:
+        return False
 
 
 def _default_home(environ: Mapping[str, str]) -> Path:
