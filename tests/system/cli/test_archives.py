@@ -264,26 +264,6 @@ def test_archive_goes_on_at_a_sync_when_the_right_repository_is_back(
     assert [b["name"] for b in arkqueue("archive", "show", "papers", "--json").json["branches"]] == [""]
 
 
-def test_archive_of_a_restored_backup_is_taken_up_by_rewind(
-    arkqueue: Cli, manager: QueueManager, tmp_path: Path  # noqa: ARG001
-) -> None:  # fmt: skip
-    repository = a_subversion_repository(tmp_path)
-    repository.commit({"x": "1"})
-    shutil.copytree(repository.path, tmp_path / "backup")
-    repository.commit({"x": "2"})
-    arkqueue("archive", "add", "papers", repository.url)
-    assert arkqueue("sync", "papers", "--wait").code == 0
-    shutil.rmtree(repository.path)
-    (tmp_path / "backup").rename(repository.path)
-    done = arkqueue("sync", "papers", "--wait")
-    assert done.code == 1
-    assert done.err.count("arkqueue archive rewind papers REV") == 1
-    assert "stopped" in arkqueue("archive", "list").out
-    done = arkqueue("archive", "rewind", "papers", "1")
-    assert (done.code, done.out) == (0, "papers: its ledger starts anew at revision 1\n")
-    assert "watched" in arkqueue("archive", "list").out
-
-
 def test_a_corrected_revision_is_accepted(arkqueue: Cli, tmp_path: Path) -> None:
     repository = a_subversion_repository(tmp_path)
     repository.commit({"x": "1"})

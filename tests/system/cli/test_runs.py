@@ -311,12 +311,6 @@ def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, session: Session) -
     assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "a@3": "skipped"}
 
 
-def test_skip_as_completed_lets_the_same_run_go_on(arkqueue: Cli, session: Session) -> None:
-    archive = a_failed_one(session)
-    assert arkqueue("skip", "papers@2/a", "--as-completed").code == 0
-    assert archive.states() == {"a@2": "failed", "b@2": "ready", "a@3": "ready"}
-
-
 def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     for _ in range(2):

@@ -111,7 +111,8 @@ def stopped(papers: Archive) -> str:
     eventually(lambda: remedy in arkqueue("sync", papers.name, "--wait", code=1).err)
     shown = arkqueue("archive", "show", papers.name).out
     assert remedy in shown
-    assert papers.name in arkqueue("archive", "list").out
+    (listed,) = (line for line in arkqueue("archive", "list").out.splitlines() if papers.name in line.split())
+    assert "stopped" in listed
     return shown
 
 
@@ -135,7 +136,8 @@ def test_restored_backup_stops_the_archive_until_it_is_rewound(
     stopped(papers)
     assert papers.shown(3)["revision"] == before["revision"], "its history stays readable"
 
-    shared("archive", "rewind", papers.name, repository.head)
+    done = shared("archive", "rewind", papers.name, repository.head)
+    assert done.out == f"{papers.name}: its ledger starts anew at revision {repository.head}\n"
     assert "watched" in shared("archive", "show", papers.name).out
     papers.number = int(repository.head)
     rev = papers.commit({"paper.tex": "new\n"})
