@@ -991,6 +991,31 @@ def test_what_was_skipped_for_want_of_a_product_comes_back_with_its_source(archi
     assert (run_state(archive, 2), run_state(archive, 2, 2)) == ("completed", "completed")
 
 
+def test_of_two_products_that_will_not_come_each_has_to_be_mended(archive: AnArchive) -> None:
+    archive.commit({"a": "", "d": "", "b": "on: [manual]\ndepends: [a, d]"})
+    archive.trigger(2, "b")
+    archive.cancel("a@2")
+    archive.cancel("d@2")
+    archive.retry("a@2")
+    assert archive.state("b@2.2") == "skipped", "because of d now"
+    archive.retry("d@2")
+    assert archive.state("b@2.2") == "waiting"
+    archive.run("a@2", "d@2")
+    assert archive.state("b@2.2") == "ready"
+
+
+def test_a_canceled_task_is_not_retried_without_the_product_that_it_needs(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "on: [manual]\ndepends: [a]"})
+    archive.trigger(2, "b")
+    archive.cancel("b@2.2")
+    archive.cancel("a@2")
+    with pytest.raises(Conflict, match="needs papers@2/a, which is canceled"):
+        archive.retry("b@2.2")
+    archive.retry("a@2")
+    archive.retry("b@2.2")
+    assert archive.state("b@2.2") == "waiting"
+
+
 def test_a_product_that_is_waived_as_completed_is_taken(archive: AnArchive) -> None:
     archive.commit({"a": "", "b": "depends: [a]"})
     archive.fail("a@2")
