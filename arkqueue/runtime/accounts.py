@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+
+from arkqueue.errors import Invalid
 
 
 def account(number: int | None = None) -> str:
@@ -21,7 +23,7 @@ def account(number: int | None = None) -> str:
 def acting_as(owner: int) -> Iterator[None]:
     """For root: do what follows with the rights of another user of this host, whose files it concerns. Others act as themselves.
 
-    It holds for the whole process. The real user stays root, so that the other user can neither stop nor look into it.
+    It holds for the whole process. Raises `Invalid` where root has not the right, as in some containers. The real user stays root, so that the other user can neither stop nor look into it.
     """
     if os.geteuid() != 0 or owner == 0:
         yield
@@ -32,12 +34,15 @@ def acting_as(owner: int) -> Iterator[None]:
     except KeyError:  # a number without an account, as in many containers
         group, groups = owner, []
     before = os.getegid(), os.getgroups()
-    try:
-        os.setgroups(groups)
-        os.setegid(group)
-        os.seteuid(owner)
+    with ExitStack() as back:
+        try:
+            os.setgroups(groups)
+            back.callback(os.setgroups, before[1])
+            os.setegid(group)
+            back.callback(os.setegid, before[0])
+            os.seteuid(owner)
+            back.callback(os.seteuid, 0)
+        except OSError as error:
+            fault = f"root may not act as this user here ({error.strerror})"
+            raise Invalid(f"user {account(owner)}", fault, "Run the command as that user.") from error
         yield
-    finally:
-        os.seteuid(0)
-        os.setegid(before[0])
-        os.setgroups(before[1])
