@@ -13,6 +13,7 @@ from typing import Final, NoReturn, TypeAlias
 from arkqueue.model import Fault
 
 MAX_DEPTH: Final = 50
+TOO_DEEP: Final = f"lists and mappings are nested more than {MAX_DEPTH} deep; make them flatter"
 MAX_FAULTS: Final = 1000
 """As many faults are told of a revision; nothing more is judged then."""
 MAX_WEIGHT: Final = 8 * 1024 * 1024
@@ -114,7 +115,7 @@ class Builder:
         return node
 
     def too_deep(self, line: int, column: int) -> NoReturn:
-        raise Unreadable(line, column, f"lists and mappings are nested more than {MAX_DEPTH} deep; make them flatter")
+        raise Unreadable(line, column, TOO_DEEP)
 
 
 def _height(children: list[Node]) -> int:

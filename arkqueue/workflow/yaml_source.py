@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Lines, Node, Scalar, Unreadable
+from arkqueue.workflow.nodes import MAX_DEPTH, TOO_DEEP, Builder, Lines, Node, Scalar, Unreadable
 
 _INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,16}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -161,6 +161,11 @@ class _Composer:
             return Unreadable(
                 *self._lines.place(begin.index), "an unquoted '!' begins a tag in YAML; quote the text", "!"
             )
+        if (
+            "maximum nesting depth" in problem
+        ):  # libyaml looks a thousand characters ahead, and has a limit of its own from 0.2.6 on
+            line, column = self._lines.place(self._too_deep_from(mark.index))
+            return Unreadable(line, column, TOO_DEEP)
         line, column = self._lines.place(mark.index)
         if problem == "found character that cannot start any token":
             character = self._text[mark.index : mark.index + 1]
@@ -174,6 +179,16 @@ class _Composer:
         if "closed" in plain or "neither" in plain:
             line, column = self._lines.place(begin.index)
         return Unreadable(line, column, f"the file is not YAML: {plain}")
+
+    def _too_deep_from(self, end: int) -> int:
+        """Where the first list or mapping in brackets begins that is too deep; about there, as brackets in texts count too."""
+        opened: list[int] = []
+        for index, character in enumerate(self._text[: end + 1]):
+            if character in "[{":
+                opened.append(index)
+            elif character in "]}" and opened:
+                opened.pop()
+        return opened[MAX_DEPTH] if len(opened) > MAX_DEPTH else end
 
     def _unquoted_star(self, index: int) -> Unreadable:
         found = _STARRED.match(self._text, index)
