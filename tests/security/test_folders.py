@@ -34,7 +34,7 @@ def closed(open_folder: Path) -> Path:
     """A folder of root's with a secret."""
     folder = open_folder / "closed"
     folder.mkdir(mode=0o700)
-    (folder / "the-secret").write_text("42")
+    (folder / "the-secret").write_text("xyzzy")
     (folder / "program").write_text("#!/bin/sh\necho I ran\n")
     (folder / "program").chmod(0o755)
     (folder / "open").mkdir(mode=0o755)
@@ -47,7 +47,7 @@ def test_i_commit_a_symlink_and_begin_in_a_folder_of_roots(site: Site, hers: Arc
     hers.wait("look@2", "failed")
     log = told(hers, "look@2")
     assert "the-secret" not in log
-    assert "42" not in log
+    assert "xyzzy" not in log
     assert "may not be entered" in log
     site.answers()
 

@@ -84,4 +84,5 @@ def test_task_manager_runs_tasks_with_nothing_but_copies_of_values(
     assert '"key": "value"' in log_of(archive, "second@2")
     assert {one["process"] for key in ("first@2", "third@2") for one in attempts(archive, key)} == {manager.process}
     (far,) = opened
-    assert {"register", "expire", "live", "claim", "definitions", "inputs", "append_log", "finish", "stops", "unregister"} <= far.called  # fmt: skip
+    assert {"register", "expire", "live", "claim", "definitions", "inputs", "append_log", "stops", "unregister"} <= far.called  # fmt: skip
+    assert far.called & {"finish", "finish_and_claim"}
