@@ -160,7 +160,7 @@ def _byte(escaped: re.Match[bytes]) -> bytes:
 def _paths(folder: Path, mounted: Sequence[Mounted]) -> Iterator[Path]:
     """The paths by which what a container writes into a folder may be reached; the folder's own first."""
     yield folder
-    # Of what is mounted at one place, the last one is seen.
+    # A later mount at the same place hides the earlier one.
     holder = max(
         (one for one in reversed(mounted) if folder.is_relative_to(one.at)),
         key=lambda one: len(one.at.parts),

@@ -26,7 +26,7 @@ def state(path: str, length: int) -> State:
         content = os.read(file, length) if length else b""
     finally:
         os.close(file)
-    # Whoever restores a backup can set the time of a change (mtime) back, but not that of the change of its status (ctime).
+    # A restored backup may bring back the old mtime. The kernel sets the ctime, and nobody can set that back.
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content
 
 

@@ -106,7 +106,7 @@ where t.id = run.report_id and t.state = 'waiting';
 
 -- name: started_after
 -- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
--- What never began lets on what was skipped because of it, too.
+-- A task that never began has also let on the tasks that were skipped because of it.
 with recursive behind(id) as (
     select e.target from edge e
     where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'

@@ -153,7 +153,7 @@ returning t.id;
 
 -- name: skip_dependents
 -- Skip what inside the run waited for the completion of tasks that settled badly, and what waited for that, down the graph; the first root in the order of the
--- file is remembered (design 5.8). Of several ways to a task by equally many edges, only that of the first root is followed. In other runs, what needs a task's
+-- file is remembered (design 5.8). Where ways of equal length lead to a task, the statement follows the one from the first root. In other runs, what needs a task's
 -- product is skipped where that is `lost`: it will not come, unless a person retries the root. A failure that nobody waived may still be mended (design 5.18).
 with recursive bad(id, root, lost) as (
     select t.id, r.id, r.state <> 'failed' or r.waived from task t join task r on r.id = coalesce(t.root_id, t.id)

@@ -150,7 +150,7 @@ create table task (
     entry_id    bigint,                             -- of `revision`: grows on each branch, and compares across branches
     attempt_id  bigint,                             -- the newest
     root_id     bigint,                             -- skipped because of it
-    -- What a canceled or skipped task that still waited for something blocks in later runs: 0 nothing; 1 what needs its completion; 2 also what waits for any end of it.
+    -- What a canceled or skipped task with unmet edges blocks in later runs. 0: nothing. 1: tasks that need its completion. 2: also tasks that wait for any end.
     blocks      smallint not null default 0,
     superseded_by bigint,                           -- canceled by it
     due_at      timestamptz,
