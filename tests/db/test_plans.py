@@ -210,6 +210,7 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
         plans.of(lambda name=name: explain(session, tasks[name]))  # type: ignore[misc]
     plans.of(lambda: run(session, id), is_hot=True)
     plans.of(lambda: runs(session, archives=[line.branch.archive], tasks=True), is_hot=True)
+    plans.uses("run_archive", "from unnest(%(archives)s::bigint[]) of(archive_id)")
     plans.of(lambda: control.cancel(session, tasks["pdf"], "ann"))
     plans.of(lambda: control.retry(session, tasks["pdf"], "ann"))
     plans.of(lambda: control.skip(session, tasks["index"], "ann"))

@@ -323,7 +323,6 @@ def test_lists_are_read_along_indices(session: Session) -> None:
     an_archive(session)
     page = {"branch": None, "number": None, "trigger": None, "since": None, "before": None, "limit": 50}
     assert re.search(r"Index.* run_pkey", plan_of(session, "page_of_runs", **page))
-    assert re.search(r"Index.* run_archive", plan_of(session, "page_of_runs_of_archives", archives=[1], **page))
     assert "Seq Scan on task" not in plan_of(session, "page_of_open_runs", archives=None, **page)
     for block, parameters in {
         "show_runs": {"runs": [1]},
