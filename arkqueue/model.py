@@ -237,6 +237,22 @@ class Layer:
     work: Path
 
 
+class ChangeStatus(StrEnum):
+    """What happened to a file between two revisions. A moved file is deleted at one path and added at another."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    """Its text, its mode, its kind or a property of its own differs."""
+    DELETED = "deleted"
+
+
+class FileChange(NamedTuple):
+    """A file that differs between two revisions. ``path``: from the archive's root; bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
+
+    status: ChangeStatus
+    path: str
+
+
 @dataclass(frozen=True, slots=True)
 class TreeChange:
     """What bringing a plain tree to another revision did to it: what was made (paths in it), and by how many bytes it has grown."""

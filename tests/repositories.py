@@ -18,11 +18,12 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from arkqueue.model import FileChange
 from arkqueue.repository import Identity, notice_key, notice_keys
 
 ADA = "Ada <ada@example.org>"
@@ -37,6 +38,11 @@ class Link:
 
 
 Content = str | bytes | Link | None
+
+
+def said(changes: Iterable[FileChange]) -> str:
+    """What happened to each file, as ``A new, M changed, D gone``."""
+    return ", ".join(f"{change.status[0].upper()} {change.path}" for change in changes)
 
 
 def run(*command: str | Path, cwd: Path | None = None, check: bool = True, **env: str) -> str:

@@ -11,6 +11,7 @@ The way of a look at a repository, as the queue manager takes it (design 2):
     archive.advance(branch, known, head, …)         what the ledger lacks, oldest first, and what a force-push dropped
     archive.workflows_key(id), .read_workflows(id)  the workflow files as they are at that revision
     archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
+    archive.changes(base, id)                       the same difference with what happened to each file, for a task and for people
 
 and as the task manager does: `export` (a plain tree), `update` (of one that was exported before) and `working_copy` (a real one, for tasks that commit).
 It makes these calls through `Recorded`, so that each proves first that the repository still holds the revision of the ledger.

@@ -21,13 +21,27 @@ LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
 
 
 class TooManyPaths(Exception):
-    """The trees of two revisions have too many entries to look at."""
+    """The trees of two revisions have more entries than may be looked at."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"more than {MOST_PATHS:,} files and folders would have to be compared for the `paths` of its tasks;"
-            " change fewer at once, or take `paths` out"
-        )
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+
+    def __str__(self) -> str:
+        return f"more than {self.args[0]:,} files and folders would have to be compared"
+
+
+class PathBudget:
+    """Counts the entries that one comparison of two trees looks at."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = MOST_PATHS if most is None else most
+        self._looked_at = 0
+
+    def look(self, entries: int = 1) -> None:
+        """Count entries that are about to be looked at; raises `TooManyPaths`."""
+        self._looked_at += entries
+        if self._looked_at > self.most:
+            raise TooManyPaths(self.most)
 
 
 def too_many_workflows(sizes: Collection[int]) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from arkqueue.errors import Invalid
-from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange
 from arkqueue.repository.credentials import Handover
+from arkqueue.repository.limits import MOST_PATHS
 from arkqueue.repository.location import Identity, Location, local_path
 
 WORKFLOWS = "_workflows"
@@ -140,6 +141,15 @@ class Archive(Protocol):
 
         A moved folder is all its files at the old and the new place. Empty folders and properties of folders are no
         files. A name that is not UTF-8 is shown with backslashes.
+        """
+
+    def changes(
+        self, base: str | None, revision_id: str, *, most: int = MOST_PATHS, recorded: Revision | None = None
+    ) -> tuple[FileChange, ...]:
+        """What happened to each file from one tree to another, sorted by path; without ``base`` every file of the revision is added.
+
+        It is the difference of `changed_paths`, without version control data. ``base`` may be later than the revision. Raises `NotFound` where
+        the repository lacks one of them, and `TooManyPaths` where more than ``most`` entries of folders would have to be looked at.
         """
 
     # Files for a task. ``recorded``: the revision as the ledger has it. Where the repository's is another one now, `ArchiveMismatch` is raised before

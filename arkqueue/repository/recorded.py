@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from arkqueue.model import Origin, Revision, TreeChange
+from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.protocol import Archive, TreeWatch
 
@@ -27,6 +27,9 @@ class Recorded:
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
         self.archive.export(revision_id, target, paths, recorded=self._recorded(revision_id))
+
+    def changes(self, base: str | None) -> tuple[FileChange, ...]:
+        return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
     def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
         return self.archive.update(before, revision_id, target, watch, recorded=self._recorded(revision_id))

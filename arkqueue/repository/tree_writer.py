@@ -33,6 +33,19 @@ def outermost(paths: Sequence[str]) -> list[str]:
     return kept
 
 
+def is_wanted(path: bytes) -> bool:
+    """False for version control data that was committed by mistake or malice: a tool run in the tree would obey it."""
+    return _VERSION_CONTROL.isdisjoint(name.lower() for name in path.split(b"/"))
+
+
+def check_name(path: bytes) -> None:
+    """Raise `ArchiveError` where the last name of a path is none that a tree may hold."""
+    name = path.rpartition(b"/")[2]
+    if path.startswith(b"/") or name in {b"", b".", b".."} or b"\0" in name:
+        shown = path.decode(errors="backslashreplace")
+        raise ArchiveError(shown, "is a path name that no tree may hold", "Remove it from the archive.")
+
+
 class TreeWriter:
     """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be; to be closed."""
 
@@ -44,8 +57,7 @@ class TreeWriter:
             os.makedirs(self._target, exist_ok=True)
 
     def wants(self, path: bytes) -> bool:
-        """False for version control data that was committed by mistake or malice: a tool run in the tree would obey it."""
-        return _VERSION_CONTROL.isdisjoint(name.lower() for name in path.split(b"/"))
+        return is_wanted(path)
 
     def folder(self, path: bytes) -> None:
         if path not in self._made:
@@ -130,11 +142,8 @@ class TreeWriter:
 
     def _prepare(self, path: bytes) -> None:
         """Make sure of the name and of the folder that it will be in."""
-        parent, _, name = path.rpartition(b"/")
-        if path.startswith(b"/") or name in {b"", b".", b".."} or b"\0" in name:
-            shown = path.decode(errors="backslashreplace")
-            raise ArchiveError(shown, "is a path name that no tree may hold", "Remove it from the archive.")
-        self._enter(parent)
+        check_name(path)
+        self._enter(path.rpartition(b"/")[0])
 
     def _enter(self, folder: bytes) -> None:
         """Make sure of a folder that something will be in."""

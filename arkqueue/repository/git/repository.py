@@ -18,16 +18,17 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
-from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange
 from arkqueue.plan.globs import matches
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
+from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.git import history as history
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files
-from arkqueue.repository.limits import too_many_workflows
+from arkqueue.repository.limits import MOST_PATHS, PathBudget, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
 from arkqueue.repository.tree_update import TreeUpdate
 from arkqueue.repository.tree_writer import Buffer, TreeWriter, outermost
@@ -209,8 +210,21 @@ class GitArchive:
         with self._reading() as repository:
             is_there = previous is not None and has_object(repository, previous)
             before = self._tree(repository, previous).id if previous is not None and is_there else None
-            paths = changed_files(repository, before, self._tree(repository, revision_id).id)
+            paths = changed_files(repository, before, self._tree(repository, revision_id).id, PathBudget())
             return tuple(sorted(_shown(path) for path in paths))
+
+    def changes(
+        self,
+        base: str | None,
+        revision_id: str,
+        *,
+        most: int = MOST_PATHS,
+        recorded: Revision | None = None,  # noqa: ARG002
+    ) -> tuple[FileChange, ...]:
+        with self._reading() as repository:
+            before = self._tree(repository, base).id if base is not None else None
+            after = self._tree(repository, revision_id).id
+            return listed(changed_files(repository, before, after, PathBudget(most)))
 
     # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.
 

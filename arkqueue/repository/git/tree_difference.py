@@ -13,7 +13,8 @@ import pygit2
 from pygit2.enums import FileMode
 
 from arkqueue.errors import ArchiveError
-from arkqueue.repository.limits import MOST_PATHS, TooManyPaths
+from arkqueue.model import ChangeStatus
+from arkqueue.repository.limits import PathBudget, TooManyPaths
 from arkqueue.repository.tree_update import TreeUpdate
 
 _ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
@@ -22,7 +23,8 @@ _ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
 LEAST_ENTRY = 28
 """Bytes of the shortest entry of a tree."""
 
-_Entries = dict[bytes, tuple[bytes, bytes]]
+_Entry = tuple[bytes, bytes]
+_Entries = dict[bytes, _Entry]
 
 
 def changed_entries(
@@ -52,44 +54,52 @@ def changed_entries(
     return new
 
 
-def changed_files(repository: pygit2.Repository, before: pygit2.Oid | None, after: pygit2.Oid) -> set[bytes]:
-    """The paths of all files that differ between two trees; without ``before``, those of the tree. A submodule counts as a file.
+def changed_files(
+    repository: pygit2.Repository, before: pygit2.Oid | None, after: pygit2.Oid, budget: PathBudget
+) -> dict[bytes, ChangeStatus]:
+    """All files that differ between two trees, by path; without ``before``, those of the tree. A submodule counts as a file.
 
     Raises `TooManyPaths`. libgit2's own difference has no end where a tree holds itself a thousand times, on each of several levels.
     """
-    changed: set[bytes] = set()
-    looked_at = 0
+    changed: dict[bytes, ChangeStatus] = {}
     pending: list[tuple[pygit2.Oid | None, pygit2.Oid | None, bytes]] = [(before, after, b"")]
     while pending:
         old_id, new_id, folder = pending.pop()
         if old_id == new_id:
             continue
-        was, now = ({} if id is None else _entries_of(repository, id) for id in (old_id, new_id))
-        looked_at += len(was) + len(now)
-        if looked_at > MOST_PATHS:
-            raise TooManyPaths
+        was, now = ({} if id is None else _entries_of(repository, id, budget) for id in (old_id, new_id))
+        budget.look(len(was) + len(now))
         for name in {name for name, _ in was.items() ^ now.items()}:
-            both = [entry for entry in (was.get(name), now.get(name)) if entry is not None]
-            if not all(map(_is_folder, both)):
-                changed.add(folder + name)
-            if any(map(_is_folder, both)):
-                below = [
-                    pygit2.Oid(raw=entry[1]) if entry is not None and _is_folder(entry) else None
-                    for entry in (was.get(name), now.get(name))
-                ]
+            old, new = was.get(name), now.get(name)
+            if (status := _status(old, new)) is not None:
+                changed[folder + name] = status
+            below = [
+                pygit2.Oid(raw=entry[1]) if entry is not None and _is_folder(entry) else None for entry in (old, new)
+            ]
+            if below != [None, None]:
                 pending.append((below[0], below[1], folder + name + b"/"))
     return changed
 
 
-def _entries_of(repository: pygit2.Repository, id: pygit2.Oid) -> _Entries:
+def _status(old: _Entry | None, new: _Entry | None) -> ChangeStatus | None:
+    """What happened to the file of a name; None where both entries are folders, or there is no other."""
+    was_file, is_file = (entry is not None and not _is_folder(entry) for entry in (old, new))
+    if was_file and is_file:
+        return ChangeStatus.MODIFIED
+    if was_file:
+        return ChangeStatus.DELETED
+    return ChangeStatus.ADDED if is_file else None
+
+
+def _entries_of(repository: pygit2.Repository, id: pygit2.Oid, budget: PathBudget) -> _Entries:
     _, size = repository.odb.read_header(id)
-    if size > MOST_PATHS * LEAST_ENTRY:
-        raise TooManyPaths
+    if size > budget.most * LEAST_ENTRY:
+        raise TooManyPaths(budget.most)
     _, raw = repository.read(id)
     return {name: (mode, entry) for mode, name, entry in _ENTRY.findall(raw)}
 
 
-def _is_folder(entry: tuple[bytes, bytes]) -> bool:
+def _is_folder(entry: _Entry) -> bool:
     return int(entry[0], 8) & 0o170000 == FileMode.TREE
 
 

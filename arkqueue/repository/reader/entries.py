@@ -44,7 +44,8 @@ class EntryReader:
         try:
             return Entry(revision, parsed, self.archive.changed_paths(previous, revision.id))
         except TooManyPaths as error:
-            return Entry(revision, _faulty(revision, str(error)))
+            fault = f"{error} for the `paths` of its tasks; change fewer at once, or take `paths` out"
+            return Entry(revision, _faulty(revision, fault))
 
     def workflow(self, revision: str) -> Workflow:
         """The workflow files as they are at a revision, parsed."""

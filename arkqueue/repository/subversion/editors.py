@@ -11,20 +11,21 @@ from typing import Any
 
 from subvertpy import delta
 
-from arkqueue.repository.limits import MOST_PATHS, TooManyPaths
+from arkqueue.repository.limits import PathBudget
 from arkqueue.repository.tree_writer import TreeWriter
 
 Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
 
 
 class DifferenceEditor:
-    """``changed``: files added or changed; ``deleted``: files and folders gone (a replaced one is both)."""
+    """``added``: files that came; ``modified``: files that differ; ``deleted``: files and folders gone (a replaced one is in both)."""
 
-    def __init__(self, prefix: str = "") -> None:
-        self.changed: set[str] = set()
+    def __init__(self, budget: PathBudget, prefix: str = "") -> None:
+        self.added: set[str] = set()
+        self.modified: set[str] = set()
         self.deleted: list[str] = []
+        self.budget = budget
         self._prefix = f"{prefix}/" if prefix else ""
-        self._looked_at = 0
 
     def set_target_revision(self, revision: int) -> None:
         """Known already."""
@@ -37,14 +38,8 @@ class DifferenceEditor:
 
     abort = close
 
-    def note(self, path: str) -> None:
-        self.changed.add(self._prefix + path)
-
-    def look(self) -> None:
-        """Called at each node; raises `TooManyPaths`."""
-        self._looked_at += 1
-        if self._looked_at > MOST_PATHS:
-            raise TooManyPaths
+    def place(self, path: str) -> str:
+        return self._prefix + path
 
 
 class _DifferenceFolder:
@@ -52,24 +47,24 @@ class _DifferenceFolder:
         self._editor = editor
 
     def open_directory(self, _path: str, _revision: int) -> _DifferenceFolder:
-        self._editor.look()
+        self._editor.budget.look()
         return self
 
     def add_directory(self, _path: str, *_copied_from: Any) -> _DifferenceFolder:
-        self._editor.look()
+        self._editor.budget.look()
         return self
 
     def open_file(self, path: str, _revision: int) -> _DifferenceFile:
-        self._editor.look()
+        self._editor.budget.look()
         return _DifferenceFile(self._editor, path)
 
     def add_file(self, path: str, *_copied_from: Any) -> _DifferenceFile:
-        self._editor.look()
-        self._editor.note(path)
-        return _DifferenceFile(self._editor, path)
+        self._editor.budget.look()
+        self._editor.added.add(self._editor.place(path))
+        return _DifferenceFile(self._editor, path, is_new=True)
 
     def delete_entry(self, path: str, _revision: int) -> None:
-        self._editor.look()
+        self._editor.budget.look()
         self._editor.deleted.append(path)
 
     def change_prop(self, name: str, value: bytes | None) -> None:
@@ -87,16 +82,20 @@ class _DifferenceFolder:
 class _DifferenceFile:
     """An opened file counts only when its text or a property of its own differs: its history may be all that does."""
 
-    def __init__(self, editor: DifferenceEditor, path: str) -> None:
-        self._editor, self._path = editor, path
+    def __init__(self, editor: DifferenceEditor, path: str, *, is_new: bool = False) -> None:
+        self._editor, self._path, self._is_new = editor, editor.place(path), is_new
 
     def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
-        self._editor.note(self._path)
+        self._note()
         return lambda _window: None
 
     def change_prop(self, name: str, value: bytes | None) -> None:  # noqa: ARG002
         if not name.startswith(("svn:entry:", "svn:wc:")):
-            self._editor.note(self._path)
+            self._note()
+
+    def _note(self) -> None:
+        if not self._is_new:
+            self._editor.modified.add(self._path)
 
     def close(self, checksum: str | None = None) -> None:
         """Nothing is held."""

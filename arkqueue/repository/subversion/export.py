@@ -15,7 +15,7 @@ from typing import Any
 
 import subvertpy
 
-from arkqueue.repository.limits import MOST_PATHS, TooManyPaths
+from arkqueue.repository.limits import PathBudget
 from arkqueue.repository.subversion.editors import finish_file
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.tree_writer import TreeWriter
@@ -42,14 +42,13 @@ def export(session: Any, folder: str, number: int, writer: TreeWriter) -> None:
             finish_file(writer, _place(path), properties)
 
 
-def contents(session: Any, number: int) -> dict[str, Content]:
+def contents(session: Any, number: int, budget: PathBudget) -> dict[str, Content]:
     """All files of a revision; none where the archive's folder is not there."""
     if session.check_path("", number) != subvertpy.NODE_DIR:
         return {}
     found = {}
-    for looked_at, (path, is_folder) in enumerate(_below(session, "", number)):
-        if looked_at >= MOST_PATHS:
-            raise TooManyPaths
+    for path, is_folder in _below(session, "", number):
+        budget.look()
         if not is_folder:
             found[path] = _content(session, path, number)
     return found

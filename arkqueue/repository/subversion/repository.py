@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +23,7 @@ import subvertpy
 from subvertpy import SubversionException, client
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
-from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
 from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
@@ -33,9 +33,10 @@ from arkqueue.repository import (
     linked,
     no_folder,
 )
+from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.hangup import waiting
-from arkqueue.repository.limits import too_many_workflows
+from arkqueue.repository.limits import MOST_PATHS, PathBudget, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
@@ -240,44 +241,58 @@ class SubversionArchive:
             return tuple(files)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
+        return tuple(sorted(self._changed(previous, revision_id, PathBudget())))
+
+    def changes(
+        self, base: str | None, revision_id: str, *, most: int = MOST_PATHS, recorded: Revision | None = None
+    ) -> tuple[FileChange, ...]:
+        if recorded is not None:
+            with self._session(fresh=True) as session:
+                self._properties(session, number_of(revision_id, self._location.shown), recorded)
+        changed = self._changed(base, revision_id, PathBudget(most))
+        return listed({path.encode(errors="surrogateescape"): status for path, status in changed.items()})
+
+    def _changed(self, previous: str | None, revision_id: str, budget: PathBudget) -> dict[str, ChangeStatus]:
         number = number_of(revision_id, self._location.shown)
         before = None if previous is None else number_of(previous, self._location.shown)
         try:
-            return self._difference(before, number)
+            return self._difference(before, number, budget)
         except UnicodeDecodeError:
             pass
         with self._session() as session:
-            old, new = {} if before is None else contents(session, before), contents(session, number)
-        return tuple(sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path)))
+            old = {} if before is None else contents(session, before, budget)
+            new = contents(session, number, budget)
+        modified = {path for path in old.keys() & new.keys() if old[path] != new[path]}
+        return _statuses(new.keys() - old.keys(), modified, old.keys() - new.keys())
 
-    def _difference(self, before: int | None, number: int) -> tuple[str, ...]:
+    def _difference(self, before: int | None, number: int, budget: PathBudget) -> dict[str, ChangeStatus]:
         with self._session() as session:
             exists = session.check_path("", number) == subvertpy.NODE_DIR
             if before is None or session.check_path("", before) != subvertpy.NODE_DIR:
-                return tuple(sorted(self._files(session, "", number))) if exists else ()
+                return _statuses(self._files(session, "", number, budget) if exists else (), (), ())
             if not exists:
-                return tuple(sorted(self._files(session, "", before)))
-            editor = DifferenceEditor()
+                return _statuses((), (), self._files(session, "", before, budget))
+            editor = DifferenceEditor(budget)
             reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
             reporter.set_path("", before, False)
             reporter.finish()
-            changed = editor.changed
+            gone: set[str] = set()
             for path in editor.deleted:
                 if session.check_path(path, before) == subvertpy.NODE_DIR:
-                    changed.update(self._files(session, path, before))
+                    gone |= self._files(session, path, before, budget)
                 else:
-                    changed.add(path)
-            return tuple(sorted(changed))
+                    gone.add(path)
+            return _statuses(editor.added - gone, editor.modified | (editor.added & gone), gone - editor.added)
 
-    def _files(self, session: Any, folder: str, number: int) -> set[str]:
+    def _files(self, session: Any, folder: str, number: int, budget: PathBudget) -> set[str]:
         """Every file of a folder, in one request: the difference to an empty one."""
-        editor = DifferenceEditor(folder)
+        editor = DifferenceEditor(budget, folder)
         url = session.get_session_url() + (f"/{quote(folder)}" if folder else "")
         with self._at(session, url):
             reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
             reporter.set_path("", number, True)
             reporter.finish()
-        return editor.changed
+        return editor.added
 
     def export(
         self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
@@ -465,6 +480,12 @@ class SubversionArchive:
         yield
         if url != home:
             session.reparent(home)
+
+
+def _statuses(added: Iterable[str], modified: Iterable[str], deleted: Iterable[str]) -> dict[str, ChangeStatus]:
+    found = dict.fromkeys(added, ChangeStatus.ADDED)
+    found |= dict.fromkeys(modified, ChangeStatus.MODIFIED)
+    return found | dict.fromkeys(deleted, ChangeStatus.DELETED)
 
 
 def _empty(folder: Path) -> None:

@@ -19,13 +19,12 @@ from threading import Thread
 
 import pytest
 
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
+from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
-from arkqueue.repository import TOO_LONG, Advance, Archive, Location, linked, locate, no_folder, open_archive
-from arkqueue.repository.git import tree_difference
+from arkqueue.repository import TOO_LONG, Advance, Archive, Location, limits, linked, locate, no_folder, open_archive
 from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
 from tests.counting import counted_calls
-from tests.repositories import GitRepository, Link, a_git_repository, reaches, run
+from tests.repositories import GitRepository, Link, a_git_repository, reaches, run, said
 from tests.users import as_ordinary_user
 from tests.waiting import eventually
 
@@ -886,6 +885,48 @@ def test_changed_paths_are_the_files_that_differ(repository: GitRepository) -> N
     assert changed("0" * 40, one) == changed(None, one)
 
 
+def test_changes_say_what_happened_to_each_file(repository: GitRepository) -> None:
+    one = repository.commit({"a/1": "1", "a/b/2": "2", "c": "3", "n/x": "4", os.fsdecode(b"n\xff"): "7"})
+    two = repository.commit({"c": "changed", "new/x": "1"})
+    three = repository.move("a", "moved")
+    (repository.work / "c").chmod(0o755)
+    four = repository.commit()
+    repository.git("rm", "-q", "-r", "n")
+    five = repository.commit({"c": Link("new/x"), "n": "now a file"})
+    changes = an_archive(repository).changes
+    assert said(changes(None, one)) == "A a/1, A a/b/2, A c, A n/x, A n\udcff"
+    assert said(changes(one, two)) == "M c, A new/x"
+    assert said(changes(two, one)) == "M c, D new/x"
+    assert said(changes(two, three)) == "D a/1, D a/b/2, A moved/1, A moved/b/2"
+    assert said(changes(three, four)) == "M c"
+    assert said(changes(four, five)) == "M c, A n, D n/x"
+    assert said(changes(five, four)) == "M c, D n, A n/x"
+    assert changes(five, five) == ()
+    for base, id in (("0" * 40, one), (one, "0" * 40)):
+        with pytest.raises(NotFound):
+            changes(base, id)
+
+
+def test_changes_name_no_path_that_a_workspace_cannot_have(repository: GitRepository) -> None:
+    blob = stored(repository, "hash-object", "-w", "--stdin", text="x")
+    before = repository.commit({"x": "1"})
+
+    def commit_of(*names: str) -> str:
+        objects = b"".join(b"100644 %b\0%b" % (os.fsencode(name), bytes.fromhex(blob)) for name in names)
+        file = repository.path / "tree"
+        file.write_bytes(objects)
+        tree = repository.git("hash-object", "-t", "tree", "-w", "--literally", str(file)).strip()
+        id = repository.git("commit-tree", tree, "-p", before, "-m", "crafted").strip()
+        repository.git("push", "-q", "--no-verify", "origin", f"{id}:refs/heads/{id}")
+        return id
+
+    changes = an_archive(repository).changes
+    assert said(changes(before, commit_of(".GIT", ".git", "y"))) == "D x, A y"
+    for name in ("..", "a/../../../etc/passwd", "/etc/passwd", "a//b", "."):
+        with pytest.raises(ArchiveError, match="no tree may hold"):
+            changes(before, commit_of(name))
+
+
 # Working copies
 
 
@@ -972,10 +1013,12 @@ def test_trees_without_end_are_not_looked_at_for_ever(
     before = repository.commit({"paper": "x"})
     huge = repository.git("commit-tree", id, "-p", before, "-m", "huge").strip()
     repository.git("push", "-q", "origin", f"{huge}:refs/heads/huge")
-    monkeypatch.setattr(tree_difference, "MOST_PATHS", 50_000)
+    monkeypatch.setattr(limits, "MOST_PATHS", 50_000)
     for previous in (before, None):
-        with pytest.raises(TooManyPaths, match="1,000,000 files and folders"):
+        with pytest.raises(TooManyPaths, match="50,000 files and folders"):
             an_archive(repository).changed_paths(previous, huge)
+        with pytest.raises(TooManyPaths, match="20,000 files and folders"):
+            an_archive(repository).changes(previous, huge, most=20_000)
 
 
 def test_many_names_of_one_workflow_file_are_not_read(repository: GitRepository) -> None:

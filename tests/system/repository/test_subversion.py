@@ -14,10 +14,9 @@ import pytest
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
-from arkqueue.repository import TOO_LONG, Archive, Location, linked, locate, no_folder, open_archive
+from arkqueue.repository import TOO_LONG, Archive, Location, limits, linked, locate, no_folder, open_archive
 from arkqueue.repository.limits import TooManyPaths
-from arkqueue.repository.subversion import editors
-from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run
+from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run, said
 from tests.system.repository.test_update import Unwatched
 
 
@@ -526,6 +525,39 @@ def test_changed_paths_of_a_folder_that_comes_and_goes(repository: SubversionRep
     assert changed(None, "3") == changed("1", "3") == ()
 
 
+def test_changes_say_what_happened_to_each_file(repository: SubversionRepository) -> None:
+    repository.commit({"a/1": "1", "a/b/2": "2", "c": "3", "d": "4", "e/f": "5", ".svn/x": "6"})  # 1
+    repository.commit({"c": "changed", "new/x": "1"})  # 2
+    repository.move("a", "moved")  # 3
+    repository.propset("svn:executable", "*", "d")  # 4
+    repository.change("rm", "e", "put", repository.a_file("now a file"), "e")  # 5
+    repository.change("rm", "d", "put", repository.a_file("replaced"), "d")  # 6
+    changes = an_archive(repository).changes
+    assert said(changes(None, "1")) == said(changes("0", "1")) == "A a/1, A a/b/2, A c, A d, A e/f"
+    assert said(changes("1", "2")) == "M c, A new/x"
+    assert said(changes("2", "1")) == "M c, D new/x"
+    assert said(changes("2", "3")) == "D a/1, D a/b/2, A moved/1, A moved/b/2"
+    assert said(changes("3", "4")) == "M d"
+    assert said(changes("4", "5")) == "A e, D e/f"
+    assert said(changes("5", "4")) == "D e, A e/f"
+    assert said(changes("5", "6")) == "M d"
+    assert changes("6", "6") == ()
+    for base, id in (("7", "1"), ("1", "7"), ("x", "1")):
+        with pytest.raises(NotFound):
+            changes(base, id)
+
+
+def test_changes_of_a_folder_are_those_of_its_workspace(repository: SubversionRepository) -> None:
+    repository.commit({"old/a": "1", "old/b/c": "2", "elsewhere": "3"})  # 1
+    repository.move("old", "trunk")  # 2
+    repository.commit({"trunk/a": "4", "elsewhere": "5"})  # 3
+    repository.delete("trunk")  # 4
+    changes = an_archive(repository, "trunk").changes
+    assert said(changes(None, "3")) == said(changes("1", "3")) == "A a, A b/c"
+    assert said(changes("2", "3")) == said(changes("3", "2")) == "M a"
+    assert said(changes("3", "4")) == "D a, D b/c"
+
+
 # Exports
 
 
@@ -593,6 +625,8 @@ def test_properties_that_are_not_utf_8_stand_in_nobodys_way(
         assert archive.changed_paths(None, "1") == (".git/y", "d/f", "d/g", "link", "x")
         assert archive.changed_paths("1", "2") == ("d/f", "d/g")
         assert archive.changed_paths("1", "3") == ("d/f", "d/g", "x")
+        assert said(archive.changes(None, "1")) == "A d/f, A d/g, A link, A x"
+        assert said(archive.changes("1", "3")) == "M d/f, M d/g, M x"
         for revision, g, x in (("1", "1", "2"), ("2", "2", "2"), ("3", "2", "3")):
             archive.export(revision, tmp_path / revision)
             assert tree(tmp_path / revision) == {"d/f": "1", "d/g": g, "x": x, "link": "-> x"}
@@ -731,7 +765,7 @@ def test_folders_without_end_are_not_looked_at_for_ever(
     repository.commit({"a/x": "x"})
     for name in "bcdefghijk":
         repository.change("cp", "HEAD", "a", f"a/{name}")
-    monkeypatch.setattr(editors, "MOST_PATHS", 500)
+    monkeypatch.setattr(limits, "MOST_PATHS", 500)
     archive = an_archive(repository)
     youngest = repository.head
     assert len(archive.changed_paths("1", "2")) == 1
@@ -739,6 +773,8 @@ def test_folders_without_end_are_not_looked_at_for_ever(
         archive.changed_paths("1", youngest)
     with pytest.raises(TooManyPaths):
         archive.changed_paths(None, youngest)
+    with pytest.raises(TooManyPaths, match="300 files and folders"):
+        archive.changes("1", youngest, most=300)
     assert len(archive.changed_paths("1", "2")) == 1, "the connection is good for more"
 
 
