@@ -158,10 +158,10 @@ class Archive(Protocol):
     def export(
         self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
     ) -> None:
-        """Write the revision's tree (or the files and folders named) to ``target``: plain, raw, without version control.
+        """Write the revision's tree (or the files and folders named) to ``target``: plain, without version control.
 
-        Texts are as stored: no filter, keyword or line end is applied. Executable bits and symlinks are kept,
-        submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
+        Subversion: the files are those that ``svn export`` writes. Git: texts are as stored, and no filter runs. Executable bits
+        and symlinks are kept. Submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
         """
 
     def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:

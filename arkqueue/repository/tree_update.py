@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
 from arkqueue.model import TreeChange
 from arkqueue.repository import TreeWatch
@@ -28,11 +26,6 @@ class TreeUpdate(TreeWriter):
         self._walked: set[bytes] = {b""}
         self._new: dict[bytes, None] = {}  # in order, and each once
         self._freed = 0
-        self._opened = ExitStack()
-
-    def close(self) -> None:
-        super().close()
-        self._opened.close()
 
     def remove(self, path: bytes) -> None:
         """Remove what is at ``path``: a file, a link, or a folder and all in it, however deep."""
@@ -56,17 +49,6 @@ class TreeUpdate(TreeWriter):
                     os.unlink(self._place(found))
             for folder in reversed(folders):
                 os.rmdir(self._place(folder))
-
-    def old(self, path: bytes) -> BinaryIO | None:
-        """The file at ``path``, open for reading until all is done; None for a symlink."""
-        self._enter(path.rpartition(b"/")[0])
-        with self._explained(path):
-            if stat.S_ISLNK(os.lstat(self._place(path)).st_mode):
-                return None
-            file = open(  # noqa: SIM115  closed with the others
-                self._place(path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-            )
-            return self._opened.enter_context(file)
 
     def result(self) -> TreeChange:
         """What was done."""

@@ -140,6 +140,26 @@ class TreeWriter:
             os.symlink(to, self._place(path))
             return True
 
+    @contextmanager
+    def rewritten(self, path: bytes) -> Iterator[tuple[int, int]]:
+        """A file written here, open for reading, and the new file in its place, open for writing: two descriptors."""
+        with self._explained(path):
+            old = os.open(self._place(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.unlink(self._place(path))
+                new = os.open(self._place(path), _NEW, 0o666)
+                try:
+                    yield old, new
+                finally:
+                    os.close(new)
+            finally:
+                os.close(old)
+
+    def set_time(self, path: bytes, modified: int) -> None:
+        """Give a file written here its modification time, in nanoseconds since 1970."""
+        with self._explained(path):
+            os.utime(self._place(path), ns=(modified, modified), follow_symlinks=False)
+
     def _prepare(self, path: bytes) -> None:
         """Make sure of the name and of the folder that it will be in."""
         check_name(path)

@@ -6,12 +6,13 @@ libsvn while the connection is busy, and so never ask it anything. The names of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from subvertpy import delta
 
 from arkqueue.repository.limits import PathBudget
+from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_writer import TreeWriter
 
 Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
@@ -104,8 +105,8 @@ class _DifferenceFile:
 class ExportEditor:
     """Writes every folder and file that it is told of; what is told is a whole tree, compared with an empty one."""
 
-    def __init__(self, writer: TreeWriter, prefix: str = "") -> None:
-        self.writer = writer
+    def __init__(self, writer: TreeWriter, translation: Translation, prefix: str = "") -> None:
+        self.writer, self.translation = writer, translation
         self._prefix = f"{prefix}/" if prefix else ""
 
     def set_target_revision(self, revision: int) -> None:
@@ -135,8 +136,8 @@ class ExportFolder:
             self._editor.writer.folder(place)
         return self
 
-    def add_file(self, path: str, *_copied_from: Any) -> _ExportFile:
-        return _ExportFile(self._editor.writer, self._editor.place(path))
+    def add_file(self, path: str, *_copied_from: Any) -> ExportFile:
+        return ExportFile(self._editor, self._editor.place(path))
 
     def change_prop(self, name: str, value: bytes | None) -> None:
         """Externals among them: they are not followed."""
@@ -150,15 +151,15 @@ class ExportFolder:
         """Its mode is as it was made."""
 
 
-class _ExportFile:
+class ExportFile:
     """One file on its way; its properties may come before or after its text."""
 
-    def __init__(self, writer: TreeWriter, place: bytes) -> None:
-        self._writer, self._place = writer, place
-        self._wanted = writer.wants(place)
+    def __init__(self, editor: ExportEditor, place: bytes) -> None:
+        self._editor, self._writer, self._place = editor, editor.writer, place
+        self._wanted = self._writer.wants(place)
         self._properties: dict[str, bytes] = {}
         if self._wanted:
-            writer.begin(place)
+            self._writer.begin(place)
 
     def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
         def receive(window: Window | None) -> None:
@@ -167,21 +168,14 @@ class _ExportFile:
 
         return receive
 
-    def change_prop(self, name: str, value: bytes | None) -> None:
+    def change_prop(self, name: str, value: str | None) -> None:
         if value is not None:
-            self._properties[name] = value
+            self._properties[name] = value.encode()
 
     def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
         if self._wanted:
             self._writer.end(self._place)
-            finish_file(self._writer, self._place, self._properties)
-
-
-def finish_file(writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
-    """Make of a written file what its properties say it is: a symlink, a program."""
-    is_link = "svn:special" in properties and writer.make_symlink(place)
-    if not is_link and "svn:executable" in properties:
-        writer.make_executable(place)
+            self._editor.translation.finish(self._writer, self._place, self._properties)
 
 
 def _text(window: Window) -> bytes:

@@ -16,8 +16,8 @@ from typing import Any
 import subvertpy
 
 from arkqueue.repository.limits import PathBudget
-from arkqueue.repository.subversion.editors import finish_file
 from arkqueue.repository.subversion.library import ra
+from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_writer import TreeWriter
 
 ABOUT_THE_NODE = ("svn:entry:", "svn:wc:")
@@ -27,7 +27,7 @@ Content = tuple[bytes, frozenset[tuple[str, bytes]]]
 """What a file is: the digest of its text, and its properties."""
 
 
-def export(session: Any, folder: str, number: int, writer: TreeWriter) -> None:
+def export(session: Any, folder: str, number: int, writer: TreeWriter, translation: Translation) -> None:
     """Write a folder of a revision, and all below it."""
     if folder:
         writer.folder(_place(folder))
@@ -39,7 +39,7 @@ def export(session: Any, folder: str, number: int, writer: TreeWriter) -> None:
         else:
             with writer.create(_place(path)) as file:
                 _, properties = session.get_file(path, file, number)
-            finish_file(writer, _place(path), properties)
+            translation.finish(writer, _place(path), properties)
 
 
 def contents(session: Any, number: int, budget: PathBudget) -> dict[str, Content]:

@@ -40,7 +40,7 @@ from arkqueue.repository.limits import MOST_PATHS, PathBudget, too_many_workflow
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
-from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor, finish_file
+from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor
 from arkqueue.repository.subversion.export import contents, export
 from arkqueue.repository.subversion.faults import NO_SUCH_REVISION, UNREADABLE, codes_of, explained
 from arkqueue.repository.subversion.library import ra
@@ -53,7 +53,8 @@ from arkqueue.repository.subversion.revisions import (
     revision_of,
     touches,
 )
-from arkqueue.repository.subversion.tree_difference import UpdateEditor
+from arkqueue.repository.subversion.translation import Translation
+from arkqueue.repository.subversion.tree_difference import ChangedInPlace, UpdateEditor
 from arkqueue.repository.tree_update import TreeUpdate
 from arkqueue.repository.tree_writer import TreeWriter, outermost
 
@@ -315,36 +316,39 @@ class SubversionArchive:
         with self._session(fresh=True) as session, TreeWriter(target) as writer:
             if recorded is not None:
                 self._properties(session, number, recorded)
+            translation = self._translation(session)
             for path in outermost(paths) if paths else [""]:
                 if ".." in path.split("/"):
                     raise Invalid(path, "leads out of the archive", "Correct the path.")
                 kind = session.check_path(path, number)
                 if kind == subvertpy.NODE_DIR:
-                    export_folder(session, path, number, writer)
+                    export_folder(session, path, number, writer, translation)
                 elif kind == subvertpy.NODE_FILE and path:
                     name = path.encode()
                     with writer.create(name) as file:
                         _, properties = session.get_file(path, file, number)
-                    finish_file(writer, name, properties)
+                    translation.finish(writer, name, properties)
                 else:
                     raise NotFound(path or self._location.shown, f"is not in revision {number}", "Correct the path.")
 
-    def _export_folder(self, session: Any, path: str, number: int, writer: TreeWriter) -> None:
+    def _export_folder(
+        self, session: Any, path: str, number: int, writer: TreeWriter, translation: Translation
+    ) -> None:
         url = session.get_session_url() + (f"/{quote(path)}" if path else "")
         with self._at(session, url):
-            reporter = session.do_update(number, "", True, ExportEditor(writer, path))
+            reporter = session.do_update(number, "", True, ExportEditor(writer, translation, path))
             reporter.set_path("", number, True)
             reporter.finish()
 
     def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
-        """The revision, and who made it when: a restored backup may give its number to another one."""
+        """The revision, who made it when (a restored backup may give its number to another one), and the URL, which keywords show."""
         number = number_of(revision_id, self._location.shown)
         with self._session(fresh=True) as session:
             properties = self._properties(session, number, recorded)
             made = "|".join(
                 (properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author")
             )
-            return f"{self._identity.uuid}/{self._identity.folder}@{number}|{made}"
+            return f"{self._identity.uuid} {session.get_session_url()}@{number}|{made}"
 
     def update(
         self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
@@ -362,16 +366,16 @@ class SubversionArchive:
             for number in (old, new):
                 if session.check_path("", number) != subvertpy.NODE_DIR:
                     raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
-            editor = UpdateEditor(update)
-            reporter = session.do_update(new, "", True, editor)
+            changed = ChangedInPlace()
+            reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)
             reporter.set_path("", old, False)
             reporter.finish()
-            for path in editor.again:
-                place = editor.place(path)
-                update.remove(place)
-                with update.create(place) as file:
-                    _, properties = session.get_file(path, file, new)
-                finish_file(update, place, properties)
+            files = changed.in_order()
+            reporter = session.do_update(new, "", True, UpdateEditor(update, self._translation(session), files))
+            reporter.set_path("", old, False)
+            for path in files:
+                reporter.delete_path(path)
+            reporter.finish()
             return update.result()
 
     def working_copy(
@@ -456,6 +460,10 @@ class SubversionArchive:
         if recorded is not None and is_told(recorded):
             self._compare(revision_of(number, properties), recorded)
         return properties
+
+    def _translation(self, session: Any) -> Translation:
+        """For files whose paths are relative to the archive's folder, where the session is now."""
+        return Translation(session.get_session_url(), session.get_repos_root())
 
     def _identify(self, session: Any) -> Identity:
         """Asked of each new connection before all else, so that no other repository's data comes through."""

@@ -1,35 +1,93 @@
-"""The editor that brings a plain tree on disk from one revision to another, as libsvn tells the difference.
+"""The editors that bring a plain tree on disk from one revision to another, as libsvn tells the difference.
 
-New files and folders come whole, as in an export. Of a changed file the difference to its old text comes, which is that
-of the file on disk only where its checksum is right. What a file *is* hangs on properties that the difference names only
-where they changed, and that the disk does not always show (a file that only wants to be a symlink): such files are
-collected in ``again``, and read whole by the caller afterwards, as the connection is busy while libsvn tells.
+It takes two requests. The first one asks which files are changed in their places: text, properties, or only the revision that
+changed them last, which keywords and modification times show. The second one tells libsvn that these files are missing, so
+that it sends each of them whole and with all its properties, like new ones. A difference of texts would be of no use: the
+file on disk is translated, and a difference names only those properties that changed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable
-from typing import BinaryIO
-
-from subvertpy import delta
+from collections.abc import Collection
+from typing import Any
 
 from arkqueue.errors import WorkspaceError
-from arkqueue.repository.subversion.editors import ExportEditor, ExportFolder, Window
+from arkqueue.repository.subversion.editors import ExportEditor, ExportFile, ExportFolder, Window
+from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_update import TreeUpdate
 
-_KINDS = {"svn:special", "svn:executable"}
-_LINK = b"link "
+
+class ChangedInPlace:
+    """``files``: those that both revisions have in the same place, one changed from the other, or from the same one."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+
+    def set_target_revision(self, revision: int) -> None:
+        """Known already."""
+
+    def open_root(self, _revision: int) -> _LookedAtFolder:
+        return _LookedAtFolder(self)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    abort = close
+
+    def in_order(self) -> list[str]:
+        """As a report wants them: what a folder holds, together."""
+        return sorted(self.files, key=lambda path: path.split("/"))
+
+
+class _LookedAt:
+    def change_prop(self, name: str, value: str | None) -> None:
+        """The second request tells it."""
+
+    def close(self, checksum: str | None = None) -> None:
+        """Nothing is held."""
+
+
+class _LookedAtFile(_LookedAt):
+    def apply_textdelta(self, _base_checksum: str | None) -> Any:
+        return _ignore
+
+
+class _LookedAtFolder(_LookedAt):
+    def __init__(self, editor: ChangedInPlace) -> None:
+        self._editor = editor
+
+    def open_directory(self, _path: str, _revision: int) -> _LookedAtFolder:
+        return self
+
+    def add_directory(self, _path: str, *_copied_from: Any) -> _LookedAtFolder:
+        return self
+
+    def open_file(self, path: str, _revision: int) -> _LookedAtFile:
+        self._editor.files.append(path)
+        return _LookedAtFile()
+
+    def add_file(self, _path: str, *_copied_from: Any) -> _LookedAtFile:
+        return _LookedAtFile()
+
+    def delete_entry(self, path: str, _revision: int) -> None:
+        """The second request tells it."""
+
+    def absent_directory(self, path: str) -> None:
+        """Not readable for us: not there."""
+
+    absent_file = absent_directory
+
+
+def _ignore(_window: Window | None) -> None:
+    """No text is asked for."""
 
 
 class UpdateEditor(ExportEditor):
-    """``again``: the changed files that are still to be made anew."""
+    """``replaced``: the files that come as new ones, and are there already."""
 
-    def __init__(self, update: TreeUpdate) -> None:
-        super().__init__(update)
-        self.update = update
-        self.again: dict[str, None] = {}
+    def __init__(self, update: TreeUpdate, translation: Translation, replaced: Collection[str]) -> None:
+        super().__init__(update, translation)
+        self.update, self.replaced = update, frozenset(replaced)
 
     def open_root(self, _revision: int) -> _UpdateFolder:
         return _UpdateFolder(self)
@@ -48,68 +106,19 @@ class _UpdateFolder(ExportFolder):
     def open_directory(self, _path: str, _revision: int) -> _UpdateFolder:
         return self
 
-    def open_file(self, path: str, _revision: int) -> _ChangedFile:
-        return _ChangedFile(self._update_editor, path)
+    def add_file(self, path: str, *copied_from: Any) -> ExportFile:
+        if path in self._update_editor.replaced:
+            self._remove(path)
+        return super().add_file(path, *copied_from)
+
+    def open_file(self, path: str, _revision: int) -> ExportFile:
+        """Each file that is changed in its place is reported as missing; a server that sends a difference all the same is not believed."""
+        raise WorkspaceError(path, "came as a difference, which nobody asked for", "Export it anew.")
 
     def delete_entry(self, path: str, _revision: int) -> None:
+        self._remove(path)
+
+    def _remove(self, path: str) -> None:
         place = self._update_editor.place(path)
         if self._update_editor.update.wants(place):
             self._update_editor.update.remove(place)
-
-
-class _ChangedFile:
-    def __init__(self, editor: UpdateEditor, path: str) -> None:
-        self._editor, self._path = editor, path
-        self._update, self._place = editor.update, editor.place(path)
-        self._wanted = editor.update.wants(self._place)
-        self._is_executable = False
-
-    def change_prop(self, name: str, value: bytes | None) -> None:  # noqa: ARG002
-        if name in _KINDS:
-            self._read_again()
-
-    def apply_textdelta(self, base_checksum: str | None) -> Callable[[Window | None], None]:
-        old = self._update.old(self._place) if self._wanted else None
-        if old is None:  # a symlink
-            self._read_again()
-            return lambda _window: None
-        if base_checksum is not None and _checksum(old) != base_checksum:
-            shown = self._place.decode(errors="backslashreplace")
-            raise WorkspaceError(shown, "is not as it was exported", "Leave the bases alone.")
-        self._is_executable = bool(os.fstat(old.fileno()).st_mode & 0o100)
-        self._update.remove(self._place)
-        self._update.begin(self._place)
-        begun = b""
-
-        def receive(window: Window | None) -> None:
-            nonlocal begun
-            if window is None:
-                if begun == _LINK:
-                    self._read_again()
-                old.close()
-                return
-            offset, length, target_length, source_operations, operations, new = window
-            old.seek(offset)
-            text = delta.txdelta_apply_ops(source_operations, operations, new, old.read(length))
-            if len(text) != target_length:
-                raise WorkspaceError(self._path, "came with a wrong difference")
-            begun = (begun + bytes(text[: len(_LINK)]))[: len(_LINK)]
-            self._update.append(self._place, bytes(text))
-
-        return receive
-
-    def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
-        self._update.end(self._place)
-        if self._is_executable and self._path not in self._editor.again:
-            self._update.make_executable(self._place)
-
-    def _read_again(self) -> None:
-        if self._wanted:
-            self._editor.again[self._path] = None
-
-
-def _checksum(file: BinaryIO) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    while data := file.read(2**18):
-        digest.update(data)
-    return digest.hexdigest()

@@ -1,0 +1,147 @@
+"""Makes of a stored text the file that ``svn export`` writes: line ends, keywords, symlinks, executable bits, the time.
+
+libsvn translates. subvertpy does not bind that part of it, so its functions are called here through `ctypes`, in the same
+copy of libsvn that reads the repository. The rules are those of the export editor in libsvn_client. `svn:mime-type` and
+`svn:needs-lock` change nothing there, and properties of folders (inherited ones too) say nothing about files.
+
+Only `TreeWriter` touches names: libsvn gets two open files. ``$Date$`` is written in this host's time zone, as by ``svn``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p
+
+from arkqueue.errors import WorkspaceError
+from arkqueue.repository.subversion.library import ra
+from arkqueue.repository.tree_writer import TreeWriter
+
+_LINE_ENDS, _KEYWORDS = "svn:eol-style", "svn:keywords"
+_REVISION, _DATE, _AUTHOR = "svn:entry:committed-rev", "svn:entry:committed-date", "svn:entry:last-author"
+
+_READ, _WRITE = 1, 2
+"""APR_FOPEN_READ and APR_FOPEN_WRITE."""
+
+
+class Translation:
+    """Finishes the files of one archive. ``url``: the archive's folder, as the session names it; ``root``: the repository."""
+
+    def __init__(self, url: str, root: str) -> None:
+        self._url, self._root = url.encode(), root.encode()
+
+    def finish(self, writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
+        """Make of a file, whose stored text has been written to ``place``, what its properties say it is."""
+        is_special = "svn:special" in properties
+        if is_special and writer.make_symlink(place):
+            return
+        if not is_special and (_LINE_ENDS in properties or _KEYWORDS in properties):
+            self._translate(writer, place, properties)
+        if "svn:executable" in properties:
+            writer.make_executable(place)
+        if date := properties.get(_DATE):
+            writer.set_time(place, _microseconds(date) * 1000)
+
+    def _translate(self, writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
+        with _pool() as pool:
+            line_end = _line_end(properties.get(_LINE_ENDS))
+            keywords = self._keywords(place, properties, pool)
+            if line_end is None and not keywords:
+                return
+            with writer.rewritten(place) as (stored, new):
+                _run(_lib.svn_stream_copy3(
+                    _lib.svn_subst_stream_translated(_stream(stored, _READ, pool), line_end, True, keywords, True, pool),
+                    _stream(new, _WRITE, pool), None, None, pool,
+                ))  # fmt: skip
+
+    def _keywords(self, place: bytes, properties: Mapping[str, bytes], pool: c_void_p) -> c_void_p:
+        """The keywords of a file and their values: a hash of libsvn's, or a null pointer."""
+        keywords = c_void_p()
+        if _KEYWORDS in properties:
+            date = properties.get(_DATE)
+            url = _lib.svn_path_url_add_component2(self._url, place, pool)
+            _run(_lib.svn_subst_build_keywords3(
+                byref(keywords), _c_string(properties[_KEYWORDS]), properties.get(_REVISION), url, self._root,
+                _microseconds(date) if date else 0, _c_string(properties.get(_AUTHOR)), pool,
+            ))  # fmt: skip
+        return keywords
+
+
+# --- libsvn, by ctypes -----------------------------------------------------------------------------------------------
+
+
+class _Error(ctypes.Structure):
+    """The beginning of svn_error_t."""
+
+    _fields_ = (("status", c_int), ("message", c_char_p))
+
+
+_Outcome = POINTER(_Error)
+_lib = ctypes.CDLL(ra.__file__)
+
+
+def _declare(name: str, result: object, *arguments: object) -> None:
+    function = getattr(_lib, name)
+    function.restype, function.argtypes = result, arguments
+
+
+_declare("svn_pool_create_ex", c_void_p, c_void_p, c_void_p)
+_declare("apr_pool_destroy", None, c_void_p)
+_declare("svn_error_clear", None, c_void_p)
+_declare("apr_os_file_put", c_int, POINTER(c_void_p), POINTER(c_int), c_int32, c_void_p)
+_declare("svn_stream_from_aprfile2", c_void_p, c_void_p, c_int, c_void_p)
+_declare("svn_stream_copy3", _Outcome, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
+_declare("svn_subst_stream_translated", c_void_p, c_void_p, c_char_p, c_int, c_void_p, c_int, c_void_p)
+_declare("svn_subst_eol_style_from_value", None, POINTER(c_int), POINTER(c_char_p), c_char_p)
+_declare("svn_path_url_add_component2", c_char_p, c_char_p, c_char_p, c_void_p)
+_declare("svn_time_from_cstring", _Outcome, POINTER(c_int64), c_char_p, c_void_p)
+_declare("svn_subst_build_keywords3", _Outcome, POINTER(c_void_p), c_char_p, c_char_p, c_char_p, c_char_p, c_int64, c_char_p,
+         c_void_p)  # fmt: skip
+
+
+@contextmanager
+def _pool() -> Iterator[c_void_p]:
+    pool = c_void_p(_lib.svn_pool_create_ex(None, None))
+    try:
+        yield pool
+    finally:
+        _lib.apr_pool_destroy(pool)
+
+
+def _run(outcome: ctypes._Pointer[_Error]) -> None:
+    if outcome:
+        message = (outcome.contents.message or b"").decode(errors="replace")
+        fault = message or f"libsvn answers with error {outcome.contents.status}"
+        _lib.svn_error_clear(outcome)
+        raise WorkspaceError("files", f"cannot be translated ({fault})", "Free space there, or correct the properties.")
+
+
+def _stream(descriptor: int, flags: int, pool: c_void_p) -> c_void_p:
+    """A stream of libsvn's over an open file, which it does not close."""
+    file = c_void_p()
+    if status := _lib.apr_os_file_put(byref(file), byref(c_int(descriptor)), flags, pool):
+        raise OSError(status, "a file cannot be given to libsvn")
+    return c_void_p(_lib.svn_stream_from_aprfile2(file, True, pool))
+
+
+def _line_end(style: bytes | None) -> bytes | None:
+    """The line end that a style asks for on this host; None: as stored, also where libsvn does not know the style."""
+    if style is None:
+        return None
+    kind, line_end = c_int(), c_char_p()
+    _lib.svn_subst_eol_style_from_value(byref(kind), byref(line_end), _c_string(style))
+    return line_end.value
+
+
+def _microseconds(date: bytes) -> int:
+    """Microseconds since 1970, of a revision's date."""
+    found = c_int64()
+    with _pool() as pool:
+        _run(_lib.svn_time_from_cstring(byref(found), _c_string(date), pool))
+    return found.value
+
+
+def _c_string(value: bytes | None) -> bytes | None:
+    """What C takes a value for: it ends at the first NUL."""
+    return value if value is None else value.split(b"\0")[0]

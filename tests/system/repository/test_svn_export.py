@@ -1,0 +1,101 @@
+"""A Subversion tree is what ``svn export`` writes: texts, links, modes and times, exported at once or brought forward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arkqueue.repository import Archive, locate, open_archive
+from tests.repositories import SubversionRepository, a_subversion_repository, run
+from tests.system.repository.subversion_histories import RandomHistory
+from tests.system.repository.test_update import Unwatched, picture
+
+
+def times(folder: Path) -> dict[str, int]:
+    """The modification times of all files, in microseconds; a link has none of its own."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns // 1000 for path in files}
+
+
+def check_revision(archive: Archive, url: str, number: int, tree: Path, place: Path) -> None:
+    """That ``tree`` and a new export are what ``svn export`` writes."""
+    theirs, ours = place / f"theirs-{number}", place / f"ours-{number}"
+    run("svn", "export", "-q", "-r", str(number), url, theirs)
+    archive.export(str(number), ours)
+    assert picture(ours) == picture(theirs), f"revision {number}"
+    assert picture(tree) == picture(theirs), f"revision {number}, brought forward"
+    # svn gives no time to a file that only wants to be a link.
+    expected = {path: time for path, time in times(theirs).items() if time < 1_750_000_000_000_000}
+    assert expected.items() <= times(ours).items()
+    assert times(tree) == times(ours)
+    run("rm", "-r", theirs, ours)
+
+
+def check_history(repository: SubversionRepository, url: str, seed: int, revisions: int, place: Path) -> None:
+    history = RandomHistory(seed)
+    for _ in range(revisions):
+        history.commit()
+    history.load(repository)
+    archive, tree = open_archive(locate(url)), place / "tree"
+    archive.export("1", tree)
+    for number in range(2, history.head + 1):
+        archive.update(str(number - 1), str(number), tree, Unwatched())
+        check_revision(archive, url, number, tree, place)
+    for before, after in ((history.head, 2), (2, history.head), (history.head, history.head // 2)):
+        archive.update(str(before), str(after), tree, Unwatched())
+        check_revision(archive, url, after, tree, place)
+
+
+def test_a_made_history_is_exported_as_svn_exports_it(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    check_history(repository, f"{repository.url}/trunk", 45, 20, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(3))
+def test_long_made_histories_are_exported_as_svn_exports_them(tmp_path: Path, seed: int) -> None:
+    repository = a_subversion_repository(tmp_path)
+    check_history(repository, f"{repository.url}/trunk", seed, 100, tmp_path)
+
+
+@pytest.mark.full
+def test_a_served_made_history_is_exported_as_svn_exports_it(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    with repository.served() as server:
+        check_history(repository, f"{server.url}/trunk", 4, 60, tmp_path)
+
+
+def test_bringing_keywords_forward_touches_the_files_that_changed_alone(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({f"{name}": "$Rev$" for name in "abc"})
+    repository.change(*(word for name in "abc" for word in ("propset", "svn:keywords", "Rev", name)))
+    repository.commit({"b": "$Rev$\n"})
+    archive, tree = open_archive(locate(repository.url)), tmp_path / "tree"
+    archive.export("2", tree)
+    assert archive.update("2", "3", tree, Unwatched()).made == (b"b",)
+    assert {name: (tree / name).read_text() for name in "abc"} == {
+        "a": "$Rev: 2 $",
+        "b": "$Rev: 3 $\n",
+        "c": "$Rev: 2 $",
+    }
+
+
+def test_a_file_that_got_its_old_text_back_shows_who_changed_it_last(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"a": "$Rev$ $Author$"})
+    repository.propset("svn:keywords", "Rev Author", "a")
+    repository.commit({"a": "else"})
+    repository.commit({"a": "$Rev$ $Author$"}, author="bob")
+    archive, tree = open_archive(locate(repository.url)), tmp_path / "tree"
+    archive.export("2", tree)
+    archive.update("2", "4", tree, Unwatched())
+    assert (tree / "a").read_text() == "$Rev: 4 $ $Author: bob $"
+
+
+def test_trees_with_other_urls_in_their_keywords_are_told_apart(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"a": "$URL$"})
+    with repository.served() as server:
+        keys = {open_archive(locate(url)).tree_key("1") for url in (server.url, repository.url)}
+    assert len(keys) == 2
