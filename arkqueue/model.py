@@ -23,6 +23,9 @@ COMMIT = "COMMIT"
 REPORT = "REPORT"
 PREV = "PREV"
 
+CHANGES = "ARKQUEUE_CHANGES"
+"""The variable that names the list of what differs from BASE."""
+
 
 class Key(NamedTuple):
     """What a task is called inside its run: by its name and, where its list has a task for each item, by the item's key."""
@@ -303,10 +306,17 @@ class TaskDefinition:
     user: str | None = None
     workdir: str | None = None
     mounts: tuple[MountUse, ...] = ()
+    changes: bool = False
 
     @property
     def is_gate(self) -> bool:
         return self.command is None and self.script is None
+
+    @property
+    def wants_changes(self) -> bool:
+        """Whether the task gets ``ARKQUEUE_CHANGES``: it asks for them, or names the variable."""
+        command = self.command if isinstance(self.command, str) else "\0".join(self.command or ())
+        return self.changes or any(CHANGES in text for text in (command, self.script or "", *self.env.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +407,7 @@ class Claim:
     author: str
     date: str
     """Of the revision, as ISO 8601 says it."""
+    message: str
     previous: str | None
     generation: int
     base: str | None

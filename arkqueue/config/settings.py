@@ -407,7 +407,7 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
 
 _OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts")
 _OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
-_OF_TASKS |= {"ITEM", "INPUTS", "OUTPUT"}
+_OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT"}
 
 
 def _nearest(word: str, names: list[str]) -> str:

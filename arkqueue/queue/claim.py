@@ -200,6 +200,7 @@ def _claim(row: Any) -> Claim:
         revision=row.revision,
         author=row.author,
         date=row.date.isoformat(),
+        message=row.message,
         previous=row.previous,
         generation=row.generation,
         base=row.base,

@@ -66,13 +66,13 @@ with turn as materialized (
     returning id, base
 )
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
-       b.name as branch, b.main, run.revision, run.author, run.date, run.previous, run.generation, begun.base,
+       b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, begun.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, picked.share
 from taken t
 join picked on picked.id = t.id
 join begun on begun.id = t.attempt_id
 cross join lateral (
-    select run.trigger, r.name as revision, r.author, r.date, r.previous, r.generation
+    select run.trigger, r.name as revision, r.author, r.date, r.message, r.previous, r.generation
     from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
@@ -189,7 +189,7 @@ with mine as (
     returning a.*
 )
 select t.id, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
-       b.name as branch, b.main, r.name as revision, r.author, r.date, r.previous, r.generation, a.base,
+       b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from arkqueue.workspace import Workspace
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PREFIX = "ARKQUEUE_"
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What a committer may put into an author, and no line of text has."""
 
 
 def of_process(
@@ -25,7 +29,7 @@ def of_process(
     values |= _identity(user) | definition.env
     if workspace.path_first is not None:
         values["PATH"] = f"{workspace.path_first}:{values['PATH']}"
-    return values | _about(claim, archive, workspace.inputs, workspace.output)
+    return values | _about(claim, definition, archive, workspace, workspace.files)
 
 
 def of_container(
@@ -41,11 +45,11 @@ def of_container(
     values = {"CI": "true"} | definition.env
     if path_first is not None:
         values["PATH"] = f"{path_first}:{values.get('PATH') or path or PATH}"
-    return values | _about(claim, archive, files / workspace.inputs.name, files / workspace.output.name)
+    return values | _about(claim, definition, archive, workspace, files)
 
 
-def _about(claim: Claim, archive: str, inputs: Path, output: Path) -> dict[str, str]:
-    """Which task this is."""
+def _about(claim: Claim, definition: TaskDefinition, archive: str, workspace: Workspace, files: Path) -> dict[str, str]:
+    """Which task this is. ``files``: where it sees the attempt's files."""
     about = {
         "ARCHIVE": archive,
         "BRANCH": claim.branch,
@@ -57,10 +61,14 @@ def _about(claim: Claim, archive: str, inputs: Path, output: Path) -> dict[str, 
         "RUN": str(claim.run),
         "ATTEMPT": str(claim.attempt_number),
         "TRIGGER": claim.trigger,
+        "AUTHOR": _CONTROLS.sub("\ufffd", claim.author),
+        "MESSAGE": str(files / workspace.message.name),
         "ITEM": claim.item,
-        "INPUTS": str(inputs),
-        "OUTPUT": str(output),
+        "INPUTS": str(files / workspace.inputs.name),
+        "OUTPUT": str(files / workspace.output.name),
     }
+    if definition.wants_changes:
+        about["CHANGES"] = str(files / workspace.changes.name)
     return {"ARKQUEUE": "1"} | {PREFIX + name: value for name, value in about.items()}
 
 

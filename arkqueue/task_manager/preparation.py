@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arkqueue.config import Configuration
-from arkqueue.errors import ExecutorError, Withheld
+from arkqueue.errors import ExecutorError, NotFound, Withheld, WorkspaceError
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.executor.exposure import exposure
 from arkqueue.logs.write import LogWriter
-from arkqueue.model import Checkout, Claim, Origin, TaskDefinition
+from arkqueue.model import CHANGES, Checkout, Claim, FileChange, Origin, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.repository import Handover, Recorded, locate
+from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import local_path
 from arkqueue.repository.origin import AUTHORS
 from arkqueue.task_manager import environment
@@ -99,6 +100,7 @@ class Preparation:
         user = archive.settings.process_user
         if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
             raise Withheld(found.thing, found.fault, found.remedy)
+        claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
@@ -106,6 +108,8 @@ class Preparation:
                 source=_source(claim, definition, self.sources),
                 script=definition.script,
                 inputs=inputs,
+                message=claim.message,
+                changes=changes,
                 owner=owner_named(user) if user else None,
                 layered_by="kernel",
             ),
@@ -151,6 +155,7 @@ class Preparation:
             check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
+        claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
@@ -158,6 +163,8 @@ class Preparation:
                 source=_source(claim, definition, self.sources, OWN_FILES),
                 script=definition.script,
                 inputs=inputs,
+                message=claim.message,
+                changes=changes,
                 owner=(account.uid, account.gid),
                 layered_by="engine",
                 image=image,
@@ -187,6 +194,33 @@ class Preparation:
             container=replace(container, mounts=mounts),
         )
         return Prepared(program, image)
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def _changes(
+        self, claim: Claim, definition: TaskDefinition, log: LogWriter
+    ) -> tuple[Claim, tuple[FileChange, ...] | None]:
+        """What differs from the base, where the task wants to know it; the claim has no base where the repository has lost that revision."""
+        if not definition.wants_changes:
+            return claim, None
+        archive = claim.archive
+        recorded = Recorded(self.sources.open(archive, archive.url), claim.recorded)
+        try:
+            try:
+                return claim, recorded.changes(claim.base)
+            except NotFound:
+                if claim.base is None:
+                    raise
+            # With an empty base the task does all anew, whatever it has from before.
+            changes = recorded.changes(None)
+            log.note(
+                f"the repository no longer has revision {claim.base}, at which this task last completed: "
+                f"ARKQUEUE_BASE is empty, and {CHANGES} has every file"
+            )
+            return replace(claim, base=None), changes
+        except TooManyPaths as error:
+            remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
+            raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
 
     def _noted(self, log: LogWriter, workspace: Workspace) -> Workspace:
         for note in workspace.notes:

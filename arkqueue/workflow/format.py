@@ -133,6 +133,7 @@ class Fields(StrictModel):
     exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
+    changes: Flag | None = Field(None, description="It gets a list of the files that differ from its base.")
     image: AnyImage | None = Field(
         None, description="The container image it runs in; the archive's default unless given."
     )

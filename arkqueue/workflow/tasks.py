@@ -46,6 +46,7 @@ _OF_A_COMMAND: Final = frozenset(
         "retries",
         "on_lost",
         "checkout",
+        "changes",
         *_OF_A_CONTAINER,
         *NOT_YET,
     )

@@ -5,6 +5,8 @@ Below the home folder, in ``work/<attempt>``::
     tree                the task's working folder: the archive's files, or nothing
     files/script        its script, if it has one
     files/inputs.json   ARKQUEUE_INPUTS
+    files/message       ARKQUEUE_MESSAGE
+    files/changes.json  ARKQUEUE_CHANGES, where the task wants them
     files/output        ARKQUEUE_OUTPUT, made by the task
     files/tmp           TMPDIR
     layer/{upper,work}  what the task writes over a shared base; no task sees it

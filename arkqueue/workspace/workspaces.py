@@ -9,13 +9,13 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
-from arkqueue.model import AttemptId, Layer
+from arkqueue.model import AttemptId, FileChange, Layer
 from arkqueue.runtime.accounts import account
 from arkqueue.workspace import outputs
 from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
@@ -65,6 +65,14 @@ class Workspace:
         return self.files / "inputs.json"
 
     @property
+    def message(self) -> Path:
+        return self.files / "message"
+
+    @property
+    def changes(self) -> Path:
+        return self.files / "changes.json"
+
+    @property
     def output(self) -> Path:
         return self.files / "output"
 
@@ -100,13 +108,15 @@ class Workspaces:
         source: Tree | Fill | None = None,
         script: str | None = None,
         inputs: Mapping[str, Any] | None = None,
+        message: str = "",
+        changes: Sequence[FileChange] | None = None,
         owner: Owner | None = None,
         layered_by: LayeredBy | None = None,
         image: str | None = None,
     ) -> Workspace:
         """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to us).
 
-        Without ``layered_by`` the tree is a copy. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
+        Without ``layered_by`` the tree is a copy. ``changes`` None: the task wants no list of them. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
         and what ``source`` raises; nothing is left then.
         """
         workspace = Workspace(attempt, self._work / str(attempt))
@@ -134,6 +144,9 @@ class Workspaces:
                 if script is not None:
                     _write(workspace.script, script)
                 _write(workspace.inputs, json.dumps(inputs or {}))
+                _write(workspace.message, message)
+                if changes is not None:
+                    _write_changes(workspace.changes, changes)
                 _give(workspace.files, owner)
                 if given_to is not None:
                     os.chmod(workspace.files, 0o755)  # whatever is in there, we are to read OUTPUT
@@ -310,6 +323,16 @@ def _write(path: Path, text: str) -> None:
             data = data[os.write(file, data) :]
     finally:
         os.close(file)
+
+
+def _write_changes(path: Path, changes: Sequence[FileChange]) -> None:
+    """A JSON list with a line for each change; in ASCII, so that a name in any encoding gets through it."""
+    with path.open("x", encoding="ascii") as file:
+        file.write("[")
+        for number, (status, name) in enumerate(changes):
+            file.write(",\n" if number else "\n")
+            file.write(json.dumps({"status": status, "path": name}))
+        file.write("\n]\n")
 
 
 def _give(folder: Path, owner: Owner | None) -> None:

@@ -157,7 +157,7 @@ def test_mounts_are_granted_by_name(tmp_path: Path) -> None:
 
 def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
     names = ["ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"]
-    names += ["ITEM", "INPUTS", "OUTPUT"]
+    names += ["AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT"]
     load(tmp_path, environ={"ARKQUEUE": "1", **{f"ARKQUEUE_{name}": "x" for name in names}})
 
 

@@ -22,6 +22,8 @@ from tests.repositories import GitRepository, SubversionRepository, a_git_reposi
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.waiting import eventually
 
+Repository = SubversionRepository | GitRepository
+
 FILES = {"papers/a.txt": "a\n", "papers/b.txt": "b\n", "index.txt": "index\n"}
 
 

@@ -56,7 +56,7 @@ def test_container_has_the_variables_of_the_design_and_its_images_own(archive: A
     found = dict(line.split("=", 1) for line in lines if "=" in line)
     expected = {
         "CI": "true", "ARKQUEUE": "1", "ARKQUEUE_ARCHIVE": "papers", "ARKQUEUE_REVISION": "2", "ARKQUEUE_TASK": "show",
-        "ARKQUEUE_INPUTS": "/arkqueue/inputs.json", "ARKQUEUE_OUTPUT": "/arkqueue/output", "GREETING": "hello",
+        "ARKQUEUE_AUTHOR": "ann", "ARKQUEUE_MESSAGE": "/arkqueue/message", "ARKQUEUE_INPUTS": "/arkqueue/inputs.json", "ARKQUEUE_OUTPUT": "/arkqueue/output", "GREETING": "hello",
         "PWD": "/workspace",
     }  # fmt: skip
     assert {name: found.get(name) for name in expected} == expected

@@ -131,7 +131,7 @@ def test_request_between_claim_and_start_is_obeyed(managers: Managers) -> None:
     manager = managers()
     claimed = Claim(
         task=1, attempt=77, attempt_number=1, name="t", item="", definition=1, archive=None, branch="", main=True,
-        number=2, run=1, trigger="commit", revision="2", author="ada", date="2026-01-01T00:00:00+00:00", previous=None, generation=0, base=None,
+        number=2, run=1, trigger="commit", revision="2", author="ada", date="2026-01-01T00:00:00+00:00", message="", previous=None, generation=0, base=None,
     )  # type: ignore[arg-type]  # fmt: skip
     # An attempt that no claim brought.
     attempt = Attempt(claimed, LogWriter(manager._logs, claimed.attempt))

@@ -51,12 +51,12 @@ def test_task_gets_the_variables_of_the_design_and_nothing_of_the_server(
     expected = {
         "CI": "true", "ARKQUEUE": "1", "ARKQUEUE_ARCHIVE": "papers", "ARKQUEUE_BRANCH": "", "ARKQUEUE_REVISION": "2", "ARKQUEUE_NUMBER": "2",
         "ARKQUEUE_PREVIOUS": "1", "ARKQUEUE_BASE": "", "ARKQUEUE_TASK": "show", "ARKQUEUE_RUN": "1", "ARKQUEUE_ATTEMPT": "1",
-        "ARKQUEUE_TRIGGER": "commit", "ARKQUEUE_ITEM": "", "ARKQUEUE_INPUTS": str(work / "files" / "inputs.json"), "ARKQUEUE_OUTPUT": str(work / "files" / "output"),
+        "ARKQUEUE_TRIGGER": "commit", "ARKQUEUE_AUTHOR": "ann", "ARKQUEUE_MESSAGE": str(work / "files" / "message"), "ARKQUEUE_ITEM": "", "ARKQUEUE_INPUTS": str(work / "files" / "inputs.json"), "ARKQUEUE_OUTPUT": str(work / "files" / "output"),
         "GREETING": "hello", "PWD": str(work / "tree"), "TMPDIR": str(work / "files" / "tmp"), "LANG": "C.UTF-8",
     }  # fmt: skip
     assert {name: found.get(name) for name in expected} == expected
     assert {"PATH", "HOME"} <= found.keys()
-    assert "OF_THE_SERVER" not in found
+    assert not {"OF_THE_SERVER", "ARKQUEUE_CHANGES"} & found.keys()
 
 
 def test_base_is_where_the_task_last_completed_and_previous_is_the_revision_before(
