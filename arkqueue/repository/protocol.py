@@ -148,7 +148,8 @@ class Archive(Protocol):
     ) -> tuple[FileChange, ...]:
         """What happened to each file from one tree to another, sorted by path; without ``base`` every file of the revision is added.
 
-        It is the difference of `changed_paths`, without version control data. ``base`` may be later than the revision. Raises `NotFound` where
+        It is the difference of `changed_paths`, without version control data. Of Subversion, files that only another revision changed last are modified
+        too: keywords and modification times in a workspace show it. ``base`` may be later than the revision. Raises `NotFound` where
         the repository lacks one of them, and `TooManyPaths` where more than ``most`` entries of folders would have to be looked at.
         """
 

@@ -15,15 +15,21 @@ from arkqueue.repository.limits import PathBudget
 from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_writer import TreeWriter
 
+LAST_CHANGED = "svn:entry:committed-rev"
+
 Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
 
 
 class DifferenceEditor:
-    """``added``: files that came; ``modified``: files that differ; ``deleted``: files and folders gone (a replaced one is in both)."""
+    """``added``: files that came; ``modified``: files that differ; ``deleted``: files and folders gone (a replaced one is in both).
+
+    ``touched``: files that are only another one, or changed by another revision, with the same text and properties; keywords show it.
+    """
 
     def __init__(self, budget: PathBudget, prefix: str = "") -> None:
         self.added: set[str] = set()
         self.modified: set[str] = set()
+        self.touched: set[str] = set()
         self.deleted: list[str] = []
         self.budget = budget
         self._prefix = f"{prefix}/" if prefix else ""
@@ -93,6 +99,8 @@ class _DifferenceFile:
     def change_prop(self, name: str, value: bytes | None) -> None:  # noqa: ARG002
         if not name.startswith(("svn:entry:", "svn:wc:")):
             self._note()
+        elif name == LAST_CHANGED and not self._is_new:
+            self._editor.touched.add(self._path)
 
     def _note(self) -> None:
         if not self._is_new:

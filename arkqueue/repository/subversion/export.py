@@ -16,6 +16,7 @@ from typing import Any
 import subvertpy
 
 from arkqueue.repository.limits import PathBudget
+from arkqueue.repository.subversion.editors import LAST_CHANGED
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_writer import TreeWriter
@@ -42,22 +43,26 @@ def export(session: Any, folder: str, number: int, writer: TreeWriter, translati
             translation.finish(writer, _place(path), properties)
 
 
-def contents(session: Any, number: int, budget: PathBudget) -> dict[str, Content]:
-    """All files of a revision; none where the archive's folder is not there."""
+def contents(session: Any, number: int, budget: PathBudget, *, with_history: bool = False) -> dict[str, Content]:
+    """All files of a revision; none where the archive's folder is not there. ``with_history``: the revision that last changed a file is part of what it is."""
     if session.check_path("", number) != subvertpy.NODE_DIR:
         return {}
     found = {}
     for path, is_folder in _below(session, "", number):
         budget.look()
         if not is_folder:
-            found[path] = _content(session, path, number)
+            found[path] = _content(session, path, number, with_history)
     return found
 
 
-def _content(session: Any, path: str, number: int) -> Content:
+def _content(session: Any, path: str, number: int, with_history: bool) -> Content:
     digest = _Digest()
     _, properties = session.get_file(path, digest, number)
-    own = frozenset((name, value) for name, value in properties.items() if not name.startswith(ABOUT_THE_NODE))
+    own = frozenset(
+        (name, value)
+        for name, value in properties.items()
+        if not name.startswith(ABOUT_THE_NODE) or (with_history and name == LAST_CHANGED)
+    )
     return digest.sum.digest(), own
 
 

@@ -250,23 +250,28 @@ class SubversionArchive:
         if recorded is not None:
             with self._session(fresh=True) as session:
                 self._properties(session, number_of(revision_id, self._location.shown), recorded)
-        changed = self._changed(base, revision_id, PathBudget(most))
+        changed = self._changed(base, revision_id, PathBudget(most), with_history=True)
         return listed({path.encode(errors="surrogateescape"): status for path, status in changed.items()})
 
-    def _changed(self, previous: str | None, revision_id: str, budget: PathBudget) -> dict[str, ChangeStatus]:
+    def _changed(
+        self, previous: str | None, revision_id: str, budget: PathBudget, *, with_history: bool = False
+    ) -> dict[str, ChangeStatus]:
+        """``with_history``: a file that only another revision changed last is modified, as its keywords say so in a workspace."""
         number = number_of(revision_id, self._location.shown)
         before = None if previous is None else number_of(previous, self._location.shown)
         try:
-            return self._difference(before, number, budget)
+            return self._difference(before, number, budget, with_history)
         except UnicodeDecodeError:
             pass
         with self._session() as session:
-            old = {} if before is None else contents(session, before, budget)
-            new = contents(session, number, budget)
+            old = {} if before is None else contents(session, before, budget, with_history=with_history)
+            new = contents(session, number, budget, with_history=with_history)
         modified = {path for path in old.keys() & new.keys() if old[path] != new[path]}
         return _statuses(new.keys() - old.keys(), modified, old.keys() - new.keys())
 
-    def _difference(self, before: int | None, number: int, budget: PathBudget) -> dict[str, ChangeStatus]:
+    def _difference(
+        self, before: int | None, number: int, budget: PathBudget, with_history: bool
+    ) -> dict[str, ChangeStatus]:
         with self._session() as session:
             exists = session.check_path("", number) == subvertpy.NODE_DIR
             if before is None or session.check_path("", before) != subvertpy.NODE_DIR:
@@ -283,7 +288,8 @@ class SubversionArchive:
                     gone |= self._files(session, path, before, budget)
                 else:
                     gone.add(path)
-            return _statuses(editor.added - gone, editor.modified | (editor.added & gone), gone - editor.added)
+            modified = editor.modified | (editor.added & gone) | (editor.touched if with_history else set())
+            return _statuses(editor.added - gone, modified, gone - editor.added)
 
     def _files(self, session: Any, folder: str, number: int, budget: PathBudget) -> set[str]:
         """Every file of a folder, in one request: the difference to an empty one."""

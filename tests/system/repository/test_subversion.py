@@ -547,6 +547,27 @@ def test_changes_say_what_happened_to_each_file(repository: SubversionRepository
             changes(base, id)
 
 
+@pytest.mark.parametrize("is_decodable", [True, False], ids=["by the difference", "node by node"])
+def test_a_file_whose_keywords_alone_differ_is_a_change_of_the_workspace(
+    repository: SubversionRepository, tmp_path: Path, is_decodable: bool
+) -> None:
+    """It was replaced by a file with the same text, or its folder by a copy of another one."""
+    repository.commit({"trunk/a": "$Rev$", "trunk/b": "same", "other/x": "1"})  # 1
+    repository.propset("svn:keywords", "Rev", "trunk/a")  # 2
+    if not is_decodable:
+        (tmp_path / "value").write_bytes(b"\xff")
+        repository.change("propsetf", "own", str(tmp_path / "value"), "trunk")
+    before = repository.head
+    text = repository.a_file("$Rev$")
+    repository.change("rm", "trunk/a", "put", text, "trunk/a", "propset", "svn:keywords", "Rev", "trunk/a")
+    archive = an_archive(repository, "trunk")
+    assert archive.changed_paths(before, repository.head) == ()
+    assert said(archive.changes(before, repository.head)) == "M a"
+    for id in (before, repository.head):
+        archive.export(id, tmp_path / id)
+        assert (tmp_path / id / "a").read_text() == f"$Rev: {'2' if id == before else repository.head} $"
+
+
 def test_changes_of_a_folder_are_those_of_its_workspace(repository: SubversionRepository) -> None:
     repository.commit({"old/a": "1", "old/b/c": "2", "elsewhere": "3"})  # 1
     repository.move("old", "trunk")  # 2

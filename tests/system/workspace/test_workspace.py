@@ -144,7 +144,17 @@ class TestPrepare:
             ONE, source=fill, script="true", owner=owner_named("nobody"), layered_by="kernel"
         )
         paths = [workspace.folder, *workspace.folder.rglob("*")]
-        assert {path.name for path in paths} == {"1", "tree", "d", "link", "files", "script", "inputs.json", "message", "tmp"}
+        assert {path.name for path in paths} == {
+            "1",
+            "tree",
+            "d",
+            "link",
+            "files",
+            "script",
+            "inputs.json",
+            "message",
+            "tmp",
+        }
         assert {path.lstat().st_uid for path in paths[1:]} == {owner_named("nobody")[0]} != {0}
         assert paths[0].stat().st_uid == 0
         assert os.stat("/etc/passwd").st_uid == before
