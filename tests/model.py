@@ -163,9 +163,13 @@ class Task:
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
     key: Key = field(init=False)
+    implicit: bool = field(init=False)
+    into: list[Edge] = field(default_factory=list)
+    out_of: list[Edge] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.key = Key(*self.run.key, self.definition.name, self.item)
+        self.implicit = self.name in (COMMIT, REPORT) or self.is_star
 
     @property
     def name(self) -> str:
@@ -183,10 +187,6 @@ class Task:
     def is_star(self) -> bool:
         """A gate of ``PREV:*``; no task of a file can have its name."""
         return self.name.startswith("PREV:*")
-
-    @property
-    def implicit(self) -> bool:
-        return self.name in (COMMIT, REPORT) or self.is_star
 
     @property
     def is_gate(self) -> bool:
@@ -309,14 +309,8 @@ class Model:
         having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place < run.place and name in r.tasks]
         return having[-1] if having else None
 
-    def into(self, task: Task) -> list[Edge]:
-        return [edge for edge in self.edges if edge.target is task]
-
-    def out_of(self, task: Task) -> list[Edge]:
-        return [edge for edge in self.edges if edge.source is task]
-
     def unmet(self, task: Task) -> list[Edge]:
-        return [edge for edge in self.into(task) if not edge.met]
+        return [edge for edge in task.into if not edge.met]
 
     # -------------------------------------------------------------------------------------------------------------------------- plan
 
@@ -361,8 +355,8 @@ class Model:
     def _pass_at_once(self, run: Run) -> None:
         """A COMMIT whose edges are all met has passed when the step begins."""
         commit = run.tasks[Name(COMMIT)]
-        if all(self._is_satisfied(edge) for edge in self.into(commit)):
-            for edge in self.into(commit):
+        if all(self._is_satisfied(edge) for edge in commit.into):
+            for edge in commit.into:
                 edge.met = True
             commit.state = move(commit.state, Event.PASS)
 
@@ -463,7 +457,7 @@ class Model:
 
     def _depend(self, source: Task, target: Task, when: When, product: bool) -> None:
         """An edge; of two from the same source, one that stands for its product and one that does not, the first is the stricter one."""
-        for edge in self.into(target):
+        for edge in target.into:
             if edge.source is source and edge.when is when and edge.kind is Kind.DECLARED:
                 edge.product = edge.product or product
                 return
@@ -491,9 +485,7 @@ class Model:
         """The run's tasks in the graph's order, ties in the order of the file."""
         done: list[Task] = []
         while left := [task for task in run.own if task not in done]:
-            sources = {
-                task: [e.source for e in self.into(task) if not e.crossing and not e.source.implicit] for task in left
-            }
+            sources = {task: [e.source for e in task.into if not e.crossing and not e.source.implicit] for task in left}
             done.append(next(task for task in left if all(source in done for source in sources[task])))
         return done
 
@@ -506,10 +498,12 @@ class Model:
         attempt: Attempt | None = None,
         product: bool = False,
     ) -> None:
-        self.edges.append(Edge(source, target, kind, when, attempt=attempt, product=product))
+        edge = Edge(source, target, kind, when, attempt=attempt, product=product)
+        for edges in (self.edges, target.into, source.out_of):
+            edges.append(edge)
 
     def _holds_a_gate(self, task: Task) -> bool:
-        return any(edge.kind is Kind.EXCLUSIVE and edge.crossing for edge in self.out_of(task))
+        return any(edge.kind is Kind.EXCLUSIVE and edge.crossing for edge in task.out_of)
 
     def _superseders(self, run: Run, name: str, started: bool) -> list[Task]:
         """The tasks of later runs that have fired a ``cancels`` which means this task (design 5.11)."""
@@ -727,7 +721,7 @@ class Model:
             return self.due(key)
         if root.state is State.SKIPPED and root.root:
             raise Refused(Reason.STATE, root.root.key)
-        if by := [edge.source.key for edge in self.into(root) if skips(edge)]:
+        if by := [edge.source.key for edge in root.into if skips(edge)]:
             raise Refused(Reason.BLOCKED, *by)
         reopened, stay = self._judge_again(root)
         again = [root, *reopened]
@@ -764,7 +758,7 @@ class Model:
         """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
         started: set[Key] = set()
         seen: set[Key] = set()
-        left = [edge for edge in self.out_of(task) if edge.crossing]
+        left = [edge for edge in task.out_of if edge.crossing]
         while left:
             edge = left.pop()
             target = edge.target
@@ -775,10 +769,10 @@ class Model:
             if target.attempts:
                 started.add(target.key)
             elif target.is_gate and target.state is State.COMPLETED:
-                left += self.out_of(target)
+                left += target.out_of
             elif never_began:
-                of_run = [edge for edge in self.out_of(target) if not edge.crossing]
-                left += [edge for edge in self.out_of(target) if edge.crossing]
+                of_run = [edge for edge in target.out_of if not edge.crossing]
+                left += [edge for edge in target.out_of if edge.crossing]
                 left += [
                     e for e in of_run if e.target.state in (State.CANCELED, State.SKIPPED) and not e.target.attempts
                 ]
@@ -861,7 +855,7 @@ class Model:
         stay: dict[Task, Task] = {}
 
         def other_roots(task: Task) -> list[Task]:
-            others = [edge for edge in self.into(task) if edge.source is not root and edge.source not in candidates]
+            others = [edge for edge in task.into if edge.source is not root and edge.source not in candidates]
             return [
                 stay.get(edge.source) or edge.source.root or edge.source
                 for edge in others
@@ -954,9 +948,9 @@ class Model:
         """The edges that a person sees of these revisions, as (who waits or cancels, how, whom) (design 5.3)."""
         shown = set()
         for task in (t for run in self.on_branch(branch) if run.place.number in numbers for t in run.tasks.values()):
-            declared = [edge for edge in self.into(task) if edge.kind is Kind.DECLARED]
+            declared = [edge for edge in task.into if edge.kind is Kind.DECLARED]
             inside = any(not edge.crossing for edge in declared)
-            for edge in self.into(task) if task.name != REPORT else []:
+            for edge in task.into if task.name != REPORT else []:
                 if edge.kind is Kind.DECLARED or (edge.kind is Kind.IMPLICIT and not inside):
                     shown.add((task.key, EdgeKind.DEPENDS, edge.source.key))
             for entry in task.definition.cancels:
@@ -1018,7 +1012,7 @@ class Model:
 
     def _overtaken(self, task: Task) -> Iterator[Task]:
         """What should have been over before the task: its sources across runs, and what those that never began waited for (design 5.9)."""
-        for edge in self.into(task):
+        for edge in task.into:
             if edge.kind not in (Kind.DECLARED, Kind.IMPLICIT) or (not edge.crossing and edge.source.name == COMMIT):
                 continue
             source = edge.source
@@ -1037,7 +1031,7 @@ class Model:
         """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
         if len(task.attempts) == 1 and not task.retried:
             assert not (older := [other.key for other in self._overtaken(task)]), f"{task.key} overtook {older}"
-        for edge in self.into(task):
+        for edge in task.into:
             if edge.kind is Kind.STOPPING:
                 assert not (edge.attempt and edge.attempt.live), f"{task.key} started beside {edge.source.key}"
             elif not edge.crossing and len(task.attempts) == 1:

@@ -106,10 +106,12 @@ class Beside(RuleBasedStateMachine):
             self.repository.commit(branch, workflow, strategies.PATHS)
             self.sweep()
             self.take_turn()
+        self.compare_runs()
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
         self.do_something(data)
+        self.compare_runs()
 
     def do_something(self, data: st.DataObject, verbs: Sequence[tuple[str, int, set[State]]] = ()) -> None:
         here = {state for state in State if self.keys(state)}
@@ -372,23 +374,24 @@ class Beside(RuleBasedStateMachine):
         *words: Any,
         judged_again: Key | None = None,
         theirs: Callable[[], object] | None = None,
-        with_runs: bool = True,
     ) -> None:
-        """Say a verb to the model and to the subject, or do ``theirs``, and compare."""
-        note(f"{verb} {', '.join(map(str, words))}")
+        """Say a verb to the model and to the subject, or do ``theirs``, and compare the tasks."""
         before = self.model.snapshot()
+        if self.say(verb, *words, theirs=theirs):
+            self.check(self.model.snapshot() == before, f"{verb} was refused and yet changed something")
+        self.compare()
+        self.look_behind_what_never_began()
+        self.model.check_invariants(before, judged_again)
+
+    def say(self, verb: str, *words: Any, theirs: Callable[[], object] | None = None) -> Refused | None:
+        """Say a verb to the model and to the subject, or do ``theirs``; the refusal of both."""
+        note(f"{verb} {', '.join(map(str, words))}")
         ours = _refusal(lambda: getattr(self.model, verb)(*words))
         other = _refusal(theirs or (lambda: getattr(self.subject, verb)(*words)))
         self.check((ours is None) == (other is None), f"{verb} {words}: the model says {ours!r}, the queue {other!r}")
         self.saw(f"{verb} is refused", ours)
         self.saw(f"an attempt ends: {' '.join(map(str, words[1:]))}", verb == "finish")
-        if ours:
-            self.check(self.model.snapshot() == before, f"{verb} was refused and yet changed something")
-        self.compare()
-        if with_runs:
-            self.compare_runs()
-        self.look_behind_what_never_began()
-        self.model.check_invariants(before, judged_again)
+        return ours
 
     def look_behind_what_never_began(self) -> None:
         for edge in self.model.edges:
@@ -458,20 +461,22 @@ class Beside(RuleBasedStateMachine):
         return found
 
     def run_out(self) -> None:
-        """Claim and finish until nothing moves. The states of runs follow from their tasks': they are compared after each round."""
+        """Claim and finish until nothing moves. Here it is compared after each round, not after each verb."""
         while True:
             self.claim_all()
             going = self.keys(State.RUNNING, State.DEFERRED)
             if not going:
                 return
+            before = self.model.snapshot()
             for key in going:
                 task = self.model.task(key)
                 if task.state is State.RUNNING:
-                    end = End.STOPPED if task.stop == "cancel" else End.EXITED
-                    self.both("finish", key, end, 0, with_runs=False)
+                    self.say("finish", key, End.STOPPED if task.stop == "cancel" else End.EXITED, 0)
                 elif task.state is State.DEFERRED:
-                    self.both("due", key, with_runs=False)
+                    self.say("due", key)
+            self.compare()
             self.compare_runs()
+            self.model.check_invariants(before)
 
 
 def _spares_started(task: Task) -> bool:

@@ -808,10 +808,10 @@ def test_a_rerun_takes_its_place_right_after_the_original(archive: Archive) -> N
     archive.revision(2, task("a", "PREV"))
     archive.revision(3, task("a", "PREV", stops=["PREV"]))
     archive.trigger("", 2)
-    (edge,) = [e for e in archive.into(archive.task(k("2.2:a"))) if e.kind is Kind.DECLARED]
+    (edge,) = [e for e in archive.task(k("2.2:a")).into if e.kind is Kind.DECLARED]
     assert edge.source.key == k("2:a")
     archive.revision(4, task("a", "PREV"))
-    (edge,) = [e for e in archive.into(archive.task(k("4:a"))) if e.kind is Kind.DECLARED]
+    (edge,) = [e for e in archive.task(k("4:a")).into if e.kind is Kind.DECLARED]
     assert edge.source.key == k("3:a")
 
 
@@ -820,8 +820,8 @@ def test_prev_star_is_one_gate_for_the_nearest_earlier_task_of_each_name(archive
     archive.revision(3, task("b"))
     archive.revision(4, task("c", "PREV:*"), task("d", "PREV:*"), task("e", settled("PREV:*")))
     gate = archive.task(k("4:PREV:*"))
-    assert {e.source.key for e in archive.into(gate)} == {k("2:a"), k("3:b"), k("3:COMMIT")}
-    assert {e.target.name for e in archive.out_of(gate)} == {"c", "d"}
+    assert {e.source.key for e in gate.into} == {k("2:a"), k("3:b"), k("3:COMMIT")}
+    assert {e.target.name for e in gate.out_of} == {"c", "d"}
     for word in ("2:a", "2:b", "3:b"):
         archive.do(word, 1 if word == "2:a" else 0)
     assert archive.at("4:PREV:*", "4:PREV:*:settled", "4:c", "4:e") == [WAITING, COMPLETED, WAITING, READY]
