@@ -1,4 +1,7 @@
-"""How a test waits for what sends no event: it looks again and again. No test depends on how long that takes."""
+"""How a test waits for what sends no event: it looks again and again. No test depends on how long that takes.
+
+Each look costs CPU time: what has not come at once is looked for less often.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from arkqueue.errors import DatabaseUnavailable
 T = TypeVar("T")
 PATIENCE = 120.0
 """Seconds after which what is waited for will never come."""
+PAUSES = 0.01, 0.05
+"""The shortest and the longest time between two looks, in seconds."""
 
 
 def eventually(check: Callable[[], T], told: Callable[[], object] = str, patience: float = PATIENCE) -> T:
@@ -20,12 +25,14 @@ def eventually(check: Callable[[], T], told: Callable[[], object] = str, patienc
 
     ``told``: what is said where it never comes.
     """
-    until = time.monotonic() + patience
+    begin = time.monotonic()
+    shortest, longest = PAUSES
     while True:
         try:
             if found := check():
                 return found
         except (psycopg.OperationalError, DatabaseUnavailable):
             pass
-        assert time.monotonic() < until, f"it never came: {told()}"
-        time.sleep(0.01)
+        waited = time.monotonic() - begin
+        assert waited < patience, f"it never came: {told()}"
+        time.sleep(min(max(waited / 10, shortest), longest))
