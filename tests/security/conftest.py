@@ -27,7 +27,7 @@ import pytest
 from arkqueue.db.embedded.server import Embedded
 from tests.postgres import a_database
 from tests.repositories import a_git_repository, a_subversion_repository
-from tests.system.end_to_end.installation import Archive, Installation, tasks
+from tests.system.end_to_end.installation import IDLE, Archive, Installation, tasks
 
 People = Callable[[str], pwd.struct_passwd]
 
@@ -63,7 +63,7 @@ def a_site(database: str, **settings: object) -> Iterator[Site]:
     """A server in a folder that everybody may look into; all of it goes afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="arkqueue-security-")).resolve()
     folder.chmod(0o755)
-    installation = Installation(folder / "installation", database, slots=8, **settings)
+    installation = Installation(folder / "installation", database, slots=8, **IDLE, **settings)
     try:
         installation.start()
         yield Site(folder, installation)

@@ -12,7 +12,7 @@ import pytest
 from arkqueue.db.embedded.server import Embedded
 from tests.postgres import a_database
 from tests.repositories import a_git_repository, a_subversion_repository
-from tests.system.end_to_end.installation import Archive, Installation, Stage
+from tests.system.end_to_end.installation import IDLE, Archive, Installation, Stage
 
 Installations = Callable[..., Installation]
 
@@ -27,7 +27,7 @@ class Archives(Protocol):
 def shared(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A server that many tests use, each with archives of its own."""
     with a_database(postgres, template) as uri:
-        arkqueue = Installation(tmp_path_factory.mktemp("shared"), uri, slots=8)
+        arkqueue = Installation(tmp_path_factory.mktemp("shared"), uri, slots=8, **IDLE)
         arkqueue.start()
         yield arkqueue
         arkqueue.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from arkqueue.states import SETTLED
 from arkqueue.task_manager import TaskManager
 from arkqueue.task_manager import attempt as attempt_module
 from tests.builders import AnArchive
+from tests.loaded import Forked, fork
 from tests.system.waking import waking_session
 from tests.waiting import PATIENCE, eventually
 
@@ -145,7 +144,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-Drivers = Callable[..., subprocess.Popen[bytes]]
+Drivers = Callable[..., Forked]
 
 DRIVER = """
 import json, sys, threading
@@ -165,17 +164,20 @@ threading.Event().wait()
 
 
 @pytest.fixture
-def drivers(pg_uri: str, home_folder: Path) -> Iterator[Drivers]:
+def drivers(pg_uri: str, home_folder: Path, tmp_path: Path) -> Iterator[Drivers]:
     """Starts processes that are task managers, with settings by name."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Forked] = []
+    log = tmp_path / "drivers.log"
+    log.touch()
 
-    def start(**settings: object) -> subprocess.Popen[bytes]:
+    def start(**settings: object) -> Forked:
         home_folder.mkdir(exist_ok=True)
-        given = json.dumps(settings)
-        started.append(subprocess.Popen([sys.executable, "-c", DRIVER, pg_uri, home_folder, given]))
+        given = ["", pg_uri, str(home_folder), json.dumps(settings)]
+        started.append(fork(DRIVER, given, out=log, err=log, environment=os.environ))
         return started[-1]
 
     yield start
     for process in started:
         process.kill()
         process.wait()
+    print(log.read_text(errors="replace"))
