@@ -8,6 +8,7 @@ So no symlink of the tree is ever walked through. The folder belongs to the call
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,7 +157,8 @@ class TreeWriter:
                 os.close(old)
 
     def set_time(self, path: bytes, modified: int) -> None:
-        """Give a file written here its modification time, in nanoseconds since 1970."""
+        """Give a file written here its modification time, in nanoseconds since 1970; a time to come is now, or `make` would never be done."""
+        modified = min(max(modified, 0), time.time_ns())
         with self._explained(path):
             os.utime(self._place(path), ns=(modified, modified), follow_symlinks=False)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from arkqueue.errors import ExecutorError, NotFound, Withheld, WorkspaceError
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.executor.exposure import exposure
 from arkqueue.logs.write import LogWriter
-from arkqueue.model import CHANGES, Checkout, Claim, FileChange, Origin, TaskDefinition
+from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, FileChange, Origin, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.repository import Handover, Recorded, locate
 from arkqueue.repository.limits import TooManyPaths
@@ -39,6 +39,7 @@ from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
 from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
 from arkqueue.workspace.removal import FOLDER
+from arkqueue.workspace.renewal import renew_in_place
 
 CORRECT = "Correct it, or leave it out and let the task make the folder and go there"
 """The remedy for a `workdir` that is not there."""
@@ -100,12 +101,13 @@ class Preparation:
         user = archive.settings.process_user
         if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
             raise Withheld(found.thing, found.fault, found.remedy)
+        source = _source(claim, definition, self.sources)
         claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
                 claim.attempt,
-                source=_source(claim, definition, self.sources),
+                source=source,
                 script=definition.script,
                 inputs=inputs,
                 message=claim.message,
@@ -155,12 +157,13 @@ class Preparation:
             check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
+        source = _source(claim, definition, self.sources, OWN_FILES)
         claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
                 claim.attempt,
-                source=_source(claim, definition, self.sources, OWN_FILES),
+                source=source,
                 script=definition.script,
                 inputs=inputs,
                 message=claim.message,
@@ -291,8 +294,24 @@ def _source(
     if is_copy:
         return lambda workspace: _working_copy(claim, recorded, workspace, files)
     if definition.checkout is Checkout.PATHS:
-        return lambda workspace: recorded.export(claim.revision, workspace.tree, definition.checkout_paths)
-    return Tree(archive.id, claim.branch, claim.revision, recorded)
+        return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths)
+    return Tree(archive.id, claim.branch, claim.revision, recorded, _renewed(claim, recorded))
+
+
+def _renewed(claim: Claim, recorded: Recorded) -> list[bytes] | None:
+    """The files that differ from the task's base; None where nobody can tell. A task that has never completed has none."""
+    if claim.base is None:
+        return []
+    try:
+        changes = recorded.changes(claim.base)
+    except (NotFound, TooManyPaths):  # a force-push took the base, or the trees are huge
+        return None
+    return [os.fsencode(change.path) for change in changes if change.status is not ChangeStatus.DELETED]
+
+
+def _some_files(claim: Claim, recorded: Recorded, workspace: Workspace, paths: Sequence[str]) -> None:
+    recorded.export(claim.revision, workspace.tree, paths)
+    renew_in_place(_renewed(claim, recorded), workspace.tree)
 
 
 def _working_copy(claim: Claim, recorded: Recorded, workspace: Workspace, files: Path | None) -> Path | None:

@@ -26,7 +26,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -57,12 +57,16 @@ class TreeSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The whole tree of one revision of an archive. ``branch`` helps to choose the base that differs least."""
+    """The whole tree of one revision of an archive. ``branch`` helps to choose the base that differs least.
+
+    ``renewed``: the paths of files that are to carry the time of the workspace; None: all files.
+    """
 
     archive: int
     branch: str
     revision: str
     source: TreeSource
+    renewed: Sequence[bytes] | None = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -155,13 +155,13 @@ def copy_tree(source: Path, target: Path) -> None:
             elif stat.S_ISLNK(status.st_mode):
                 os.symlink(os.readlink(top + path), to + path)
             else:
-                shared = _copy_file(top + path, to + path, status, shared)
+                shared = copy_file(top + path, to + path, status, shared)
             if (status.st_uid, status.st_gid) != own:
                 os.lchown(to + path, status.st_uid, status.st_gid)
 
 
-def _copy_file(source: bytes, target: bytes, status: os.stat_result, shared: bool) -> bool:
-    """Whether blocks could be shared, or still may."""
+def copy_file(source: bytes, target: bytes, status: os.stat_result, shared: bool) -> bool:
+    """Copy a file with its mode and times. ``shared``: whether to try to share blocks; the answer: whether to try that again."""
     from_ = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         to = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

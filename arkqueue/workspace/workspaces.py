@@ -23,6 +23,7 @@ from arkqueue.workspace.layers import KernelLayers, copy_tree, unmount_below
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
 from arkqueue.workspace.ownership import Give, Giving, image_of, note_image
 from arkqueue.workspace.removal import attempt_of
+from arkqueue.workspace.renewal import renew_in_layer, renew_in_place
 
 POOL = 20 * 2**30
 """Bytes that bases may take."""
@@ -167,6 +168,7 @@ class Workspaces:
         if layered_by is not None and not refusal:
             _write(workspace.folder / _BASE, base.name)
             layer = _make_layer(workspace, base.tree, owner)
+            renew_in_layer(source.renewed, layer)
             if layered_by == "engine":
                 return replace(workspace, layer=layer)
             self._kernel.lay(layer, workspace.tree)
@@ -176,6 +178,7 @@ class Workspaces:
                 f"the files are a copy, which takes longer: no layer can be laid over shared ones here ({refusal})",
             )
         copy_tree(base.tree, workspace.tree)
+        renew_in_place(source.renewed, workspace.tree)
         self._bases.release(workspace.attempt)
         return replace(workspace, notes=notes)
 

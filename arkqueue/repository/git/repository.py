@@ -25,6 +25,7 @@ from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.git import history as history
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
+from arkqueue.repository.git.dates import set_dates
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files
@@ -245,7 +246,10 @@ class GitArchive:
                     entries.append((tree[path], path.encode()))
                 except KeyError:
                     raise NotFound(path, f"is not in revision {revision_id}", "Correct the path.") from None
-            self._write(repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree])
+            written = self._write(
+                repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree]
+            )
+            set_dates(repository, self._commit(repository, revision_id).id, writer, written)
 
     def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:  # noqa: ARG002
         with self._reading() as repository:
@@ -262,7 +266,8 @@ class GitArchive:
     ) -> TreeChange:
         with self._reading() as repository, TreeUpdate(target, watch) as update:
             old, new = (self._tree(repository, id) for id in (before, revision_id))
-            self._write(repository, update, changed_entries(repository, old, new, update))
+            written = self._write(repository, update, changed_entries(repository, old, new, update))
+            set_dates(repository, self._commit(repository, revision_id).id, update, written)
             return update.result()
 
     def working_copy(
@@ -364,8 +369,9 @@ class GitArchive:
                 return id
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
-    def _write(self, repository: pygit2.Repository, writer: TreeWriter, entries: list[_Entry]) -> None:
-        """Write trees and what is in them; a tree may be nested more deeply than calls can be."""
+    def _write(self, repository: pygit2.Repository, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
+        """Write trees and what is in them; a tree may be nested more deeply than calls can be. The answer: the paths of its files."""
+        written: list[bytes] = []
         files: list[tuple[pygit2.Blob, bytes]] = []
         while entries:
             entry, path = entries.pop()
@@ -380,10 +386,12 @@ class GitArchive:
                 writer.symlink(path, entry.data)
             else:
                 files.append((entry, path))
+                written.append(path)
                 if len(files) == MOST:
                     self._write_files(repository, writer, files)
                     files = []
         self._write_files(repository, writer, files)
+        return written
 
     def _write_files(
         self, repository: pygit2.Repository, writer: TreeWriter, files: list[tuple[pygit2.Blob, bytes]]

@@ -13,6 +13,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p
+from functools import lru_cache
 
 from arkqueue.errors import WorkspaceError
 from arkqueue.repository.subversion.library import ra
@@ -134,6 +135,7 @@ def _line_end(style: bytes | None) -> bytes | None:
     return line_end.value
 
 
+@lru_cache(1000)
 def _microseconds(date: bytes) -> int:
     """Microseconds since 1970, of a revision's date."""
     found = c_int64()

@@ -17,6 +17,7 @@ from pygit2.enums import ObjectType
 from arkqueue.errors import ArchiveError, NotFound, WorkspaceError
 from arkqueue.model import TreeChange
 from arkqueue.repository import Archive, locate, open_archive
+from arkqueue.repository.git import dates
 from tests.repositories import (
     GitRepository,
     Link,
@@ -344,3 +345,53 @@ def test_an_update_touches_what_differs_and_nothing_else(
     second = repository.commit({"d3/x": "2"})
     opened(repository).export(first, tmp_path / "tree")
     assert opened(repository).update(first, second, tmp_path / "tree", Unwatched()) == TreeChange((b"d3/x",), 0)
+
+
+# Times
+
+
+def test_a_git_file_has_the_date_of_the_commit_that_last_changed_it(tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    commits = [
+        repository.commit(files, at=at)
+        for at, files in (
+            (1000, {"a": "1", "b": "1", "d/c": "1"}),
+            (3000, {"a": "2"}),
+            (2000, {"d/c": "2"}),
+            (4000, {"a": None}),
+        )
+    ]
+    repository.git("checkout", "-q", "-b", "side", commits[0])
+    repository.commit({"side/x": "1"}, at=500)
+    repository.switch("main")
+    repository.git("merge", "-q", "--no-ff", "side", GIT_AUTHOR_DATE="@5000 +0000", GIT_COMMITTER_DATE="@5000 +0000")
+    repository.push()
+    archive = opened(repository)
+    expected = [
+        {"a": 1000, "b": 1000, "d/c": 1000},
+        {"a": 3000, "b": 1000, "d/c": 1000},
+        {"a": 3000, "b": 1000, "d/c": 2000},
+        {"b": 1000, "d/c": 2000},
+        {"b": 1000, "d/c": 2000, "side/x": 5000},
+    ]
+    for number, (commit, found) in enumerate(zip([*commits, repository.id()], expected, strict=True)):
+        archive.export(commit, tmp_path / f"{number}")
+        assert seconds_of(tmp_path / f"{number}") == found
+    archive.update(commits[0], repository.id(), tmp_path / "0", Unwatched())
+    assert seconds_of(tmp_path / "0") == expected[-1]
+
+
+def test_a_walk_for_dates_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = a_git_repository(tmp_path)
+    for at in range(1000, 6000, 1000):
+        last = repository.commit({"a": str(at)} if at == 1000 else {"b": str(at)}, at=at)
+    monkeypatch.setattr(dates, "MOST_COMMITS", 2)
+    opened(repository).export(last, tmp_path / "out")
+    assert seconds_of(tmp_path / "out") == {"a": 3000, "b": 5000}
+    monkeypatch.setattr(dates, "MOST_ENTRIES", 1)
+    opened(repository).export(last, tmp_path / "short")
+    assert seconds_of(tmp_path / "short") == {"a": 5000, "b": 5000}
+
+
+def seconds_of(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): int(path.stat().st_mtime) for path in folder.rglob("*") if path.is_file()}

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from arkqueue.repository import Recorded as InLedger
 from arkqueue.workspace import Tree, Workspaces, owner_named
 from arkqueue.workspace.bases import Base
 from arkqueue.workspace.layers import mounts_below
-from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
+from tests.repositories import GitRepository, Link, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.requirements import a_mount
 from tests.system.repository.test_update import picture
 
@@ -104,6 +105,25 @@ class TestLayers:
             assert workspaces.remove(ONE) == ""
         assert recorded.asked == ["export", "update", "update", "update"]
         assert len(bases(tmp_path)) == 1
+
+    @pytest.mark.parametrize("layered_by", ["kernel", None])
+    @pytest.mark.parametrize("all_files", [False, True])
+    def test_files_that_differ_from_the_base_carry_the_time_of_their_workspace(
+        self, workspaces: Workspaces, repository: Repository, tmp_path: Path, layered_by: str | None, all_files: bool
+    ) -> None:
+        revision = repository.commit({**BIG, "run/x": "#!/bin/sh", "link": Link("d0"), "d1/é": ""})
+        recorded = source(repository)
+        recorded.archive.export(revision, tmp_path / "fresh")
+        paths = None if all_files else [b"d1/x", b"link", b"d0", "d1/é".encode(), b"not/there", b"link/x"]
+        tree = replace(tree_of(recorded, revision), renewed=paths)
+        workspace = workspaces.prepare(ONE, source=tree, layered_by=layered_by)  # type: ignore[arg-type]
+        assert picture(workspace.tree) == picture(tmp_path / "fresh")
+        files = [path for path in workspace.tree.rglob("*") if path.is_file() and not path.is_symlink()]
+        dated = {str(path.relative_to(workspace.tree)): path.stat().st_mtime_ns for path in files}
+        exported = {name: (tmp_path / "fresh" / name).stat().st_mtime_ns for name in dated}
+        renewed = {name for name, moment in dated.items() if moment != exported[name]}
+        assert renewed == (set(dated) if all_files else {"d1/x", "d1/é"})
+        workspaces.remove(ONE)
 
     @needs_layers
     def test_attempts_of_a_revision_share_a_base_and_write_apart(

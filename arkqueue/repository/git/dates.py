@@ -1,0 +1,49 @@
+"""When files of a Git commit were last changed, which their modification times show (rule 38).
+
+Git keeps no such date. So each commit is compared with its first parent, from the commit that is written backwards, until all
+files are found. The date of a merge is that of the files which it brought to the branch. The walk has limits: a file that was
+last changed before them gets the date of the last commit that was looked at, which is later than its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pygit2
+
+from arkqueue.repository.git.commits import Commit, has_object, read_commit
+from arkqueue.repository.git.tree_difference import changed_files
+from arkqueue.repository.limits import PathBudget, TooManyPaths
+from arkqueue.repository.tree_writer import TreeWriter
+
+MOST_COMMITS, MOST_ENTRIES = 500, 200_000
+"""How many commits, and how many entries of their folders, are looked at for the dates of one tree."""
+
+
+def set_dates(repository: pygit2.Repository, commit: pygit2.Oid, writer: TreeWriter, paths: Iterable[bytes]) -> None:
+    """Give files that were written the date of the commit that last changed each of them."""
+    missing = dict.fromkeys(paths)
+    at = read_commit(repository, commit)
+    assert at is not None, "it was written"
+    budget = PathBudget(MOST_ENTRIES)
+    for _ in range(MOST_COMMITS):
+        parent = _first_parent(repository, at) if missing else None
+        if parent is None:
+            break
+        try:
+            changed = changed_files(repository, parent.tree, at.tree, budget)
+        except TooManyPaths:
+            break
+        for path in changed.keys() & missing.keys():
+            writer.set_time(path, at.time * 10**9)
+            del missing[path]
+        at = parent
+    for path in missing:
+        writer.set_time(path, at.time * 10**9)
+
+
+def _first_parent(repository: pygit2.Repository, commit: Commit) -> Commit | None:
+    """None also at the end of a shallow clone."""
+    if not commit.parents or not has_object(repository, commit.parents[0]):
+        return None
+    return read_commit(repository, commit.parents[0])
