@@ -15,20 +15,19 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from arkqueue.archives.settings import check_settings, check_whole
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
-from arkqueue.executor.exposure import exposure
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
 from arkqueue.names import name_of
 from arkqueue.plan import Entry
 from arkqueue.queue import archives
-from arkqueue.repository import Archive, Identity, Location, is_relative, locate
+from arkqueue.repository import Archive, Identity, Location
 from arkqueue.repository.opening import location_of, open_registered
-from arkqueue.repository.origin import check_author
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
+from arkqueue.views.archives import settings_of
 from arkqueue.views.find import no_main_branch
-from arkqueue.workflow.containers import image_fault
 
 T = TypeVar("T")
 
@@ -53,15 +52,9 @@ def add(
     ``start``: the revision of the main branch after which the ledger begins instead. The other branches begin at their heads.
     """
     check_name(name)
-    check_image(settings.image)
-    _check_whole(url)
+    check_whole(url)
     location = location_of(configuration, url, kind)
-    _check_branches(location.kind, settings)
-    if settings.author is not None:
-        check_author(location.kind, settings.author)
-    if settings.task_url is not None:
-        _check_task_url(location.kind, settings.task_url)
-    _check_exposure(configuration, name, settings)
+    check_settings(session, configuration, name, location.kind, settings)
 
     def read() -> tuple[Identity, list[archives.Start]]:
         archive = open_registered(configuration, location.url, location.kind)
@@ -94,14 +87,7 @@ def change_settings(
 ) -> None:
     """Look after an archive in another way from now on. Branches that are tracked only now begin at their heads, as when it was added."""
     row = archives.one(session, archive)
-    check_image(settings.image)
-    if any(getattr(settings, field) != row.settings.get(field) for field in ("process", "process_user", "image")):
-        _check_exposure(configuration, row.name, settings)
-    _check_branches(ArchiveKind(row.kind), settings)
-    if settings.author is not None and settings.author != row.settings.get("author"):
-        check_author(ArchiveKind(row.kind), settings.author)
-    if settings.task_url is not None and settings.task_url != row.settings.get("task_url"):
-        _check_task_url(ArchiveKind(row.kind), settings.task_url)
+    check_settings(session, configuration, row.name, ArchiveKind(row.kind), settings, settings_of(row.settings))
     starts = []
     if tuple(settings.branches) != tuple(row.settings.get("branches", ())):
         known = {branch.name: branch for branch in archives.branches(session, archive)}
@@ -254,39 +240,6 @@ def check_name(name: str) -> None:
             "is no name for an archive",
             "Use letters, digits, dots, dashes and underscores, at most 100, the first a letter or a digit.",
         )
-
-
-def check_image(image: str | None) -> None:
-    """Raise `Invalid` for what cannot be the name of an image; whether there is such a one is seen when a task wants it."""
-    if image is not None and (found := image_fault(image)):
-        fault, near = found
-        raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
-
-
-def _check_exposure(configuration: Configuration, name: str, settings: ArchiveSettings) -> None:
-    """Raise ``Conflict`` where a committer could become root by a mount of this host. The host of each task manager is looked at by that, before each task."""
-    if found := exposure(name, settings, configuration.mounts):
-        raise Conflict(found.thing, found.fault, found.remedy)
-
-
-def _check_whole(url: str) -> None:
-    if is_relative(url):
-        raise Invalid(url, "is a relative path, and the server stands elsewhere", "Give the whole path, or a URL.")
-
-
-def _check_task_url(kind: ArchiveKind, url: str) -> None:
-    _check_whole(url)
-    location = locate(url, kind)
-    if location.shown != location.url:
-        fault = "holds a password, which whoever may look at the archive would see"
-        remedy = "Keep it in arkqueue.toml ([[credentials]]), and give the URL without it."
-        raise Invalid(f"the task URL {location.shown}", fault, remedy)
-
-
-def _check_branches(kind: ArchiveKind, settings: ArchiveSettings) -> None:
-    if settings.branches and kind is ArchiveKind.SUBVERSION:
-        fault = "are for Git archives: a Subversion archive is one folder of its repository"
-        raise Invalid(f"branches {', '.join(settings.branches)}", fault, "Leave them out, and give the folder's URL.")
 
 
 def _answer(location: Location, read: Callable[[], T]) -> T:

@@ -52,8 +52,9 @@ class SqlGateway:
     def _vital(self) -> Session:
         return self.vital or self.session
 
-    def register(self, hostname: str, slots: int, fault: str | None, engine_fault: str | None) -> None:
-        claim.register(self._vital, self.process, self.host, hostname, slots, fault=fault, engine_fault=engine_fault)
+    def register(self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None) -> None:
+        told = {"fault": fault, "engine_fault": engine_fault, "account": account}
+        claim.register(self._vital, self.process, self.host, hostname, slots, **told)
 
     def unregister(self) -> None:
         claim.unregister(self._vital, self.process)

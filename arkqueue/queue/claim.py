@@ -45,9 +45,10 @@ def register(
     *,
     fault: str | None = None,
     engine_fault: str | None = None,
+    account: str | None = None,
 ) -> None:
-    """Say that a task manager is here, and why it can start no tasks for now, or no containers (None: it can)."""
-    told = {"fault": fault, "engine_fault": engine_fault}
+    """Say that a task manager is here, why it can start no tasks for now, or no containers (None: it can), and as which user of its host it runs."""
+    told = {"fault": fault, "engine_fault": engine_fault, "account": account}
     session.do("register_manager", process=process, host=host, hostname=hostname, slots=slots, **told)
 
 

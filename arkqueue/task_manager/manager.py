@@ -18,6 +18,7 @@ from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.gateway import Opener
 from arkqueue.logs.write import Logs
 from arkqueue.model import AttemptId, Claim, Outcome, Pool, Receipt
+from arkqueue.runtime.accounts import account
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
@@ -192,7 +193,8 @@ class TaskManager:
 
     def _register(self) -> None:
         fault, engine_fault = self._fitness.faults
-        self._gateway.register(socket.gethostname(), self._configuration.slots, fault, engine_fault)
+        user = "root" if os.geteuid() == 0 else account()
+        self._gateway.register(socket.gethostname(), self._configuration.slots, user, fault, engine_fault)
 
     def _take_over(self) -> None:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""

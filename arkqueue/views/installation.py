@@ -16,7 +16,8 @@ from arkqueue.views.rows import view_of
 class TaskManagerView:
     """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
 
-    ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers.
+    ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``account``: the user of its host that it runs
+    as (None: it is of a version that does not say).
     """
 
     process: str
@@ -27,6 +28,7 @@ class TaskManagerView:
     alive: bool
     fault: str | None
     engine_fault: str | None
+    account: str | None
     started_at: datetime
     seen_at: datetime
     stopped_at: datetime | None

@@ -170,6 +170,13 @@ MESS = (
 )
 
 
+def test_it_says_that_it_cannot_be_another_user(papers: Archive, arkqueue: Installation) -> None:
+    (manager,) = arkqueue.sql("select account from task_manager where stopped_at is null")
+    refused = arkqueue("archive", "set", papers.name, "--process-user", "nobody", code=None)
+    assert refused.code != 0
+    assert f"these run as {manager['account']} on" in refused.err
+
+
 def test_what_the_root_of_an_image_leaves_is_removed(
     papers: Archive, arkqueue: Installation, inside: Inside, engine: docker.APIClient
 ) -> None:

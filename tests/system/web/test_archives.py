@@ -14,7 +14,7 @@ from arkqueue.archives import registration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives
+from arkqueue.queue import archives, claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import locate, open_archive
 from tests.builders import an_archive, the_archive
@@ -171,6 +171,49 @@ def test_settings_are_changed_one_by_one(admin: httpx.Client, operator: httpx.Cl
         assert admin.patch("/archives/papers", json={"task_url": url}).json()["settings"]["task_url"] == url
     admin.patch("/archives/papers", json={"task_url": None}).raise_for_status()
     assert admin.get("/archives/papers").json()["settings"] == changed["settings"]
+
+
+def test_process_user_that_no_task_manager_can_become_is_refused(
+    admin: httpx.Client, session: Session, tmp_path: Path
+) -> None:
+    body = {"name": "papers", "url": a_subversion_repository(tmp_path).url, "process": True}
+    admin.post("/archives", json=body).raise_for_status()
+    kept = {"process_user": "bob"}
+    admin.patch("/archives/papers", json=kept).raise_for_status()  # no task manager is there: one that can may come
+    claim.register(session, "manager-1", "host-1", "machine", 4, account="arkqueue")
+    refused = admin.patch("/archives/papers", json={"process_user": "ada"})
+    problem(
+        refused,
+        409,
+        "the process user 'ada' of archive papers: only a task manager that runs as root",
+        "run as arkqueue on machine",
+    )
+    problem(
+        admin.post("/archives", json=body | {"name": "more", "process_user": "ada"}),
+        409,
+        "only a task manager that runs as root",
+    )
+    assert admin.get("/archives/papers").json()["settings"]["process_user"] == "bob"
+    admin.patch(
+        "/archives/papers", json=kept | {"author": "bot"}
+    ).raise_for_status()  # what was set before is not judged anew
+    admin.patch("/archives/papers", json={"process_user": "arkqueue"}).raise_for_status()
+    for manager, account in (("manager-2", "root"), ("manager-3", None)):  # None: of a version that does not say
+        claim.register(session, manager, "host-2", "other", 4, account=account)
+        admin.patch("/archives/papers", json={"process_user": "ada"}).raise_for_status()
+        claim.unregister(session, manager)
+        problem(
+            admin.patch("/archives/papers", json={"process_user": "bob"}), 409, "only a task manager that runs as root"
+        )
+
+
+def test_process_user_of_an_archive_without_processes_is_refused(admin: httpx.Client, tmp_path: Path) -> None:
+    body = {"name": "papers", "url": a_subversion_repository(tmp_path).url, "process_user": "ada"}
+    problem(admin.post("/archives", json=body), 409, "do not run as processes", "--executor process --process-user ada")
+    admin.post("/archives", json=body | {"process": True}).raise_for_status()
+    settings = admin.patch("/archives/papers", json={"process": False}).json()["settings"]
+    assert settings["process_user"] == "ada", "it is there when processes are allowed again"
+    problem(admin.patch("/archives/papers", json={"process_user": "bob"}), 409, "do not run as processes")
 
 
 @pytest.mark.parametrize("call", ["skip", "rewind"])

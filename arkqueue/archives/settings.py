@@ -1,0 +1,91 @@
+"""What an archive's settings may say: what can never work is refused when somebody sets it, not when the first task fails.
+
+Registration and the API call it. It looks at the configuration of this host and at the task managers that run, and asks no repository.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.executor.exposure import exposure
+from arkqueue.model import ArchiveKind, ArchiveSettings
+from arkqueue.repository import is_relative, locate
+from arkqueue.repository.origin import check_author
+from arkqueue.views.installation import task_managers
+from arkqueue.workflow.containers import image_fault
+
+_WHO = {"process", "process_user", "image"}
+"""The settings that say whether tasks run as processes, and as whose."""
+
+
+def check_settings(
+    session: Session,
+    configuration: Configuration,
+    name: str,
+    kind: ArchiveKind,
+    settings: ArchiveSettings,
+    present: ArchiveSettings | None = None,
+) -> None:
+    """Raise `Invalid` or `Conflict` where settings cannot work for an archive of that name.
+
+    ``present``: its settings until now, of which nothing is judged again that needs the host or the task managers; None: it is new.
+    """
+    before = ArchiveSettings() if present is None else present
+    changed = {key for key in ArchiveSettings.__dataclass_fields__ if getattr(settings, key) != getattr(before, key)}
+    check_image(settings.image)
+    if settings.branches and kind is ArchiveKind.SUBVERSION:
+        fault = "are for Git archives: a Subversion archive is one folder of its repository"
+        raise Invalid(f"branches {', '.join(settings.branches)}", fault, "Leave them out, and give the folder's URL.")
+    if settings.author is not None and "author" in changed:
+        check_author(kind, settings.author)
+    if settings.task_url is not None and "task_url" in changed:
+        _check_task_url(kind, settings.task_url)
+    if changed & _WHO:
+        if settings.process_user is not None:
+            _check_process_user(session, name, settings, settings.process_user, is_new="process_user" in changed)
+        if found := exposure(name, settings, configuration.mounts):
+            raise Conflict(found.thing, found.fault, found.remedy)
+
+
+def check_image(image: str | None) -> None:
+    """Raise `Invalid` for what cannot be the name of an image; whether there is such a one is seen when a task wants it."""
+    if image is not None and (found := image_fault(image)):
+        fault, near = found
+        raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+
+
+def check_whole(url: str) -> None:
+    """Raise `Invalid` for a relative path."""
+    if is_relative(url):
+        raise Invalid(url, "is a relative path, and the server stands elsewhere", "Give the whole path, or a URL.")
+
+
+def _check_task_url(kind: ArchiveKind, url: str) -> None:
+    check_whole(url)
+    location = locate(url, kind)
+    if location.shown != location.url:
+        fault = "holds a password, which whoever may look at the archive would see"
+        remedy = "Keep it in arkqueue.toml ([[credentials]]), and give the URL without it."
+        raise Invalid(f"the task URL {location.shown}", fault, remedy)
+
+
+def _check_process_user(session: Session, name: str, settings: ArchiveSettings, user: str, *, is_new: bool) -> None:
+    """Raise `Conflict` where no process would ever run as that user.
+
+    A task manager that is not root starts processes of its own user only (design 9). One of an earlier version has not said who it is; where none
+    runs at all, one may come that can.
+    """
+    thing = f"the process user {user!r} of archive {name}"
+    if is_new and not settings.process:
+        remedy = f"Allow processes with it: --executor process --process-user {shlex.quote(user)}."
+        raise Conflict(thing, "it is of no use, as the archive's tasks do not run as processes", remedy)
+    if not settings.process:
+        return
+    alive = [manager for manager in task_managers(session) if manager.alive]
+    if alive and all(manager.account not in (None, "root", user) for manager in alive):
+        as_whom = ", ".join(sorted({f"{manager.account} on {manager.hostname}" for manager in alive}))
+        fault = f"only a task manager that runs as root starts processes of another user, and these run as {as_whom}"
+        raise Conflict(thing, fault, "Leave it out, or start a task manager as root.")
