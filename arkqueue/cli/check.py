@@ -44,6 +44,8 @@ def check(ctx: click.Context, path: Path | None, revision: str | None, server: s
         if not found["faults"]:
             count = len(found["tasks"])
             say(f"no faults: {visible(found['place'])} ({count} task{'s' if count != 1 else ''})")
+        for sentence in found.get("not_followed", ()):
+            say(f"note: {visible(sentence)}")
     if found["faults"]:
         sys.exit(1)
 
@@ -79,7 +81,19 @@ def _of_files(place: Path) -> dict[str, Any]:
         "place": str(place),
         "tasks": [task.name for task in workflow.tasks],
         "faults": [asdict(fault) for fault in workflow.faults],
+        "not_followed": list(_not_followed(place)),
     }
+
+
+def _not_followed(place: Path) -> tuple[str, ...]:
+    """What the files of a task will lack, where the place is in a working copy."""
+    from arkqueue.repository.checked_out import not_followed
+
+    here = place.absolute()
+    top = next(
+        (folder for folder in (here, *here.parents) if (folder / ".git").exists() or (folder / ".svn").is_dir()), None
+    )
+    return not_followed(top) if top is not None else ()
 
 
 def _sources(place: Path) -> list[SourceFile]:

@@ -153,6 +153,9 @@ class Archive(Protocol):
         the repository lacks one of them, and `TooManyPaths` where more than ``most`` entries of folders would have to be looked at.
         """
 
+    def not_followed(self, revision_id: str) -> tuple[str, ...]:
+        """What the revision refers to and a task does not get, in sentences for people: externals, submodules, files of Git LFS."""
+
     # Files for a task. ``recorded``: the revision as the ledger has it. Where the repository's is another one now, `ArchiveMismatch` is raised before
     # anything is written. A Git commit's id says that already. `Recorded` passes it to each of these calls.
 

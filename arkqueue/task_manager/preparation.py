@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from arkqueue.config import Configuration
@@ -45,6 +47,10 @@ CORRECT = "Correct it, or leave it out and let the task make the folder and go t
 """The remedy for a `workdir` that is not there."""
 
 
+MOST_RUNS = 10_000
+"""Runs that are remembered because their logs say what is not followed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What is to be started. ``image``: the digest of its container's; None: it runs as processes."""
@@ -61,6 +67,7 @@ class Preparation:
     sources: Sources
     workspaces: Workspaces
     executors: Executors
+    told: Told = field(default_factory=lambda: Told())
 
     def prepare(
         self,
@@ -101,6 +108,7 @@ class Preparation:
         user = archive.settings.process_user
         if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
             raise Withheld(found.thing, found.fault, found.remedy)
+        self._tell(claim, definition, log)
         source = _source(claim, definition, self.sources)
         claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
@@ -157,6 +165,7 @@ class Preparation:
             check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
+        self._tell(claim, definition, log)
         source = _source(claim, definition, self.sources, OWN_FILES)
         claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
@@ -224,6 +233,12 @@ class Preparation:
         except TooManyPaths as error:
             remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
             raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
+
+    def _tell(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> None:
+        """Say once in a run what is missing from its files."""
+        if definition.checkout is not Checkout.NONE and self.told.is_first(claim):
+            for sentence in self.sources.open(claim.archive, claim.archive.url).not_followed(claim.revision):
+                log.note(sentence)
 
     def _noted(self, log: LogWriter, workspace: Workspace) -> Workspace:
         for note in workspace.notes:
@@ -296,6 +311,25 @@ def _source(
     if definition.checkout is Checkout.PATHS:
         return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths)
     return Tree(archive.id, claim.branch, claim.revision, recorded, _renewed(claim, recorded))
+
+
+class Told:
+    """Which runs have been told already what their files lack. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[tuple[object, ...], None] = OrderedDict()
+
+    def is_first(self, claim: Claim) -> bool:
+        """Whether nobody has asked for this run before."""
+        run = claim.archive.id, claim.branch, claim.number, claim.run
+        with self._lock:
+            if run in self._runs:
+                return False
+            self._runs[run] = None
+            if len(self._runs) > MOST_RUNS:
+                self._runs.popitem(last=False)
+            return True
 
 
 def _renewed(claim: Claim, recorded: Recorded) -> list[bytes] | None:

@@ -67,7 +67,7 @@ def changed_files(
         old_id, new_id, folder = pending.pop()
         if old_id == new_id:
             continue
-        was, now = ({} if id is None else _entries_of(repository, id, budget) for id in (old_id, new_id))
+        was, now = ({} if id is None else entries_of(repository, id, budget) for id in (old_id, new_id))
         budget.look(len(was) + len(now))
         for name in {name for name, _ in was.items() ^ now.items()}:
             old, new = was.get(name), now.get(name)
@@ -91,7 +91,8 @@ def _status(old: _Entry | None, new: _Entry | None) -> ChangeStatus | None:
     return ChangeStatus.ADDED if is_file else None
 
 
-def _entries_of(repository: pygit2.Repository, id: pygit2.Oid, budget: PathBudget) -> _Entries:
+def entries_of(repository: pygit2.Repository, id: pygit2.Oid, budget: PathBudget) -> _Entries:
+    """What a folder has: mode and id, by name. Raises `TooManyPaths`."""
     _, size = repository.odb.read_header(id)
     if size > budget.most * LEAST_ENTRY:
         raise TooManyPaths(budget.most)

@@ -36,12 +36,13 @@ from arkqueue.repository import (
 from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.hangup import waiting
-from arkqueue.repository.limits import MOST_PATHS, PathBudget, too_many_workflows
+from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
 from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor
 from arkqueue.repository.subversion.export import contents, export
+from arkqueue.repository.subversion.externals import ExternalsEditor
 from arkqueue.repository.subversion.faults import NO_SUCH_REVISION, UNREADABLE, codes_of, explained
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.subversion.revisions import (
@@ -57,6 +58,7 @@ from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.subversion.tree_difference import ChangedInPlace, UpdateEditor
 from arkqueue.repository.tree_update import TreeUpdate
 from arkqueue.repository.tree_writer import TreeWriter, outermost
+from arkqueue.repository.unfollowed import externals
 
 _CHUNK = 1000
 """Revisions of the log that are read at a time."""
@@ -73,6 +75,8 @@ class SubversionArchive:
         """As the connection tells it; empty before the first one."""
         self._searched: tuple[int, Revision] | None = None
         """After which revision, and up to which, nothing touches the folder: quiet archives are not searched again."""
+        self._externals: tuple[Revision, set[str]] | None = None
+        """The folders with externals of the revision that was last asked for."""
 
     # Registration and looks
 
@@ -300,6 +304,34 @@ class SubversionArchive:
             reporter.set_path("", number, True)
             reporter.finish()
         return editor.added
+
+    def not_followed(self, revision_id: str) -> tuple[str, ...]:
+        number = number_of(revision_id, self._location.shown)
+        try:
+            with self._session(fresh=True) as session:
+                if session.check_path("", number) != subvertpy.NODE_DIR:
+                    return ()
+                folders = self._with_externals(session, number)
+        except (UnicodeDecodeError, TooManyPaths):
+            return ()
+        return externals([folder.encode(errors="surrogateescape") for folder in folders])
+
+    def _with_externals(self, session: Any, number: int) -> set[str]:
+        """The folders with externals. Only the first question is about all folders; each later one costs what differs."""
+        known, self._externals = self._externals, None
+        head = session.get_latest_revnum()
+        if known is not None and (
+            known[0].number > head
+            or revision_of(known[0].number, session.rev_proplist(known[0].number)) != known[0]
+            or session.check_path("", known[0].number) != subvertpy.NODE_DIR
+        ):
+            known = None
+        editor = ExternalsEditor(known[1] if known else (), PathBudget())
+        reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
+        reporter.set_path("", known[0].number if known else number, known is None)
+        reporter.finish()
+        self._externals = revision_of(number, session.rev_proplist(number)), editor.folders
+        return editor.folders
 
     def export(
         self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.program import run_cli
+from tests.repositories import a_git_repository
 from tests.system.cli.conftest import cli_of_ordinary_user
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "workflows-examples").iterdir())
@@ -46,6 +47,16 @@ def test_faults_are_data_too(tree: Path) -> None:
     assert done.code == 1
     first = done.json["faults"][0]
     assert (first["line"], first["column"], first["word"], first["suggestion"]) == (2, 3, "comand", "command")
+
+
+def test_what_tasks_will_not_get_is_a_note(tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/a.yaml": "- {name: a, command: 'true'}\n", ".gitattributes": "*.bin filter=lfs\n"})
+    note = "Git LFS is not asked for its files; they are pointers where .gitattributes says so, in: the root"
+    for place in (repository.work, repository.work / "_workflows" / "a.yaml"):
+        done = run_cli("check", str(place))
+        assert (done.code, done.lines[1:]) == (0, [f"note: {note}"])
+    assert run_cli("check", str(repository.work), "--json").json["not_followed"] == [note]
 
 
 def test_links_and_what_is_no_folder_are_faults(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,26 @@ def test_task_gets_the_paths_that_it_names(
     assert log_of(archive, "task@2") == "./papers/b.txt\n"
 
 
+def test_what_is_not_followed_is_said_once_in_a_run(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
+    svn = a_subversion_repository(tmp_path)
+    watch(archive, svn)
+    svn.commit({"lib/x": "1"})
+    svn.propset("svn:externals", "^/lib more", "lib")
+    tasks = {
+        "none": run("true", checkout="none"),
+        "first": run("ls", depends="none"),
+        "second": run("ls", depends="first", checkout="[lib]"),
+    }
+    commit(archive, svn, {"lib/x": "2"}, tasks)
+    commit(archive, svn, {"lib/x": "3"}, tasks)
+    managers()
+    said = "svn:externals are not followed; what they name is missing from these folders: lib\n"
+    for number in (2, 3):
+        settled(archive, f"second@{number}", "completed")
+        logs = [log_of(archive, f"{name}@{number}", Stream.NOTE) for name in tasks]
+        assert logs == ["", said, ""]
+
+
 COMMITS = {
     SubversionRepository: "echo made > made.txt; svn add -q made.txt; svn commit -m 'made by a task'",
     GitRepository: "echo made > made.txt; git add made.txt; git commit -qm 'made by a task'; git push -q",

@@ -1,0 +1,47 @@
+"""What a working copy on this computer refers to and a task of its archive would not get. `arkqueue check` says it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from arkqueue.repository import unfollowed
+
+
+def not_followed(folder: Path) -> tuple[str, ...]:
+    """Sentences for people; none where the working copy cannot be read. ``folder``: its root."""
+    return _of_git(folder) if (folder / ".git").exists() else _of_subversion(folder)
+
+
+def _of_git(folder: Path) -> tuple[str, ...]:
+    import pygit2
+    from pygit2.enums import FileMode
+
+    try:
+        entries = list(pygit2.Repository(str(folder)).index)
+    except pygit2.GitError:
+        return ()
+    links = [os.fsencode(entry.path) for entry in entries if entry.mode == FileMode.COMMIT]
+    attributes = [Path(entry.path) for entry in entries if Path(entry.path).name == ".gitattributes"]
+    named = [os.fsencode(path.parent).removeprefix(b".") for path in attributes if _names_lfs(folder / path)]
+    return (*unfollowed.submodules(links), *unfollowed.lfs(named))
+
+
+def _names_lfs(file: Path) -> bool:
+    try:
+        return b"filter=lfs" in file.read_bytes()
+    except OSError:
+        return False
+
+
+def _of_subversion(folder: Path) -> tuple[str, ...]:
+    from subvertpy import SubversionException, client
+
+    from arkqueue.repository.subversion.library import ra
+
+    try:
+        found = client.Client(auth=ra.Auth([])).propget("svn:externals", str(folder), "WORKING", "WORKING", True)
+    except (SubversionException, UnicodeDecodeError):
+        return ()
+    top = os.fsencode(folder)
+    return unfollowed.externals([os.fsencode(path)[len(top) :].lstrip(b"/") for path in found])

@@ -1,0 +1,72 @@
+"""What a Git tree refers to and an export of it lacks: submodules, and the files that Git LFS keeps elsewhere.
+
+All folders of a tree are looked at once. What is found of a folder is remembered by the folder's id, so that the next revision
+costs what it changes, and a tree that holds itself a thousand times costs no more than one folder.
+"""
+
+from __future__ import annotations
+
+import pygit2
+from pygit2.enums import FileMode
+
+from arkqueue.repository.git.tree_difference import entries_of
+from arkqueue.repository.limits import PathBudget
+from arkqueue.repository.unfollowed import NAMED, lfs, submodules
+
+MOST_FOLDERS = 100_000
+"""Folders that are remembered."""
+
+LONGEST_ATTRIBUTES = 2**16
+"""Bytes. A longer ``.gitattributes`` is not read."""
+
+_ATTRIBUTES = b".gitattributes"
+
+_Found = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+"""The submodules, and the folders whose attributes name Git LFS: paths from the folder. Some of each, if there are many."""
+
+
+class References:
+    """Of one repository."""
+
+    def __init__(self) -> None:
+        self._folders: dict[bytes, _Found] = {}
+
+    def of(self, repository: pygit2.Repository, tree: pygit2.Oid) -> tuple[str, ...]:
+        """Sentences for people. Raises `TooManyPaths`."""
+        if len(self._folders) > MOST_FOLDERS:
+            self._folders.clear()
+        budget = PathBudget()
+        pending = [tree]
+        while pending:  # a tree may be nested more deeply than calls can be
+            at = pending[-1]
+            if at.raw in self._folders:
+                pending.pop()
+                continue
+            entries = entries_of(repository, at, budget)
+            budget.look(len(entries))
+            below = {name: id for name, (mode, id) in entries.items() if _kind(mode) == FileMode.TREE}
+            missing = {id for id in below.values() if id not in self._folders}
+            if missing:
+                pending += [pygit2.Oid(raw=id) for id in missing]
+                continue
+            links = [name for name, (mode, _) in entries.items() if _kind(mode) == FileMode.COMMIT]
+            attributes = entries.get(_ATTRIBUTES)
+            named = [b""] if attributes is not None and _names_lfs(repository, attributes[1]) else []
+            for name, id in below.items():
+                links += [name + b"/" + path for path in self._folders[id][0]]
+                named += [(name + b"/" + path).rstrip(b"/") for path in self._folders[id][1]]
+            self._folders[at.raw] = tuple(sorted(links)[: NAMED + 1]), tuple(sorted(named)[: NAMED + 1])
+            pending.pop()
+        links_found, folders = self._folders[tree.raw]
+        return (*submodules(links_found), *lfs(folders))
+
+
+def _kind(mode: bytes) -> int:
+    return int(mode, 8) & 0o170000
+
+
+def _names_lfs(repository: pygit2.Repository, id: bytes) -> bool:
+    oid = pygit2.Oid(raw=id)
+    if repository.odb.read_header(oid)[1] > LONGEST_ATTRIBUTES:
+        return False
+    return b"filter=lfs" in repository.read(oid)[1]

@@ -1,0 +1,30 @@
+"""The words for what a revision refers to and a task does not get. A task's log and `arkqueue check` say them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NAMED = 5
+"""Paths that are named; more of them are "and others"."""
+
+
+def externals(folders: Sequence[bytes]) -> tuple[str, ...]:
+    """Of folders with ``svn:externals``."""
+    return _said(folders, "svn:externals are not followed; what they name is missing from these folders: {}")
+
+
+def submodules(paths: Sequence[bytes]) -> tuple[str, ...]:
+    """Of the places of Git submodules."""
+    return _said(paths, "Git submodules are not followed; these folders are empty: {}")
+
+
+def lfs(folders: Sequence[bytes]) -> tuple[str, ...]:
+    """Of folders whose ``.gitattributes`` name the filter of Git LFS."""
+    return _said(folders, "Git LFS is not asked for its files; they are pointers where .gitattributes says so, in: {}")
+
+
+def _said(paths: Sequence[bytes], text: str) -> tuple[str, ...]:
+    if not paths:
+        return ()
+    names = [path.decode(errors="backslashreplace") or "the root" for path in sorted(paths)[:NAMED]]
+    return (text.format(", ".join(names) + (" and others" if len(paths) > NAMED else "")),)
