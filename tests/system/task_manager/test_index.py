@@ -1,0 +1,184 @@
+"""The index of the documentation, brought forward by ARKQUEUE_CHANGES alone: at each revision it equals one that is built anew.
+
+Its task is `workflows-examples/word-index.yaml`. Behind its script stands another one, which compares. The histories have moves, deletions, folders that become
+files, odd names, branches and merges, keywords; meanwhile attempts are killed and superseded, and the archive goes back by force.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arkqueue.model import Revision, Stream
+from arkqueue.plan import Entry
+from arkqueue.repository import locate, open_archive
+from tests.builders import AnArchive, a_workflow
+from tests.repositories import a_git_repository, a_subversion_repository
+from tests.system.repository import git_histories, subversion_histories
+from tests.system.task_manager.conftest import Managers, log_of, settled
+from tests.waiting import eventually
+
+EXAMPLE = Path(__file__).parents[3] / "workflows-examples" / "word-index.yaml"
+
+HAPPENS = '''
+import os, signal
+
+def happens(point):
+    """What the test has planned for this point, once: the end of this process, or to be stopped."""
+    plan = os.environ["PLAN"]
+    if os.path.exists(plan) and open(plan).read() == point:
+        os.rename(plan, plan + ".met")
+        if point.startswith("wait"):
+            signal.pause()
+        os.kill(os.getpid(), signal.SIGKILL)
+'''
+COMMIT = 'index.execute("commit")\n'
+COMPARES = """
+kept = index.execute("select word, path from word").fetchall()
+anew = set()
+for path in files():
+    if os.path.isfile(path) and not os.path.islink(path):
+        with open(path, "rb") as file:
+            anew |= {(word, path) for word in re.findall(rb"\\w+", file.read())}
+assert len(kept) == len(set(kept)), "a word is there twice"
+assert set(kept) == anew, f"missing: {anew - set(kept)}, stale: {set(kept) - anew}"
+print(f"{len(kept)} words")
+"""
+
+
+def the_task(index: Path, plan: Path) -> str:
+    """The fields of the example's task, in a place of the test, with what is planned and the comparison."""
+    (fields,) = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    assert fields.pop("name") == "word-index"
+    fields["env"] = {"INDEX": str(index), "PLAN": str(plan)}
+    script = fields["script"]
+    assert script.endswith(COMMIT)
+    planned = f'happens("die before")\nhappens("wait before")\n{COMMIT}happens("die after")\n'
+    fields["script"] = HAPPENS + script.removesuffix(COMMIT) + planned + COMPARES
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in fields.items())
+
+
+def a_history(archive: AnArchive, folder: Path, kind: str, count: int) -> list[Revision]:
+    """A repository with so many revisions, which the archive now is."""
+    if kind == "git":
+        repository = a_git_repository(folder)
+        made = git_histories.RandomHistory(seed=1)
+        url, branch = repository.url, "main"
+    else:
+        repository = a_subversion_repository(folder)
+        made = subversion_histories.RandomHistory(seed=1)
+        url, branch = f"{repository.url}/trunk", ""
+    for _ in range(count + 1):
+        made.commit()
+    made.load(repository)
+    archive.sql("update archive set url = %s, kind = %s", url, kind)
+    archive.sql("update branch set name = %s", branch)
+    opened = open_archive(locate(url))
+    first = opened.baseline(
+        branch,
+        "1"
+        if kind == "subversion"
+        else repository.git("--git-dir", str(repository.path), "rev-list", "--max-parents=0", "main").strip(),
+    )
+    found = opened.advance(branch, first, opened.heads()[branch], limit=count)
+    return [replace(revision, number=number) for number, revision in enumerate(found.revisions, 2)]
+
+
+class Story:
+    """What happens to the task from revision to revision, told by a seed."""
+
+    def __init__(self, archive: AnArchive, revisions: list[Revision], folder: Path) -> None:
+        self.archive, self.revisions = archive, revisions
+        self.plan, self.index = folder / "plan", folder / "index.sqlite"
+        self.tasks = a_workflow({"index": the_task(self.index, self.plan)})
+        self.told: Counter[str] = Counter()
+        self.is_anew = True
+        """Whether the next attempt finds an index that is not its base's."""
+
+    def append(self, count: int = 1) -> str:
+        """So many revisions at once; the task of the last one."""
+        entries = [Entry(revision, self.tasks, ()) for revision in self.revisions[:count]]
+        del self.revisions[:count]
+        self.archive.append("", entries)
+        return f"index@{entries[-1].revision.number}"
+
+    def completes(self, key: str) -> None:
+        settled(self.archive, key, "completed")
+        said = log_of(self.archive, key, Stream.STDOUT)
+        assert ("made anew" in said) is self.is_anew, said
+        self.told["made anew" if self.is_anew else "brought forward"] += 1
+        self.is_anew = False
+
+    def goes_on(self) -> None:
+        self.completes(self.append())
+
+    def is_superseded(self) -> None:
+        """Revisions that come together: only the task of the last one begins."""
+        last = self.append(3)
+        self.completes(last)
+        number = int(last.partition("@")[2])
+        assert {self.archive.state(f"index@{number - before}") for before in (1, 2)} == {"canceled"}
+
+    def is_superseded_halfway(self) -> None:
+        victim = self._planned("wait before")
+        key = self.append()
+        self.completes(key)
+        settled(self.archive, victim, "canceled")
+
+    def dies(self, point: str, *, is_retried: bool) -> None:
+        key = self._planned(f"die {point}")
+        settled(self.archive, key, "failed")
+        self.is_anew = self.is_anew or point == "after"
+        if is_retried:
+            self.archive.retry(key)
+            self.completes(key)
+
+    def goes_back(self, number: int) -> None:
+        self.archive.trigger(number, "index", force=True)
+        (row,) = self.archive.sql("select max(run) as run from task where name = 'index' and number = %s", number)
+        self.completes(f"index@{number}.{row['run']}")
+
+    def _planned(self, what: str) -> str:
+        self.plan.write_text(what)
+        key = self.append()
+        met = self.plan.with_name("plan.met")
+        eventually(met.exists)
+        met.unlink()
+        self.told[what] += 1
+        return key
+
+
+@pytest.mark.parametrize("kind", ["subversion", "git"])
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=[pytest.mark.full, pytest.mark.timeout(3600)])])
+def test_an_index_that_is_brought_forward_equals_one_that_is_built_anew(
+    archive: AnArchive, managers: Managers, tmp_path: Path, kind: str, count: int
+) -> None:
+    story = Story(archive, a_history(archive, tmp_path, kind, count), tmp_path)
+    managers()
+    chance = random.Random(count)
+    each = [
+        story.is_superseded_halfway,
+        lambda: story.dies("before", is_retried=True),
+        lambda: story.dies("before", is_retried=False),
+        lambda: story.dies("after", is_retried=True),
+        lambda: story.dies("after", is_retried=False),
+        lambda: story.goes_back(chance.randint(2, archive.numbers[""] - 1)),
+        story.is_superseded,
+    ]
+    story.goes_on()
+    for step in each:
+        story.goes_on()
+        step()
+    while len(story.revisions) > 3:
+        chance.choice([*each, *[story.goes_on] * len(each)])()
+    while story.revisions:
+        story.goes_on()
+    assert archive.numbers[""] == count + 1
+    assert story.told["brought forward"] > count // 3
+    assert story.told["made anew"] < story.told["brought forward"]
