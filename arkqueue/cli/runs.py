@@ -146,15 +146,24 @@ def runs(
 
 @click.command()
 @click.argument("name", metavar="RUN|TASK")
+@click.option(
+    "--files",
+    type=click.IntRange(0, 10_000),
+    default=20,
+    show_default=True,
+    help="Of a run: list at most so many of the files that its revision changes.",
+)
 @as_json
 @calls_server
-def show(client: Client, name: str, as_json: bool) -> None:
-    """Show a run with its tasks, or a task with its attempts."""
+def show(client: Client, name: str, files: int, as_json: bool) -> None:
+    """Show a run with its tasks and the files that its revision changes, or a task with its attempts."""
     from arkqueue.cli.find import find
 
     found = find(client, name)
     is_run = found["task"] is None
     thing = client.get(f"/runs/{found['run']}" if is_run else f"/tasks/{found['task']}")
+    if is_run and files:
+        thing["changes"] = client.get(f"/runs/{found['run']}/changes", limit=files)
     if as_json:
         print_json(thing)
     elif is_run:
@@ -239,11 +248,24 @@ def _by(who: str | None) -> str:
     return f" by {visible(who)}" if who else ""
 
 
+def _changed_files(changes: Any) -> str:
+    """The changed files of a revision, one a line, marked as svn and git do."""
+    if changes["fault"]:
+        return f"cannot be listed: {visible(changes['fault'])}"
+    # A line break of a name would look like another file.
+    names = [visible(file["path"]).replace("\n", "\\n") for file in changes["files"]]
+    lines = [f"{file['status'][0].upper()} {name}" for file, name in zip(changes["files"], names, strict=True)]
+    if (more := changes["total"] - len(lines)) > 0:
+        lines.append(f"and {more:,} more")
+    return _INDENT.join(lines) or "none"
+
+
 def _show_run(run: Any) -> None:
     facts = [
         ("revision", visible(run["revision"]) + _by(run["author"]) + f", {at(run['date'])}"),
         ("branch", visible(run["branch"])),
         ("message", _INDENT.join(visible(run["message"].strip()).splitlines())),
+        ("files", _changed_files(run["changes"]) if "changes" in run else ""),
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
         ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),

@@ -82,6 +82,11 @@ where run.id in (select run_id from task where settled_at is null)
   and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
 order by run.id desc limit %(limit)s;
 
+-- name: revision_of_run
+-- The revision of a run, and where its archive is.
+select a.name as archive, a.kind, a.url, a.uuid, r.name as revision, r.number, r.author, r.date, r.previous
+from run join revision r on r.id = run.revision_id join archive a on a.id = run.archive_id where run.id = %(run)s;
+
 -- name: show_runs
 -- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,

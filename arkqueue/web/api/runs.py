@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
+from arkqueue.archives.changed import ChangedFiles, changed_files
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
@@ -161,6 +162,17 @@ def show_run(request: Request, id: int) -> RunDetail:
     """A run with its tasks and edges."""
     caller = admit(request, Scope.READ)
     return runs.run(caller.session, caller.run(id))
+
+
+@router.get("/runs/{id}/changes")
+def changes_of_run(
+    request: Request,
+    id: int,
+    limit: Annotated[int, Query(ge=0, le=10_000, description="at most so many files")] = 100,
+) -> ChangedFiles:
+    """The files that the revision of a run changes, against the revision before it; the repository is asked for them."""
+    caller = admit(request, Scope.READ)
+    return changed_files(caller.session, caller.configuration, caller.run(id), limit)
 
 
 @router.get("/runs/{id}/graph")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import click
 import pytest
@@ -15,7 +16,9 @@ from arkqueue.db.session import Session
 from arkqueue.plan import Entry
 from tests.builders import AnArchive, a_revision, an_archive, faulty
 from tests.db.test_example import example
+from tests.repositories import a_git_repository
 from tests.system.cli.conftest import Cli, Start, the_rest
+from tests.system.task_manager.test_checkouts import commit, watch
 from tests.waiting import eventually
 
 THE_EIGHT = [
@@ -46,6 +49,27 @@ def edges(text: str) -> list[str]:
 
 
 # Seen
+
+
+def test_show_lists_the_files_that_a_revision_changes(arkqueue: Cli, session: Session, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    archive = an_archive(session)
+    watch(archive, repository)
+    commit(archive, repository, {"a": "1", "b": "1", "c": "1"}, {})
+    commit(archive, repository, {"a": "2", "b": None, "new\x1b[31m\nD c": "1", "one": "1"}, {})
+    shown = arkqueue("show", "papers@3").lines
+    at = next(number for number, line in enumerate(shown) if line.split()[0] == "files")
+    listed = [line[14:] for line in shown[at : at + 4]]
+    assert listed == ["M a", "D b", r"A new\x1b[31m\nD c", "A one"]
+    assert [line[14:] for line in arkqueue("show", "papers@3", "--files", "1").lines[at : at + 2]] == [
+        "M a",
+        "and 3 more",
+    ]
+    assert not [line for line in arkqueue("show", "papers@3", "--files", "0").lines if line.startswith("  files")]
+    told = arkqueue("show", "papers@3", "--files", "2", "--json").json["changes"]
+    assert (told["total"], [file["status"] for file in told["files"]]) == (4, ["modified", "deleted"])
+    repository.path.rename(tmp_path / "away")
+    assert f"  files       cannot be listed: {repository.path}" in arkqueue("show", "papers@3").out
 
 
 def test_graph_of_the_example_spells_the_eight_edges_of_the_document(arkqueue: Cli, session: Session) -> None:

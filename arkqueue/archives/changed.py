@@ -1,0 +1,93 @@
+"""The files that a revision changes, as people see them: the repository is asked when somebody looks, and nothing is kept.
+
+Called by the API. The answer never fails for what a repository does: a fault is part of it, as the rest of what is shown with it does not need the repository.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.errors import ArchiveMismatch, ArkqueueError
+from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Revision, RunId
+from arkqueue.repository.limits import TooManyPaths
+from arkqueue.repository.opening import open_registered
+from arkqueue.repository.reader.entries import named
+
+PATIENCE = 5.0
+"""Seconds that a repository has to answer: a person waits, for something beside the point."""
+MOST_LOOKED_AT = 100_000
+"""Entries of folders that are looked at for one answer."""
+MOST_AT_ONCE = 2
+"""Repositories that are asked at once. One that hangs keeps its place until it answers."""
+
+_places = threading.BoundedSemaphore(MOST_AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFile:
+    """A file of the list. Bytes of its name that are not UTF-8 are shown with backslashes."""
+
+    status: ChangeStatus
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFiles:
+    """The first changed files of a revision by path, and how many there are. ``fault``: why they cannot be told; empty: they can."""
+
+    files: list[ChangedFile]
+    total: int
+    fault: str
+
+
+def changed_files(session: Session, configuration: Configuration, run: RunId, limit: int) -> ChangedFiles:
+    """The files that differ between the revision of a run and the revision before it."""
+    (row,) = session.rows("revision_of_run", run=run)
+    recorded = Revision(row.revision, row.number, row.author, row.date, "")
+
+    def read() -> Sequence[FileChange]:
+        opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+        return opened.changes(row.previous, row.revision, most=MOST_LOOKED_AT, recorded=recorded)
+
+    try:
+        changes = _answer(read)
+    except ArchiveMismatch as error:
+        return ChangedFiles(files=[], total=0, fault=named(error, row.archive))
+    except (ArkqueueError, TooManyPaths) as error:
+        return ChangedFiles(files=[], total=0, fault=str(error))
+    except TimeoutError:
+        return ChangedFiles(files=[], total=0, fault=f"the repository has not answered for {PATIENCE:.0f} s")
+    return ChangedFiles(
+        files=[ChangedFile(status=change.status, path=_shown(change.path)) for change in changes[:limit]],
+        total=len(changes),
+        fault="",
+    )
+
+
+def _answer(read: Callable[[], Sequence[FileChange]]) -> Sequence[FileChange]:
+    """What a repository says. Raises TimeoutError where it does not say it in time, or where too many others are asked."""
+    said: Future[Sequence[FileChange]] = Future()
+    places = _places
+
+    def ask() -> None:
+        try:
+            said.set_result(read())
+        except BaseException as error:
+            said.set_exception(error)
+        finally:
+            places.release()
+
+    if not places.acquire(timeout=PATIENCE):
+        raise TimeoutError
+    # A thread of its own, as nothing can end a call of libsvn.
+    threading.Thread(target=ask, name="read changed files", daemon=True).start()
+    return said.result(PATIENCE)
+
+
+def _shown(path: str) -> str:
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
