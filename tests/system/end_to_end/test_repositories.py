@@ -25,6 +25,7 @@ def post(arkqueue: Installation, path: str, body: object, token: str | None = No
         headers={"Authorization": f"Bearer {given}", "Content-Type": "application/json"},
         content=content,
         json=None if content else body,
+        verify=False,  # it speaks no TLS
     )
 
 

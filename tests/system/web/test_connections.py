@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from arkqueue.web import ApiServer, connections, run_api
-from tests.system.web.conftest import problem
+from tests.system.web.conftest import PLAIN, problem
 from tests.waiting import PATIENCE, eventually
 
 HEAD = b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
@@ -59,7 +59,7 @@ def test_there_are_as_many_connections_as_it_takes_and_no_more(
         each.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         with each, each.makefile("rb") as answer:
             assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
-    assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+    assert httpx.get(f"{server.url}/healthz", **PLAIN).status_code == 200
     assert [record.message for record in caplog.records if "connections" in record.message] == [
         "the API has 3 connections, which is the most it takes: others are refused"
     ]
@@ -167,7 +167,7 @@ def test_what_is_no_http_is_answered_with_a_problem_document(server: ApiServer) 
 
 
 def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:
-    answer = httpx.get(f"{server.url}/api/v1/runs/", trust_env=False)
+    answer = httpx.get(f"{server.url}/api/v1/runs/", **PLAIN)
     problem(answer, 404, "/api/v1/runs/: there is nothing here")
 
 

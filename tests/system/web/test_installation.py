@@ -23,7 +23,7 @@ from arkqueue.web.app import LONGEST_BODY
 from tests.builders import an_archive
 from tests.ports import a_port
 from tests.postgres import OwnPostgres
-from tests.system.web.conftest import Client, problem
+from tests.system.web.conftest import PLAIN, Client, problem
 
 # Tokens
 
@@ -34,7 +34,7 @@ def test_token_is_made_used_and_revoked(admin: httpx.Client, server: ApiServer, 
     assert made.status_code == 201, made.text
     token = made.json()
     headers = {"Authorization": f"Bearer {token['token']}"}
-    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False) as client:
+    with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, **PLAIN) as client:
         me = client.get("/whoami").json()
         assert (me["name"], me["scope"], me["archives"]) == ("hooks", "hook", ["papers"])
         assert "token" not in me
@@ -130,7 +130,7 @@ def test_body_is_not_judged_for_who_has_no_token(client: Client, operator: httpx
 
 
 def test_errors_are_in_the_description(server: ApiServer) -> None:
-    calls = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()["paths"]
+    calls = httpx.get(f"{server.url}/openapi.json", **PLAIN).json()["paths"]
     for path, methods in calls.items():
         for call in methods.values():
             if path.startswith("/api/v1/") and not path.endswith("/healthz"):
@@ -300,7 +300,7 @@ def test_database_that_is_away_is_told_and_waited_for(
         server = run_api(create_app(session, configuration), "127.0.0.1", 0)
         try:
             headers = {"Authorization": f"Bearer {secret}"}
-            with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, trust_env=False, timeout=60) as client:
+            with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60, **PLAIN) as client:
                 assert client.get("/runs").status_code == 200
                 postgres.stop()
                 answer = client.get("/runs")
@@ -341,7 +341,7 @@ def test_closed_server_lets_followers_go_and_its_port_free(session: Session, con
     with a_port() as port:
         server = run_api(create_app(session, configuration), "127.0.0.1", port)
         url = f"{server.url}/api/v1/attempts/{attempt}/log"
-        with httpx.stream("GET", url, headers=headers, trust_env=False) as answer:
+        with httpx.stream("GET", url, headers=headers, **PLAIN) as answer:
             assert answer.status_code == 200
             server.close()
             assert list(answer.iter_lines()) == []

@@ -16,7 +16,7 @@ from arkqueue.model import End, Stream
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_gateway, an_archive
-from tests.system.web.conftest import Client, problem
+from tests.system.web.conftest import PLAIN, Client, problem
 
 
 class Writing:
@@ -144,7 +144,7 @@ def test_many_followers_hold_no_thread(reader: httpx.Client, writing: Writing) -
         headers = {"Authorization": reader.headers["Authorization"], "Accept": "text/event-stream"}
         url = str(reader.base_url).rstrip("/") + writing.path
         try:
-            with httpx.stream("GET", url, headers=headers, trust_env=False, timeout=60) as answer:
+            with httpx.stream("GET", url, headers=headers, timeout=60, **PLAIN) as answer:
                 said = events(answer.iter_lines())
                 assert next(said)[0] == "log"
                 opened.release()
