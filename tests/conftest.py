@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests begin first: else the other workers are done long before the one that has them."""
     items.sort(key=_may_take, reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """What collecting made stays to the end: nobody looks for garbage among its million objects again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _may_take(item: pytest.Item) -> float:
