@@ -35,6 +35,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "12": ("starting:starting", "start"),
     "13": ("draining:old_snapshot", "an old snapshot held open"),
     "14": ("growth:growth", "memory after 1,000 commits"),
+    "15": ("attacks:attacks", "a commit beside an attack"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -146,10 +146,11 @@ class Archive:
         )
         return int(row["count"])
 
-    def latency(self) -> float:
-        """Milliseconds from a notice to the start of the first process, on a server that has nothing else to do."""
+    def latency(self, before: Callable[[], object] = lambda: None) -> float:
+        """Milliseconds from a notice to the start of the first process, on a server that has nothing else to do but what it is given right ``before``."""
         revision = self.commit()
         time.sleep(REST)
+        before()
         began = time.time_ns()
         self.notify(revision)
         took = (self.next_start() - began) / 1e6

@@ -8,7 +8,6 @@ import os
 import socket
 import ssl
 import stat
-import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +22,7 @@ from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, I
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from arkqueue.repository import TOO_LONG, Advance, Archive, Location, limits, linked, locate, no_folder, open_archive
 from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
+from tests.attacks import a_tree_without_end, many_names_of_one_file, stored
 from tests.counting import counted_calls
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run, said
 from tests.users import as_ordinary_user
@@ -993,25 +993,12 @@ def _is_waited_for(lock: Path) -> bool:
     return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-def stored(repository: GitRepository, command: str, *options: str, text: str) -> str:
-    """The id of an object that git makes of a text."""
-    done = subprocess.run(
-        ["git", command, *options], cwd=repository.work, input=text, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
 def test_trees_without_end_are_not_looked_at_for_ever(
     repository: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four levels of a thousand entries that are the same: 10¹² files in a few kilobytes."""
-    id = stored(repository, "hash-object", "-w", "--stdin", text="x")
-    mode, kind = "100644", "blob"
-    for _ in range(4):
-        tree = "".join(f"{mode} {kind} {id}\t{n:04}\n" for n in range(1000))
-        id, mode, kind = stored(repository, "mktree", text=tree), "040000", "tree"
     before = repository.commit({"paper": "x"})
-    huge = repository.git("commit-tree", id, "-p", before, "-m", "huge").strip()
+    huge = repository.git("commit-tree", a_tree_without_end(repository), "-p", before, "-m", "huge").strip()
     repository.git("push", "-q", "origin", f"{huge}:refs/heads/huge")
     monkeypatch.setattr(limits, "MOST_PATHS", 50_000)
     for previous in (before, None):
@@ -1023,10 +1010,7 @@ def test_trees_without_end_are_not_looked_at_for_ever(
 
 def test_many_names_of_one_workflow_file_are_not_read(repository: GitRepository) -> None:
     """A few kilobytes in the repository, gigabytes for whoever reads each of them."""
-    blob = stored(repository, "hash-object", "-w", "--stdin", text="#" * 2**20)
-    names = stored(repository, "mktree", text="".join(f"100644 blob {blob}\t{n:04}.yaml\n" for n in range(6000)))
-    root = stored(repository, "mktree", text=f"040000 tree {names}\t_workflows\n")
-    id = repository.git("commit-tree", root, "-m", "many").strip()
+    id = repository.git("commit-tree", many_names_of_one_file(repository), "-m", "many").strip()
     repository.git("push", "-q", "origin", f"{id}:refs/heads/many")
     (file,) = an_archive(repository).read_workflows(id)
     assert file.path == "_workflows"

@@ -1,0 +1,42 @@
+"""Row 15: a commit beside an attack. Somebody pushes what takes long to read (``tests.attacks``), and another archive's commit is answered meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from benchmarks.bench import Bench, Figure, interleaved, ratio_at_most
+from benchmarks.servers import Archive, a_server, until
+from tests.attacks import ATTACKS, Attack
+from tests.repositories import a_git_repository
+from tests.system.end_to_end.installation import Installation
+
+
+def attacks(bench: Bench) -> Iterator[Figure]:
+    """A notice is posted right after an attacker's → the first process has begun, beside the same on a server that nobody attacks."""
+    rounds = bench.size("attacks.commits", 7, 3)
+    with ExitStack() as stack:
+        server = stack.enter_context(a_server(bench, stack.enter_context(bench.database())))
+        archive = Archive.add(bench, server, revisions=50)
+
+        def attacked(attack: Attack) -> float:
+            repository = a_git_repository(bench.a_folder("attack"))
+            repository.commit({"paper": "harmless\n"})
+            name = repository.path.parent.name
+            server.api.post("/archives", {"name": name, "url": str(repository.path), "process": True})
+            until(lambda: not _notices(server), "the first look at the attacker's archive")
+            attack(repository)
+            took = archive.latency(lambda: server.api.post(f"/archives/{name}/notices", {}))
+            until(lambda: not _notices(server), "the end of the attack")
+            return took
+
+        contestants = {name: lambda attack=attack: attacked(attack) for name, attack in ATTACKS.items()}
+        found = interleaved(rounds, {"alone": archive.latency, **contestants}, warm=True)
+    for name in ATTACKS:
+        what = f"notice → first process, beside a push of {name}"
+        yield Figure("15", what, "ms", found[name], [ratio_at_most(2)], "nobody attacks", found["alone"])
+
+
+def _notices(server: Installation) -> int:
+    """How many archives are still to be read."""
+    return int(server.sql("select count(*) from look")[0]["count"])

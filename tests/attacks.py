@@ -1,0 +1,90 @@
+"""Commits that mean harm, each small to make and large to whoever reads it carelessly: for tests and for the benchmark of a server under attack.
+
+An attack takes a Git repository and pushes one revision to its main branch.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+
+from tests.repositories import GitRepository
+
+Attack = Callable[[GitRepository], None]
+
+STARS = "*a" * 10 + "b"
+"""A pattern that a backtracking matcher tries in more ways than it will ever finish."""
+
+
+def stored(repository: GitRepository, command: str, *options: str, text: str) -> str:
+    """The id of an object that git makes of a text."""
+    done = subprocess.run(
+        ["git", command, *options], cwd=repository.work, input=text, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def a_tree_without_end(repository: GitRepository, levels: int = 4, *, beside: str = "") -> str:
+    """The id of a tree with 1,000 entries on each level, which are the same: 10¹² files in a few kilobytes. ``beside``: more entries of the top, for mktree."""
+    id = stored(repository, "hash-object", "-w", "--stdin", text="x")
+    mode, kind = "100644", "blob"
+    for level in range(levels):
+        tree = "".join(f"{mode} {kind} {id}\t{n:04}\n" for n in range(1000))
+        id, mode, kind = stored(repository, "mktree", text=tree + beside * (level == levels - 1)), "040000", "tree"
+    return id
+
+
+def many_names_of_one_file(repository: GitRepository, names: int = 6000) -> str:
+    """The id of a tree whose `_workflows` has so many names of one file of 1 MiB."""
+    blob = stored(repository, "hash-object", "-w", "--stdin", text="#" * 2**20)
+    folder = stored(repository, "mktree", text="".join(f"100644 blob {blob}\t{n:04}.yaml\n" for n in range(names)))
+    return stored(repository, "mktree", text=f"040000 tree {folder}\t_workflows\n")
+
+
+def _stars(repository: GitRepository) -> None:
+    workflow = f"- {{name: a, command: 'true', checkout: none, paths: ['{STARS}'], branches: ['{STARS}', main]}}\n"
+    repository.commit({"_workflows/a.yaml": workflow, "a" * 200: "x"})
+
+
+def _endless(repository: GitRepository) -> None:
+    workflow = "- {name: a, command: 'true', checkout: none, paths: ['x/**']}\n"
+    blob = stored(repository, "hash-object", "-w", "--stdin", text=workflow)
+    folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
+    _push(repository, a_tree_without_end(repository, beside=f"040000 tree {folder}\t_workflows\n"))
+
+
+def _many_files(repository: GitRepository) -> None:
+    _push(repository, many_names_of_one_file(repository))
+
+
+def _long_names(repository: GitRepository) -> None:
+    names = [f"{'n' * 80}{number:05}" for number in range(3000)]
+    tasks = "".join(f"- {{name: {name}, command: x, depends: [{name[:-1]}x]}}\n" for name in names)
+    repository.commit({"_workflows/a.yaml": tasks})
+
+
+def _many_faults(repository: GitRepository) -> None:
+    repository.commit({"_workflows/a.yaml": "- name: x\n  command: y\n  depends: [" + "q, " * 200_000 + "q]\n"})
+
+
+def _long_message(repository: GitRepository) -> None:
+    said = repository.work.with_name(f"{repository.work.name}-message")
+    said.write_text("m" * 10_000_000)
+    _push(repository, "HEAD^{tree}", "-F", str(said))
+    said.unlink()
+
+
+def _push(repository: GitRepository, tree: str, *options: str) -> None:
+    """A revision with this tree, which is not checked out in the clone."""
+    id = repository.git("commit-tree", tree, "-p", "HEAD", *(options or ("-m", "harmless"))).strip()
+    repository.git("push", "-q", "origin", f"{id}:{repository.branch}")
+
+
+ATTACKS: Mapping[str, Attack] = {
+    "patterns with many stars": _stars,
+    "a tree without end": _endless,
+    "6,000 workflow files": _many_files,
+    "3,000 long names, none spelt right": _long_names,
+    "200,000 faults": _many_faults,
+    "a message of 10 MB": _long_message,
+}

@@ -1,0 +1,36 @@
+"""One commit of mine, and everybody waits: each attack is one push to my own repository, and somebody else's commit is answered all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacks import ATTACKS
+from tests.repositories import GitRepository
+from tests.security.conftest import Site
+
+FAULTS = {
+    "a tree without end": "more than 1,000,000 files and folders would have to be compared",
+    "6,000 workflow files": "there are 6,000 workflow files here, more than 1,000",
+    "3,000 long names, none spelt right": "",
+    "200,000 faults": "there are more than 1000 faults",
+    "a message of 10 MB": "its message has 10,000,0",
+}
+"""What my run says to me; the others run."""
+LONG = {"a tree without end", "200,000 faults"}
+"""What takes seconds of a processor."""
+
+
+@pytest.mark.parametrize(
+    "attack", [pytest.param(name, marks=[pytest.mark.full] if name in LONG else []) for name in ATTACKS]
+)
+def test_i_push_something_that_takes_for_ever_to_read(site: Site, attack: str) -> None:
+    mine = site.archive("git", "--executor", "process")
+    assert isinstance(mine.repository, GitRepository)
+    ATTACKS[attack](mine.repository)
+    site.answers()
+    failed = attack in FAULTS
+    mine.wait_for_run(2, "failed" if failed else "completed")
+    if failed:
+        found = [fault["message"] for fault in mine.shown(2)["faults"]]
+        assert any(FAULTS[attack] in message for message in found), found[:3]
+    site.answers()
