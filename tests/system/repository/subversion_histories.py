@@ -5,14 +5,20 @@
         history.commit()
     history.load(repository)
 
-Files get each property that `svn export` looks at, with right and wrong values, and texts in which it matters.
+``load_project`` puts a Git repository's own history into Subversion. Made files get each property that `svn export` looks at, with right and wrong values, and texts in which it matters.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import FileMode
 
 from tests.repositories import SubversionRepository, run
 
@@ -64,9 +70,9 @@ class RandomHistory:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.trees: list[Tree] = [{}, {"trunk": Node(None)}]
-        self._dump = [b"SVN-fs-dump-format-version: 2\n\n"]
+        self._dump = Dump()
         self._begin(1)
-        self._node("trunk", "add", Node(None))
+        self._dump.node("trunk", "add", Node(None))
 
     @property
     def head(self) -> int:
@@ -81,11 +87,7 @@ class RandomHistory:
         self.trees.append(tree)
 
     def load(self, repository: SubversionRepository) -> None:
-        subprocess.run(
-            ["svnadmin", "load", "-q", "--bypass-prop-validation", str(repository.path)],
-            input=b"".join(self._dump), check=True, capture_output=True,
-        )  # fmt: skip
-        assert run("svnlook", "youngest", repository.path).strip() == str(self.head)
+        self._dump.load(repository)
 
     def _change(self, tree: Tree, touched: set[str]) -> None:
         path = self._place(tree)
@@ -98,19 +100,19 @@ class RandomHistory:
             self._copy(tree, path, *source)
         elif old is None:
             tree[path] = Node(None) if chance < 0.4 else self._file()
-            self._node(path, "add", tree[path])
+            self._dump.node(path, "add", tree[path])
         elif chance < 0.12:
             self._remove(tree, path)
-            self._node(path, "delete")
+            self._dump.node(path, "delete")
         elif chance < 0.17:
             self._remove(tree, path)
             tree[path] = Node(None) if self.random.random() < 0.4 else self._file()
-            self._node(path, "delete")
-            self._node(path, "add", tree[path])
+            self._dump.node(path, "delete")
+            self._dump.node(path, "add", tree[path])
         elif old.text is None:
             name, value = self.random.choice(list(FOLDER_VALUES.items()))
             tree[path] = Node(None, {name: value})
-            self._node(path, "change", tree[path])
+            self._dump.node(path, "change", tree[path])
         else:
             new = self._file()
             tree[path] = self.random.choice(
@@ -121,7 +123,7 @@ class RandomHistory:
                     new,
                 ]
             )
-            self._node(path, "change", tree[path])
+            self._dump.node(path, "change", tree[path])
 
     def _place(self, tree: Tree) -> str:
         folders = [path for path, node in tree.items() if node.text is None and path.count("/") < 3]
@@ -151,41 +153,56 @@ class RandomHistory:
             if (other + "/").startswith(source + "/"):
                 tree[path + other.removeprefix(source)] = node
         kind = "dir" if tree[path].text is None else "file"
-        self._dump.append(
-            f"Node-path: {path}\nNode-kind: {kind}\nNode-action: add\nNode-copyfrom-rev: {number}\nNode-copyfrom-path: {source}\n\n\n".encode()
-        )
+        self._dump.copy(path, kind, number, source)
 
     def _remove(self, tree: Tree, path: str) -> None:
         for other in [other for other in tree if (other + "/").startswith(path + "/")]:
             del tree[other]
 
-    # The dump
-
     def _begin(self, number: int) -> None:
-        author = self.random.choice(AUTHORS)
         microseconds = self.random.choice([0, 1, 999_999, 123_456])
-        properties = {
-            "svn:date": f"2024-0{number % 9 + 1}-1{number % 7}T08:{number % 60:02}:07.{microseconds:06}Z".encode()
-        }
+        date = f"2024-0{number % 9 + 1}-1{number % 7}T08:{number % 60:02}:07.{microseconds:06}Z"
+        self._dump.begin(date.encode(), self.random.choice(AUTHORS))
+
+
+class Dump:
+    """What ``svnadmin load`` reads."""
+
+    def __init__(self) -> None:
+        self.head = 0
+        self._texts = [b"SVN-fs-dump-format-version: 2\n\n"]
+
+    def begin(self, date: bytes, author: bytes | None) -> None:
+        """The next revision; its nodes follow."""
+        self.head += 1
+        properties = {"svn:date": date}
         if author is not None:
             properties["svn:author"] = author
         block = _properties(properties)
-        self._dump.append(
-            b"Revision-number: %d\nProp-content-length: %d\nContent-length: %d\n\n%s\n"
-            % (number, len(block), len(block), block)
-        )
+        lengths = self.head, len(block), len(block)
+        head = b"Revision-number: %d\nProp-content-length: %d\nContent-length: %d\n\n" % lengths
+        self._texts.append(head + block + b"\n")
 
-    def _node(self, path: str, action: str, node: Node | None = None) -> None:
-        self._dump.append(f"Node-path: {path}\nNode-action: {action}\n".encode())
+    def node(self, path: str, action: str, node: Node | None = None) -> None:
+        self._texts.append(f"Node-path: {path}\nNode-action: {action}\n".encode())
         if node is None:
-            self._dump.append(b"\n\n")
+            self._texts.append(b"\n\n")
             return
         block, text = _properties(node.properties), node.text or b""
-        self._dump.append(
-            b"Node-kind: dir\n" if node.text is None else b"Node-kind: file\nText-content-length: %d\n" % len(text)
-        )
-        self._dump.append(b"Prop-content-length: %d\nContent-length: %d\n\n" % (len(block), len(block) + len(text)))
-        self._dump.append(block + text + b"\n\n")
+        kind = b"Node-kind: dir\n" if node.text is None else b"Node-kind: file\nText-content-length: %d\n" % len(text)
+        lengths = b"Prop-content-length: %d\nContent-length: %d\n\n" % (len(block), len(block) + len(text))
+        self._texts.append(kind + lengths + block + text + b"\n\n")
+
+    def copy(self, path: str, kind: str, number: int, source: str) -> None:
+        source_lines = f"Node-copyfrom-rev: {number}\nNode-copyfrom-path: {source}"
+        self._texts.append(f"Node-path: {path}\nNode-kind: {kind}\nNode-action: add\n{source_lines}\n\n\n".encode())
+
+    def load(self, repository: SubversionRepository) -> None:
+        subprocess.run(
+            ["svnadmin", "load", "-q", "--bypass-prop-validation", str(repository.path)],
+            input=b"".join(self._texts), check=True, capture_output=True,
+        )  # fmt: skip
+        assert run("svnlook", "youngest", repository.path).strip() == str(self.head)
 
 
 def _properties(properties: Properties) -> bytes:
@@ -194,3 +211,50 @@ def _properties(properties: Properties) -> bytes:
         for name, value in properties.items()
     )
     return b"".join(pairs) + b"PROPS-END\n"
+
+
+PROPERTIES = {
+    "svn:keywords": b"Id Rev Author Date URL", "svn:eol-style": b"CRLF",
+}  # fmt: skip
+"""Of each file of the project that is a text."""
+
+
+def load_project(git: Path, repository: SubversionRepository, most: int) -> int:
+    """Some commits of a Git repository, evenly over its history, as revisions below ``trunk``; the answer is how many."""
+    source = pygit2.Repository(str(git))
+    chain = [source[source.head.target].peel(pygit2.Commit)]
+    while chain[-1].parents:
+        chain.append(chain[-1].parents[0])
+    chain.reverse()
+    chosen = chain[:: -(-len(chain) // most)] + chain[-1:]
+    dump, before, folders = Dump(), dict[str, pygit2.Oid](), {"trunk"}
+    for number, commit in enumerate(chosen):
+        dump.begin(f"2024-01-01T00:{number // 60:02}:{number % 60:02}.000000Z".encode(), commit.author.name.encode())
+        if number == 0:
+            dump.node("trunk", "add", Node(None))
+        now = dict(_files(commit.tree, "trunk"))
+        for path in before.keys() - now.keys():
+            dump.node(path, "delete")
+        for path in sorted(path for path, id in now.items() if before.get(path) != id):
+            parents = path.split("/")[:-1]
+            for folder in ("/".join(parts) for parts in itertools.accumulate([part] for part in parents)):
+                if folder not in folders:
+                    folders.add(folder)
+                    dump.node(folder, "add", Node(None))
+            if path in folders:  # it was one, and its files are gone
+                folders -= {folder for folder in folders if (folder + "/").startswith(path + "/")}
+                dump.node(path, "delete")
+            text = source[now[path]].peel(pygit2.Blob).data
+            properties = {} if b"\0" in text else dict(PROPERTIES)
+            dump.node(path, "change" if path in before else "add", Node(text, properties))
+        before = now
+    dump.load(repository)
+    return dump.head
+
+
+def _files(tree: pygit2.Tree, folder: str) -> Iterator[tuple[str, pygit2.Oid]]:
+    for entry in tree:
+        if isinstance(entry, pygit2.Tree):
+            yield from _files(entry, f"{folder}/{entry.name}")
+        elif isinstance(entry, pygit2.Blob) and entry.filemode != FileMode.LINK:
+            yield f"{folder}/{entry.name}", entry.id

@@ -8,7 +8,7 @@ import pytest
 
 from arkqueue.repository import Archive, locate, open_archive
 from tests.repositories import SubversionRepository, a_subversion_repository, run
-from tests.system.repository.subversion_histories import RandomHistory
+from tests.system.repository.subversion_histories import RandomHistory, load_project
 from tests.system.repository.test_update import Unwatched, picture
 
 
@@ -64,6 +64,21 @@ def test_a_served_made_history_is_exported_as_svn_exports_it(tmp_path: Path) -> 
     repository = a_subversion_repository(tmp_path)
     with repository.served() as server:
         check_history(repository, f"{server.url}/trunk", 4, 60, tmp_path)
+
+
+@pytest.mark.full
+def test_the_history_of_the_project_is_exported_as_svn_exports_it(tmp_path: Path) -> None:
+    project = Path(__file__).parents[3]
+    if not (project / ".git").exists():
+        pytest.skip("the project lies here without its history")
+    repository = a_subversion_repository(tmp_path)
+    url, tree = f"{repository.url}/trunk", tmp_path / "tree"
+    head = load_project(project, repository, 60)
+    archive = open_archive(locate(url))
+    archive.export("1", tree)
+    for number in range(2, head + 1):
+        archive.update(str(number - 1), str(number), tree, Unwatched())
+        check_revision(archive, url, number, tree, tmp_path)
 
 
 def test_bringing_keywords_forward_touches_the_files_that_changed_alone(tmp_path: Path) -> None:
