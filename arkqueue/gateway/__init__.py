@@ -5,7 +5,7 @@ contract holds that. So a task manager that has no way to PostgreSQL needs anoth
 
     register, unregister, expire    who is there, and what an earlier process of this host has left
     claim, live, adopt, hand_back   getting attempts, and giving them back
-    definitions, inputs             what attempts are made from
+    definitions, inputs, base       what attempts are made from
     installation                    what containers are labelled with
     reserve, started, finish        the life of an attempt
     renew, stops, bell              leases, requests to stop, wake-ups

@@ -29,6 +29,7 @@ from arkqueue.model import (
     Pool,
     Receipt,
     Renewed,
+    Revision,
     TaskId,
 )
 from arkqueue.runtime.wakeup import Bell
@@ -95,6 +96,9 @@ class Gateway(Protocol):
 
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
         """The newest outputs of what each task depends on, by the dependency's name; a task without any is left out."""
+
+    def base(self, attempt: AttemptId) -> Revision | None:
+        """The revision of the ledger that an attempt has as its base, as far as that proves which one it is; None: it has none."""
 
     def installation(self) -> str:
         """The id of this installation, the same for all that share its database."""

@@ -23,6 +23,7 @@ from arkqueue.model import (
     Pool,
     Receipt,
     Renewed,
+    Revision,
     TaskId,
 )
 from arkqueue.queue import archives, claim, finish, logs
@@ -81,6 +82,9 @@ class SqlGateway:
 
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
         return claim.inputs(self.session, tasks)
+
+    def base(self, attempt: AttemptId) -> Revision | None:
+        return claim.base(self.session, attempt)
 
     def installation(self) -> str:
         return claim.installation(self.session)

@@ -17,7 +17,19 @@ from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session, rows
-from arkqueue.model import Adopted, ArchiveKind, AttemptId, Claim, Live, Pool, Registration, Renewed, Stream, TaskId
+from arkqueue.model import (
+    Adopted,
+    ArchiveKind,
+    AttemptId,
+    Claim,
+    Live,
+    Pool,
+    Registration,
+    Renewed,
+    Revision,
+    Stream,
+    TaskId,
+)
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
@@ -219,6 +231,13 @@ def inputs(session: Session, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, 
 def definitions(session: Session, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Frozen definitions by id, as ``workflow.from_json`` reads them."""
     return {row.id: row.body for row in session.rows("definitions", ids=list(ids))}
+
+
+def base(session: Session, attempt: AttemptId) -> Revision | None:
+    """The revision that an attempt has as its base, as the ledger has it; None: it has none."""
+    for row in session.rows("base", attempt=attempt):
+        return Revision(row.name, row.number, row.author, row.date, "")
+    return None
 
 
 def installation(session: Session) -> str:

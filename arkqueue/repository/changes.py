@@ -6,22 +6,30 @@ workspace can have: version control data is left out, as it is from every export
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 
 from arkqueue.model import ChangeStatus, FileChange
-from arkqueue.repository.tree_writer import check_name, is_wanted
+from arkqueue.repository.tree_writer import check_names, is_wanted
 
 
 def listed(changed: Mapping[bytes, ChangeStatus]) -> tuple[FileChange, ...]:
     """The changes by path. Raises `ArchiveError` for a path that would lead out of the workspace."""
     found = []
-    for path in sorted(filter(is_wanted, changed)):
-        for end, byte in enumerate(path):
-            if byte == _SLASH:
-                check_name(path[:end])
-        check_name(path)
+    for path in sorted(changed):
+        if not _ODD.isdisjoint(path.lower().split(b"/")):
+            if not is_wanted(path):
+                continue
+            check_names(path)
         found.append(FileChange(changed[path], path.decode(errors="surrogateescape")))
     return tuple(found)
 
 
-_SLASH = ord("/")
+def as_json(changes: Iterable[FileChange]) -> bytes:
+    """A JSON list with a line for each change; in ASCII, so that a name in any encoding gets through it."""
+    lines = ",\n".join(f'{{"status": "{status}", "path": {json.dumps(path)}}}' for status, path in changes)
+    return f"[\n{lines}\n]\n".encode() if lines else b"[\n]\n"
+
+
+_ODD = frozenset((b"", b".", b"..", b".git", b".svn"))
+"""Names that have to be looked at more closely, in small letters."""

@@ -31,6 +31,10 @@ class Recorded:
     def changes(self, base: str | None) -> tuple[FileChange, ...]:
         return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
+    def prove(self, other: Revision) -> None:
+        """Raise where another revision of the ledger, from which something is to be compared, is not the repository's."""
+        self.archive.tree_key(other.id, recorded=other)
+
     def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
         return self.archive.update(before, revision_id, target, watch, recorded=self._recorded(revision_id))
 

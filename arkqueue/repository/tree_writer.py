@@ -39,6 +39,13 @@ def is_wanted(path: bytes) -> bool:
     return _VERSION_CONTROL.isdisjoint(name.lower() for name in path.split(b"/"))
 
 
+def check_names(path: bytes) -> None:
+    """Raise `ArchiveError` where one of the names of a path is none that a tree may hold."""
+    parts = path.split(b"/")
+    for end in range(1, len(parts) + 1):
+        check_name(b"/".join(parts[:end]))
+
+
 def check_name(path: bytes) -> None:
     """Raise `ArchiveError` where the last name of a path is none that a tree may hold."""
     name = path.rpartition(b"/")[2]

@@ -86,6 +86,12 @@ join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
 where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null;
 
+-- name: base
+-- The revision that an attempt has as its base. A commit that was dropped and came back is there twice, and the same.
+select r.name, r.number, r.author, r.date
+from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.name = a.base
+where a.id = %(attempt)s order by r.number desc limit 1;
+
 -- name: definitions
 -- Frozen definitions by id.
 select id, body from definition where id = any(%(ids)s);

@@ -22,9 +22,10 @@ from arkqueue.errors import ExecutorError, NotFound, Withheld, WorkspaceError
 from arkqueue.executor import Container, Mount, Program, argv_for
 from arkqueue.executor.exposure import exposure
 from arkqueue.logs.write import LogWriter
-from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, FileChange, Origin, TaskDefinition
+from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
 from arkqueue.repository import Handover, Recorded, locate
+from arkqueue.repository.changes import as_json
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import local_path
 from arkqueue.repository.origin import AUTHORS
@@ -209,9 +210,7 @@ class Preparation:
 
     # -- both --------------------------------------------------------------------------------------------------------
 
-    def _changes(
-        self, claim: Claim, definition: TaskDefinition, log: LogWriter
-    ) -> tuple[Claim, tuple[FileChange, ...] | None]:
+    def _changes(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> tuple[Claim, bytes | None]:
         """What differs from the base, where the task wants to know it; the claim has no base where the repository has lost that revision."""
         if not definition.wants_changes:
             return claim, None
@@ -219,7 +218,9 @@ class Preparation:
         recorded = Recorded(self.sources.open(archive, archive.url), claim.recorded)
         try:
             try:
-                return claim, recorded.changes(claim.base)
+                if base := self.sources.base(claim):
+                    recorded.prove(base)
+                return claim, as_json(recorded.changes(claim.base))
             except NotFound:
                 if claim.base is None:
                     raise
@@ -229,7 +230,7 @@ class Preparation:
                 f"the repository no longer has revision {claim.base}, at which this task last completed: "
                 f"ARKQUEUE_BASE is empty, and {CHANGES} has every file"
             )
-            return replace(claim, base=None), changes
+            return replace(claim, base=None), as_json(changes)
         except TooManyPaths as error:
             remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
             raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error

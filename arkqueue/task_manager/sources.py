@@ -13,7 +13,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.config import Configuration
 from arkqueue.gateway import Gateway
-from arkqueue.model import Claim, Registration, TaskDefinition, TaskId
+from arkqueue.model import Claim, Registration, Revision, TaskDefinition, TaskId
 from arkqueue.repository import Archive, Location
 from arkqueue.repository.opening import location_of, open_location
 
@@ -64,6 +64,10 @@ class Sources:
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         tasks = [task for task, body in bodies.items() if body is None or body.get("depends")]
         return self._gateway.inputs(tasks) if tasks else {}
+
+    def base(self, claim: Claim) -> Revision | None:
+        """The revision that a claim has as its base, as the ledger has it."""
+        return self._gateway.base(claim.attempt) if claim.base is not None else None
 
     def open(self, archive: Registration, url: str) -> Archive:
         """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""

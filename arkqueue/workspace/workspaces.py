@@ -9,13 +9,13 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
-from arkqueue.model import AttemptId, FileChange, Layer
+from arkqueue.model import AttemptId, Layer
 from arkqueue.runtime.accounts import account
 from arkqueue.workspace import outputs
 from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
@@ -110,14 +110,14 @@ class Workspaces:
         script: str | None = None,
         inputs: Mapping[str, Any] | None = None,
         message: str = "",
-        changes: Sequence[FileChange] | None = None,
+        changes: bytes | None = None,
         owner: Owner | None = None,
         layered_by: LayeredBy | None = None,
         image: str | None = None,
     ) -> Workspace:
         """Make the workspace of an attempt; all that the task may write belongs to ``owner`` (None: to us).
 
-        Without ``layered_by`` the tree is a copy. ``changes`` None: the task wants no list of them. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
+        Without ``layered_by`` the tree is a copy. ``changes``: the text of the list of them, for a task that wants one. ``image``: of the attempt's container. Raises HostFault, WorkspaceError,
         and what ``source`` raises; nothing is left then.
         """
         workspace = Workspace(attempt, self._work / str(attempt))
@@ -147,7 +147,7 @@ class Workspaces:
                 _write(workspace.inputs, json.dumps(inputs or {}))
                 _write(workspace.message, message)
                 if changes is not None:
-                    _write_changes(workspace.changes, changes)
+                    _write(workspace.changes, changes)
                 _give(workspace.files, owner)
                 if given_to is not None:
                     os.chmod(workspace.files, 0o755)  # whatever is in there, we are to read OUTPUT
@@ -317,25 +317,15 @@ def _check_way(folder: Path, owner: Owner) -> None:
             )
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str | bytes) -> None:
     # Not by a file object, whose looks at what it was given are as many calls of the system again, for each attempt.
-    data = text.encode("utf-8", "surrogateescape")
+    data = memoryview(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         while data:
             data = data[os.write(file, data) :]
     finally:
         os.close(file)
-
-
-def _write_changes(path: Path, changes: Sequence[FileChange]) -> None:
-    """A JSON list with a line for each change; in ASCII, so that a name in any encoding gets through it."""
-    with path.open("x", encoding="ascii") as file:
-        file.write("[")
-        for number, (status, name) in enumerate(changes):
-            file.write(",\n" if number else "\n")
-            file.write(json.dumps({"status": status, "path": name}))
-        file.write("\n]\n")
 
 
 def _give(folder: Path, owner: Owner | None) -> None:

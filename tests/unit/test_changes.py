@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from arkqueue.errors import ArchiveError
 from arkqueue.model import ChangeStatus, FileChange, TaskDefinition
-from arkqueue.repository.changes import listed
+from arkqueue.repository.changes import as_json, listed
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 
 
@@ -52,3 +54,12 @@ def test_a_budget_is_spent_by_what_is_looked_at() -> None:
     budget.look()
     with pytest.raises(TooManyPaths, match="more than 3 files and folders"):
         budget.look()
+
+
+def test_changes_are_json_in_ascii_a_line_for_each() -> None:
+    changes = listed({b'a"\n\xff': ChangeStatus.DELETED, "é/📖".encode(): ChangeStatus.ADDED})
+    text = as_json(changes)
+    assert text.isascii()
+    assert text.count(b"\n") == 4
+    assert [(change["status"], change["path"]) for change in json.loads(text)] == [*changes]
+    assert json.loads(as_json(())) == []

@@ -111,7 +111,9 @@ def test_too_many_changes_are_a_fault_of_the_attempt(
     watch(archive, repository)
     commit(archive, repository, {f"f{n}": "1" for n in range(9)}, {"tell": command(TELL), "other": command("ls")})
     budget = limits.PathBudget
-    monkeypatch.setattr(f"arkqueue.repository.{_kind(repository)}.repository.PathBudget", lambda _most: budget(5))
+    monkeypatch.setattr(
+        f"arkqueue.repository.{_kind(repository)}.repository.PathBudget", lambda *most: budget(*most and (5,))
+    )
     managers()
     settled(archive, "tell@2", "failed")
     (attempt,) = attempts(archive, "tell@2")
@@ -136,6 +138,22 @@ def test_changes_of_another_revision_under_the_same_number_are_not_told(
     settled(archive, "tell@2", "failed")
     (attempt,) = attempts(archive, "tell@2")
     assert "has another revision 1" in attempt["message"]
+
+
+def test_a_base_that_is_another_revision_now_is_a_mismatch(
+    archive: AnArchive, managers: Managers, tmp_path: Path
+) -> None:
+    """Going back by force, while a later revision was replaced: what led back from that would be wrong."""
+    repository = a_subversion_repository(tmp_path)
+    watch(archive, repository)
+    managers()
+    for number in (2, 3):
+        commit(archive, repository, {"a": str(number)}, {"tell": command(TELL)})
+        settled(archive, f"tell@{number}", "completed")
+    archive.sql("update revision set date = date - interval '1 second' where number = 3")
+    archive.trigger(2, "tell", force=True)
+    settled(archive, "tell@2.2", "failed")
+    assert "has another revision 2" in attempts(archive, "tell@2.2")[0]["message"]
 
 
 # --- The author and the message --------------------------------------------------------------------------------------
