@@ -26,7 +26,7 @@ _Found = tuple[tuple[bytes, ...], tuple[bytes, ...]]
 
 
 class References:
-    """Of one repository."""
+    """Remembers folders for all threads and repositories, as an id stands for what is in the folder."""
 
     def __init__(self) -> None:
         self._folders: dict[bytes, _Found] = {}
@@ -34,18 +34,19 @@ class References:
     def of(self, repository: pygit2.Repository, tree: pygit2.Oid) -> tuple[str, ...]:
         """Sentences for people. Raises `TooManyPaths`."""
         if len(self._folders) > MOST_FOLDERS:
-            self._folders.clear()
+            self._folders = {}  # another thread goes on with the one that it has
+        known = self._folders
         budget = PathBudget()
         pending = [tree]
         while pending:  # a tree may be nested more deeply than calls can be
             at = pending[-1]
-            if at.raw in self._folders:
+            if at.raw in known:
                 pending.pop()
                 continue
             entries = entries_of(repository, at, budget)
             budget.look(len(entries))
             below = {name: id for name, (mode, id) in entries.items() if _kind(mode) == FileMode.TREE}
-            missing = {id for id in below.values() if id not in self._folders}
+            missing = {id for id in below.values() if id not in known}
             if missing:
                 pending += [pygit2.Oid(raw=id) for id in missing]
                 continue
@@ -53,12 +54,15 @@ class References:
             attributes = entries.get(_ATTRIBUTES)
             named = [b""] if attributes is not None and _names_lfs(repository, attributes[1]) else []
             for name, id in below.items():
-                links += [name + b"/" + path for path in self._folders[id][0]]
-                named += [(name + b"/" + path).rstrip(b"/") for path in self._folders[id][1]]
-            self._folders[at.raw] = tuple(sorted(links)[: NAMED + 1]), tuple(sorted(named)[: NAMED + 1])
+                links += [name + b"/" + path for path in known[id][0]]
+                named += [(name + b"/" + path).rstrip(b"/") for path in known[id][1]]
+            known[at.raw] = tuple(sorted(links)[: NAMED + 1]), tuple(sorted(named)[: NAMED + 1])
             pending.pop()
-        links_found, folders = self._folders[tree.raw]
+        links_found, folders = known[tree.raw]
         return (*submodules(links_found), *lfs(folders))
+
+
+references = References()
 
 
 def _kind(mode: bytes) -> int:

@@ -28,7 +28,7 @@ from arkqueue.repository.git.commits import Commit, commit_named, contains, has_
 from arkqueue.repository.git.dates import set_dates
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.program import read_blobs
-from arkqueue.repository.git.references import References
+from arkqueue.repository.git.references import references
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
@@ -72,7 +72,6 @@ class GitArchive:
         self._path = str(mirror.folder) if mirror else local_path(location) or location.url
         self._opened: pygit2.Repository | None = None
         self._counts: dict[pygit2.Oid, int] = {}
-        self._references = References()
 
     # Registration and looks
 
@@ -232,7 +231,7 @@ class GitArchive:
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
         with self._reading() as repository:
             try:
-                return self._references.of(repository, self._commit(repository, revision_id).tree)
+                return references.of(repository, self._commit(repository, revision_id).tree)
             except TooManyPaths:
                 return ()
 

@@ -64,6 +64,12 @@ _CHUNK = 1000
 """Revisions of the log that are read at a time."""
 
 
+_MOST_ARCHIVES = 1000
+
+externals_known: dict[tuple[str, str], tuple[Revision, frozenset[str]]] = {}
+"""The folders with externals of the revision that was last asked for, by UUID and URL. All threads share it, as the first question is about all folders."""
+
+
 class SubversionArchive:
     """An `Archive` of a Subversion repository or a folder of it."""
 
@@ -75,8 +81,6 @@ class SubversionArchive:
         """As the connection tells it; empty before the first one."""
         self._searched: tuple[int, Revision] | None = None
         """After which revision, and up to which, nothing touches the folder: quiet archives are not searched again."""
-        self._externals: tuple[Revision, set[str]] | None = None
-        """The folders with externals of the revision that was last asked for."""
 
     # Registration and looks
 
@@ -318,7 +322,8 @@ class SubversionArchive:
 
     def _with_externals(self, session: Any, number: int) -> set[str]:
         """The folders with externals. Only the first question is about all folders; each later one costs what differs."""
-        known, self._externals = self._externals, None
+        place = self._identity.uuid, session.get_session_url()
+        known = externals_known.get(place)
         head = session.get_latest_revnum()
         if known is not None and (
             known[0].number > head
@@ -330,7 +335,9 @@ class SubversionArchive:
         reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
         reporter.set_path("", known[0].number if known else number, known is None)
         reporter.finish()
-        self._externals = revision_of(number, session.rev_proplist(number)), editor.folders
+        if len(externals_known) > _MOST_ARCHIVES:
+            externals_known.clear()
+        externals_known[place] = revision_of(number, session.rev_proplist(number)), frozenset(editor.folders)
         return editor.folders
 
     def export(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pygit2
 import pytest
 
-from arkqueue.repository import Archive, locate, open_archive
+from arkqueue.repository import locate, open_archive
 from arkqueue.repository.checked_out import not_followed
+from arkqueue.repository.subversion import repository
 from tests.repositories import SubversionRepository, a_git_repository, a_subversion_repository, run
 from tests.system.repository.test_update import write_commit
 
@@ -44,19 +45,31 @@ EXPECTED = {
 
 
 def test_externals_are_found_whatever_was_asked_before(svn: SubversionRepository) -> None:
-    def opened() -> Archive:
-        return open_archive(locate(f"{svn.url}/trunk"))
-
-    kept = opened()
+    archive = open_archive(locate(f"{svn.url}/trunk"))
     for number in (*EXPECTED, *reversed(EXPECTED), "2", "8", "3", "10"):
-        assert opened().not_followed(number) == kept.not_followed(number) == EXPECTED[number], number
+        assert archive.not_followed(number) == EXPECTED[number], number
+    for number in EXPECTED:
+        repository.externals_known.clear()
+        assert archive.not_followed(number) == EXPECTED[number], number
+
+
+def test_externals_of_a_restored_repository_are_its_own(svn: SubversionRepository, tmp_path: Path) -> None:
+    uuid, url = svn.uuid, f"{svn.url}/trunk"
+    assert open_archive(locate(url)).not_followed("2") == EXPECTED["2"]
+    svn.path.rename(tmp_path / "before")
+    other = a_subversion_repository(tmp_path)
+    run("svnadmin", "setuuid", other.path, uuid)
+    other.commit({"trunk/b/c/d": "1"})
+    other.commit({"trunk/b/c/d": "2"})
+    other.propset("svn:externals", "^/other lib", "trunk/b")
+    assert open_archive(locate(url)).not_followed("3") == externals("b")
 
 
 def test_many_places_are_named_in_part(tmp_path: Path) -> None:
-    repository = a_subversion_repository(tmp_path)
-    repository.commit({f"{name}/x": "1" for name in "abcdefg"})
-    repository.change(*(word for name in "gfedcba" for word in ("propset", "svn:externals", "^/a x", name)))
-    (said,) = open_archive(locate(repository.url)).not_followed("2")
+    svn = a_subversion_repository(tmp_path)
+    svn.commit({f"{name}/x": "1" for name in "abcdefg"})
+    svn.change(*(word for name in "gfedcba" for word in ("propset", "svn:externals", "^/a x", name)))
+    (said,) = open_archive(locate(svn.url)).not_followed("2")
     assert said.endswith(": a, b, c, d, e and others")
 
 

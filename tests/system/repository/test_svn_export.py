@@ -9,7 +9,10 @@ import pytest
 from arkqueue.repository import Archive, locate, open_archive
 from tests.repositories import SubversionRepository, a_subversion_repository, run
 from tests.system.repository.subversion_histories import RandomHistory, load_project
+from tests.system.repository.test_http import Apache, apache, ports
 from tests.system.repository.test_update import Unwatched, picture
+
+__all__ = ["apache", "ports"]
 
 
 def times(folder: Path) -> dict[str, int]:
@@ -18,10 +21,10 @@ def times(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns // 1000 for path in files}
 
 
-def check_revision(archive: Archive, url: str, number: int, tree: Path, place: Path) -> None:
+def check_revision(archive: Archive, url: str, number: int, tree: Path, place: Path, *options: str) -> None:
     """That ``tree`` and a new export are what ``svn export`` writes."""
     theirs, ours = place / f"theirs-{number}", place / f"ours-{number}"
-    run("svn", "export", "-q", "-r", str(number), url, theirs)
+    run("svn", "export", "-q", *options, "-r", str(number), url, theirs)
     archive.export(str(number), ours)
     assert picture(ours) == picture(theirs), f"revision {number}"
     assert picture(tree) == picture(theirs), f"revision {number}, brought forward"
@@ -32,19 +35,21 @@ def check_revision(archive: Archive, url: str, number: int, tree: Path, place: P
     run("rm", "-r", theirs, ours)
 
 
-def check_history(repository: SubversionRepository, url: str, seed: int, revisions: int, place: Path) -> None:
+def check_history(
+    repository: SubversionRepository, url: str, seed: int, revisions: int, place: Path, *options: str, **opening: str
+) -> None:
     history = RandomHistory(seed)
     for _ in range(revisions):
         history.commit()
     history.load(repository)
-    archive, tree = open_archive(locate(url)), place / "tree"
+    archive, tree = open_archive(locate(url, **opening)), place / "tree"
     archive.export("1", tree)
     for number in range(2, history.head + 1):
         archive.update(str(number - 1), str(number), tree, Unwatched())
-        check_revision(archive, url, number, tree, place)
+        check_revision(archive, url, number, tree, place, *options)
     for before, after in ((history.head, 2), (2, history.head), (history.head, history.head // 2)):
         archive.update(str(before), str(after), tree, Unwatched())
-        check_revision(archive, url, after, tree, place)
+        check_revision(archive, url, after, tree, place, *options)
 
 
 def test_a_made_history_is_exported_as_svn_exports_it(tmp_path: Path) -> None:
@@ -64,6 +69,13 @@ def test_a_served_made_history_is_exported_as_svn_exports_it(tmp_path: Path) -> 
     repository = a_subversion_repository(tmp_path)
     with repository.served() as server:
         check_history(repository, f"{server.url}/trunk", 4, 60, tmp_path)
+
+
+@pytest.mark.full
+def test_a_made_history_is_exported_over_http_as_svn_exports_it(apache: Apache, tmp_path: Path) -> None:
+    options = ("--username", "bob", "--password", "pass word", "--non-interactive")
+    url, opening = f"{apache.http}/trunk", {"username": "bob", "password": "pass word"}
+    check_history(apache.repository, url, 5, 40, tmp_path, *options, **opening)
 
 
 @pytest.mark.full
