@@ -525,7 +525,7 @@ class BesideItself(Beside):
         return ModelAsSubject()
 
 
-EXAMPLES = settings().max_examples // 2
+EXAMPLES = settings().max_examples // 5
 """Enough to show that the machine works; ``test_model_and_queue`` has the many examples."""
 BesideItself.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None)
 TestBesideItself = pytest.mark.timeout(4 * EXAMPLES)(BesideItself.TestCase)
