@@ -13,6 +13,9 @@ from arkqueue.model import AttemptId
 from tests.system.executor.docker_bench import Bench, a_bench
 from tests.system.executor.recorder import ended
 
+MUCH = f"yes {'y' * 499} | head -n 16000; echo all"
+"""More than the engine keeps here, in few lines: it keeps each by itself."""
+
 
 @pytest.fixture
 def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[Bench]:
@@ -22,9 +25,9 @@ def bench(engine: docker.APIClient, engine_url: str, busybox: str) -> Iterator[B
 
 
 def test_adoption_says_that_the_log_was_cut(bench: Bench, tmp_path: Path) -> None:
-    text = "seq 1 600000; until [ -e /data/go ]; do sleep 0.05; done; echo end; exit 4"
+    text = f"{MUCH}; until [ -e /data/go ]; do sleep 0.05; done; echo end; exit 4"
     running, recorder = bench.start(text, mounts=(Mount("/data", tmp_path),))
-    recorder.wait_for(b"\n600000\n")
+    recorder.wait_for(b"\nall\n")
     running.leave()
     assert ended(running).left
 
@@ -37,8 +40,8 @@ def test_adoption_says_that_the_log_was_cut(bench: Bench, tmp_path: Path) -> Non
 
 
 def test_log_that_was_not_cut_is_not_said_to_be(bench: Bench) -> None:
-    running, recorder = bench.start("seq 1 600000; sleep 1000")
-    recorder.wait_for(b"\n600000\n")
+    running, recorder = bench.start(f"{MUCH}; sleep 1000")
+    recorder.wait_for(b"\nall\n")
     running.stop(0)
 
     assert ended(running).message == ""
