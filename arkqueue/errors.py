@@ -13,6 +13,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 ├── ArchiveError             a repository
 │   ├── ArchiveUnreachable   it cannot be read now; tried again with backoff
 │   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
+│       └── ArchiveHarmful   to read it breaks the processes that read repositories: stopped as well
 ├── HostFault                this host can start nothing for the moment, whichever task it is: handed back
 ├── WorkspaceError           a task's files cannot be put in place
 ├── ExecutorError            a task cannot be started: no such shell, user, ...
@@ -85,6 +86,10 @@ class ArchiveUnreachable(ArchiveError):
 
 class ArchiveMismatch(ArchiveError):
     """A repository is not the one that was registered, or went back in time; the archive is stopped (design 2)."""
+
+
+class ArchiveHarmful(ArchiveMismatch):
+    """To read a repository makes its reader process crash, use up its memory, or compute without an end; the archive is stopped."""
 
 
 class HostFault(ArkqueueError):

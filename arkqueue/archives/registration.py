@@ -1,7 +1,7 @@
 """Archives are registered and rewound: a repository is opened, asked who it is and where its branches are, and the ledger starts there.
 
-Called by the API for a person; the repository is read before any transaction, by a thread of its own: nothing can end a call of libsvn, and a person is told in
-time where a repository hangs. Registering opens what a path or URL names with this
+Called by the API for a person; the repository is read before any transaction, by a thread of its own: a person is told in time where
+a repository hangs. Registering opens what a path or URL names with this
 host's rights and credentials, so whoever calls this asks for an administrator's word first.
 """
 
@@ -25,6 +25,7 @@ from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location
 from arkqueue.repository.opening import location_of, open_registered
+from arkqueue.repository.reader.client import processes
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
 from arkqueue.views.archives import settings_of
 from arkqueue.views.find import no_main_branch
@@ -252,12 +253,16 @@ def _answer(location: Location, read: Callable[[], T]) -> T:
         except BaseException as error:
             said.set_exception(error)
 
-    threading.Thread(target=ask, name=f"read {location.shown}", daemon=True).start()
+    thread = threading.Thread(target=ask, name=f"read {location.shown}", daemon=True)
+    thread.start()
     try:
         return said.result(PATIENCE)
     except TimeoutError:
         if said.done():
             raise
+        if not location.needs_mirror:
+            assert thread.ident is not None
+            processes.give_up(thread.ident)
         remedy = "Check its server and the network, and try again"
         remedy += "; this host's copy of it is being made meanwhile." if location.needs_mirror else "."
         raise ArchiveUnreachable(location.shown, f"has not answered for {PATIENCE:.0f} s", remedy) from None

@@ -6,6 +6,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import claim, finish, schedules
 from arkqueue.queue_manager.readers import Readers
+from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
 
 CONNECTIONS = 4
@@ -34,6 +35,7 @@ class QueueManager:
         ]
 
     def start(self) -> None:
+        processes.warm()
         for loop in self._loops:
             loop.start()
 

@@ -22,7 +22,6 @@ from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.repository import Advance, fingerprint_of
-from arkqueue.repository.hangup import hang_up
 from arkqueue.repository.opening import location_of, open_location
 from arkqueue.repository.origin import AUTHORS
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
@@ -36,7 +35,7 @@ SLOW = 2.0
 PACE = 0.05
 """Seconds from the beginning of a look to that of the next one at the same archive: the first commit of a burst is planned at once, those behind it together."""
 SILENT = 60.0
-"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, as long as `repository.hangup` and git do."""
+"""Seconds without an answer after which a person is told that a repository hangs. It is waited for all the same, until the deadline of its reader process."""
 LINGER = 20.0
 """Seconds that a reader keeps its connection after a notice."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -99,16 +98,12 @@ class Reader(threading.Thread):
             return True
 
     def see_to_silence(self) -> None:
-        """Show on the archive that its repository hangs (design 2), and wait for it no longer in the end; the end of the look takes that back, or says more.
+        """Show on the archive that its repository hangs (design 2); the end of the look takes that back, or says more.
 
         Called by the dispatcher alone.
         """
         row = self._present
-        if row is None or time.monotonic() - self._heard < SILENT:
-            return
-        assert self.ident is not None
-        hang_up(self.ident, is_wanted=True)
-        if row is self._told:
+        if row is None or row is self._told or time.monotonic() - self._heard < SILENT:
             return
         fault = f"{row.name}: its repository has not answered for {SILENT:.0f} s, and is waited for. Check its server and the network"
         # The dispatcher waits for no archive; the next turn tries again.

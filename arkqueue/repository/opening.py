@@ -1,5 +1,7 @@
 """From what is registered and configured to an open archive: credentials, and this host's mirror of a Git remote.
 
+It is read in reader processes (``reader``), never in the process of the caller.
+
 Called by whoever has an archive's row and wants to read its repository: the queue manager, the task manager, registration.
 """
 
@@ -10,7 +12,8 @@ from dataclasses import replace
 
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind
-from arkqueue.repository import Archive, Location, locate, open_archive
+from arkqueue.repository import Archive, Location, locate
+from arkqueue.repository.reader.archive import ReadArchive
 
 
 def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Location:
@@ -27,5 +30,7 @@ def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | 
 
 def open_location(configuration: Configuration, location: Location) -> Archive:
     """The same, of what `location_of` found."""
+    if not location.needs_mirror:
+        return ReadArchive(location)
     name = hashlib.sha256(location.url.encode()).hexdigest()[:20]
-    return open_archive(location, mirror=configuration.home / "mirrors" / f"{name}.git")
+    return ReadArchive(location, configuration.home / "mirrors" / f"{name}.git")

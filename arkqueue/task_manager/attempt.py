@@ -31,7 +31,7 @@ from arkqueue.errors import (
 from arkqueue.executor import Ended, Running
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import AttemptId, Claim, End, Outcome, TaskDefinition
-from arkqueue.repository.hangup import hang_up
+from arkqueue.repository.reader.client import processes
 from arkqueue.repository.reader.entries import named
 from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
 
@@ -127,9 +127,9 @@ class Attempt:
             running.keep(begin, end)
 
     def hang_up(self) -> None:
-        """While it is prepared: wait no longer for a repository that says nothing. Returns at once; to be repeated."""
-        if (thread := self.prepared_by) is not None:
-            hang_up(thread, is_wanted=self._why is None)
+        """While it is prepared and was asked to stop: wait no longer for its repository. Returns at once; to be repeated."""
+        if self._why is not None and (thread := self.prepared_by) is not None:
+            processes.give_up(thread)
 
     def leave(self) -> None:
         """Our task manager shuts down: its container is let go on, anything else is stopped. What is being stopped already, is."""

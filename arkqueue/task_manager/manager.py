@@ -18,6 +18,7 @@ from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.gateway import Opener
 from arkqueue.logs.write import Logs
 from arkqueue.model import AttemptId, Claim, Outcome, Pool, Receipt
+from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.accounts import account
 from arkqueue.runtime.home import HomeLock, host_id
 from arkqueue.task_manager.adoption import Adoption
@@ -70,6 +71,7 @@ class TaskManager:
         configuration = self._configuration
         configuration.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = HomeLock(configuration.home)
+        processes.warm()
         self.host = host_id(configuration.home)
         gateway = self._gateway = self._opener(self.process, self.host)
         self._bell = gateway.bell("ready")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -53,8 +54,7 @@ _FAULTS = (
 )  # fmt: skip
 _BOILERPLATE = "Please make sure you have the correct access rights\nand the repository exists."
 """What git says last of every remote that does not answer as it should."""
-_running: dict[subprocess.Popen[bytes], int] = {}
-"""Which thread waits for each."""
+_running: set[subprocess.Popen[bytes]] = set()
 _starting = threading.Lock()
 
 
@@ -141,29 +141,31 @@ def _started(
             process = subprocess.Popen(
                 command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
             )
-            _running[process] = threading.get_ident()
+            _running.add(process)
+        _lift_limit(process.pid)
     except OSError as error:
         raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
     try:
         with process:
             yield process
     finally:
-        _running.pop(process, None)
+        _running.discard(process)
 
 
 @atexit.register
-def _end_all() -> None:
-    """What waits for a remote does not outlive us: its session gets no signal of a terminal, and no hang-up."""
+def end_all() -> None:
+    """What waits for a remote does not outlive us: its session gets no signal of a terminal, and no hang-up. Nothing is started any more."""
     _starting.acquire()  # for good: nothing is started any more
     for process in list(_running):
         _end(process)
 
 
-def end_git_of(thread: int) -> None:
-    """End what a thread waits for, whose answer nobody wants any more."""
-    for process, waits in list(_running.items()):
-        if waits == thread:
-            _end(process)
+def _lift_limit(pid: int) -> None:
+    """The limit of a reader process's memory (`reader.process`) is not that of git, which packs and unpacks whole histories."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft != hard:
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_DATA, (hard, hard))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

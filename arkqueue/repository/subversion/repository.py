@@ -35,7 +35,6 @@ from arkqueue.repository import (
 )
 from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_subversion
-from arkqueue.repository.hangup import waiting
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
@@ -467,14 +466,13 @@ class SubversionArchive:
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:
         """The connection, dropped after any error. ``fresh``: where a look begins, it is proved alive, or made anew."""
         try:
-            with waiting(self._location):
-                if fresh and self._connection is not None:
-                    self._connection = None if self._is_local else _if_alive(self._connection)
-                if self._connection is None:
-                    connection = connected(self._location, credentials(self._location))
-                    self._identity = self._identify(connection)
-                    self._connection = connection
-                yield self._connection
+            if fresh and self._connection is not None:
+                self._connection = None if self._is_local else _if_alive(self._connection)
+            if self._connection is None:
+                connection = connected(self._location, credentials(self._location))
+                self._identity = self._identify(connection)
+                self._connection = connection
+            yield self._connection
         except SubversionException as error:
             self._connection = None
             raise explained(self._location.shown, error) from error

@@ -17,8 +17,7 @@ from arkqueue.queue import archives
 from arkqueue.queue_manager import quick_checks
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.readers import Readers
-from arkqueue.repository.git.repository import GitArchive
-from arkqueue.repository.subversion.repository import SubversionArchive
+from arkqueue.repository.reader.archive import ReadArchive
 from tests.changes import GIT, SUBVERSION
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
@@ -37,14 +36,13 @@ def _not_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows with each whole scan."""
     scans: list[str] = []
-    for kind in (GitArchive, SubversionArchive):
+    real = ReadArchive.heads
 
-        def heads(self: Any, *words: Any, real: Any = kind.heads) -> dict[str, str]:
-            scans.append(type(self).__name__)
-            found: dict[str, str] = real(self, *words)
-            return found
+    def heads(self: ReadArchive, *words: Any) -> dict[str, str]:
+        scans.append("heads")
+        return real(self, *words)
 
-        monkeypatch.setattr(kind, "heads", heads)
+    monkeypatch.setattr(ReadArchive, "heads", heads)
     return scans
 
 

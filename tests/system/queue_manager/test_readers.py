@@ -17,8 +17,8 @@ from arkqueue.queue import archives
 from arkqueue.queue_manager import QueueManager, readers
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.readers import Readers
-from arkqueue.repository import hangup
-from arkqueue.repository.git.repository import GitArchive
+from arkqueue.repository.reader import client
+from arkqueue.repository.reader.archive import ReadArchive
 from tests.counting import counted_calls_of_new_threads
 from tests.repositories import GitRepository, a_git_repository, a_subversion_repository, run
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
@@ -160,7 +160,7 @@ def test_a_repository_that_hangs_is_asked_anew_after_a_while(
     watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "SILENT", 0.0)
-    monkeypatch.setattr(hangup, "LIMIT", 0.2)
+    monkeypatch.setattr(client, "DEADLINE", 0.2)
     repository = a_subversion_repository(tmp_path)
     with repository.served() as server, socket.create_server(("127.0.0.1", 0)) as silent:
         papers = watch(server.url)
@@ -170,7 +170,7 @@ def test_a_repository_that_hangs_is_asked_anew_after_a_while(
         papers.notify()
         connection, _ = silent.accept()
         with connection:
-            papers.wait_for(lambda: "closed" in (papers.row()["trouble"] or ""))
+            papers.wait_for(lambda: "no answer" in (papers.row()["trouble"] or ""))
             point_to(papers, server.url)
             assert papers.wait_for_ledger(2) == [(0, "0"), (1, "1")]
 
@@ -260,8 +260,8 @@ def test_one_scan_takes_up_all_new_branches(
     papers = watch(repository.path, branches=("**",))
     push_branches(repository, 5)
     asked = []
-    heads = GitArchive.heads
-    monkeypatch.setattr(GitArchive, "heads", lambda self, *words: asked.append(words) or heads(self, *words))
+    heads = ReadArchive.heads
+    monkeypatch.setattr(ReadArchive, "heads", lambda self, *words: asked.append(words) or heads(self, *words))
     scan(papers, session, configuration)
     assert len(archives.branches(session, papers.id)) == 6
     assert len(asked) == 1

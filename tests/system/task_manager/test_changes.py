@@ -12,8 +12,9 @@ import pytest
 from arkqueue.model import Stream
 from arkqueue.plan import Entry
 from arkqueue.repository import limits
+from arkqueue.repository.reader.archive import ReadArchive
 from tests.builders import AnArchive, a_revision, a_workflow
-from tests.repositories import GitRepository, a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository
 from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.system.task_manager.test_checkouts import Repository, commit, repository, watch
@@ -110,20 +111,14 @@ def test_too_many_changes_are_a_fault_of_the_attempt(
 ) -> None:
     watch(archive, repository)
     commit(archive, repository, {f"f{n}": "1" for n in range(9)}, {"tell": command(TELL), "other": command("ls")})
-    budget = limits.PathBudget
-    monkeypatch.setattr(
-        f"arkqueue.repository.{_kind(repository)}.repository.PathBudget", lambda *most: budget(*most and (5,))
-    )
+    changes = ReadArchive.changes
+    monkeypatch.setattr(ReadArchive, "changes", lambda *words, **more: changes(*words, **more, most=5))
     managers()
     settled(archive, "tell@2", "failed")
     (attempt,) = attempts(archive, "tell@2")
     assert (attempt["end"], attempt["started_at"]) == ("not-started", None)
     assert "ARKQUEUE_CHANGES: it cannot be made: more than 5 files and folders" in attempt["message"]
     settled(archive, "other@2", "completed")
-
-
-def _kind(repository: Repository) -> str:
-    return "git" if isinstance(repository, GitRepository) else "subversion"
 
 
 def test_changes_of_another_revision_under_the_same_number_are_not_told(

@@ -14,8 +14,9 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind, Stream
 from arkqueue.plan import Entry
-from arkqueue.repository import hangup, locate, open_archive
+from arkqueue.repository import locate, open_archive
 from arkqueue.repository.opening import open_registered
+from arkqueue.repository.reader import client
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
@@ -175,9 +176,8 @@ def wait_for_nobody(archive: AnArchive, kind: str, scheme: str, silent: socket.s
 
 @pytest.mark.parametrize(("kind", "scheme"), SILENT)
 def test_task_that_waits_for_a_silent_repository_can_be_canceled(
-    archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch, kind: str, scheme: str
+    archive: AnArchive, managers: Managers, kind: str, scheme: str
 ) -> None:
-    monkeypatch.setattr(hangup, "UNWANTED", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         wait_for_nobody(archive, kind, scheme, silent)
         manager = managers(slots=2)
@@ -197,7 +197,7 @@ def test_task_that_waits_for_a_silent_repository_can_be_canceled(
 def test_silent_repository_is_not_waited_for_without_an_end(
     archive: AnArchive, managers: Managers, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
-    monkeypatch.setattr(hangup, "LIMIT", 0.2)
+    monkeypatch.setattr(client, "DEADLINE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         wait_for_nobody(archive, "subversion", scheme, silent)
         managers()

@@ -143,7 +143,7 @@ def test_everything_of_a_task_manager_is_killed_at_once(
 
 def kill_with_guards(driver: subprocess.Popen[bytes]) -> None:
     """Kill a task manager, its guard server and its guards, none of which gets to do anything about it."""
-    (server,) = children(driver.pid)
+    (server,) = (pid for pid in children(driver.pid) if b"guard.py" in Path(f"/proc/{pid}/cmdline").read_bytes())
     killed = [driver.pid, server, *children(server)]
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in killed:

@@ -115,9 +115,7 @@ def test_a_repository_that_does_not_answer_is_named_while_others_are_registered(
             patched.setattr(registration, "PATIENCE", 0.0)
             answer = admin.post("/archives", json={"name": "papers", "url": f"svn://{address}/papers"})
         problem(answer, 502, f"svn://{address}/papers: has not answered for", "Check its server and the network")
-        connection, _ = silent.accept()
         assert admin.post("/archives", json={"name": "papers", "url": str(a_git_repository(tmp_path).path)}).is_success
-        connection.close()
     for reader in (each for each in threading.enumerate() if address in each.name):
         reader.join()
 

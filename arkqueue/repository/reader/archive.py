@@ -1,0 +1,258 @@
+"""An archive that is read by reader processes: `Archive` for the server, which imports neither libsvn nor libgit2."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.repository.credentials import Handover
+from arkqueue.repository.limits import MOST_PATHS
+from arkqueue.repository.location import Identity, Location
+from arkqueue.repository.protocol import Advance, TreeWatch
+from arkqueue.repository.reader import client
+from arkqueue.repository.reader.client import Call, ReaderProcesses
+from arkqueue.repository.reader.messages import (
+    Malformed,
+    inside,
+    nothing,
+    optional,
+    put_location,
+    put_revision,
+    take_advance,
+    take_baselines,
+    take_change,
+    take_changes,
+    take_files,
+    take_heads,
+    take_identity,
+    take_revision,
+    text,
+    texts,
+    truth,
+)
+
+T = TypeVar("T")
+
+_keys = itertools.count(1)
+
+
+class ReadArchive:
+    """An `Archive` whose calls are made in a reader process. ``timeout``: seconds for one transfer by git."""
+
+    def __init__(
+        self,
+        location: Location,
+        mirror: Path | None = None,
+        *,
+        timeout: float = 600.0,
+        processes: ReaderProcesses = client.processes,
+    ) -> None:
+        self._location, self._mirror, self._timeout, self._processes = location, mirror, timeout, processes
+        self._key = str(next(_keys))
+        self._heads: dict[str, str] = {}
+        """What `heads` has found."""
+        self._main: tuple[str | None, str] | None = None
+        """The main branch as it was then, and what was known of it."""
+        self._workflows_keys: dict[str, str] = {}
+        """Those of the revisions that `advance` has found."""
+
+    # Registration and looks
+
+    def identity(self) -> Identity:
+        identity = self._read("identity", "asking who it is", take_identity)
+        if self._location.kind is ArchiveKind.SUBVERSION and not self._location.uuid:
+            # Another process opens it anew, and must not take another repository for this one.
+            self._location = replace(self._location, uuid=identity.uuid)
+            self._key = str(next(_keys))
+        return identity
+
+    def main_branch(self, known: str | None = None) -> str:
+        if self._location.kind is ArchiveKind.SUBVERSION:
+            return ""
+        if self._main is not None and self._main[0] == known:
+            return self._main[1]
+        return self._read("main_branch", "asking for its HEAD", text, known=known)
+
+    def heads(self, branches: Sequence[str] = (), main: str | None = None) -> dict[str, str]:
+        self._workflows_keys = {}
+        given: dict[str, Any] = {"branches": list(branches), "main": main}
+        self._heads, found = self._read("heads", "asking for its heads", take_heads, **given)
+        self._main = None if found is None else (main, found)
+        return dict(self._heads)
+
+    def baseline(self, branch: str, at: str | None = None) -> Revision | None:
+        doing = f"looking up revision {at or 'HEAD'}"
+        return self._read("baseline", doing, optional(take_revision), branch=branch, at=at)
+
+    def has(self, revision: str) -> bool:
+        """What the last look has found is not asked for again."""
+        if revision in self._workflows_keys or revision in self._heads.values():
+            return True
+        return self._read("has", f"looking for revision {revision}", truth, revision=revision)
+
+    def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
+        return self._read("baselines", "looking up the heads of its branches", take_baselines, heads=dict(heads))
+
+    def check_known(self, *known: Revision) -> None:
+        found = [put_revision(revision, with_message=False) for revision in known]
+        self._read("check_known", "looking for what is known of it", nothing, known=found)
+
+    def check_gone(self, branch: str) -> None:
+        self._read("check_gone", f"looking for branch {branch}", nothing, branch=branch)
+
+    # The ledger
+
+    def advance(
+        self,
+        branch: str,
+        known: Revision | None,
+        new_head: str,
+        *,
+        limit: int = 1000,
+        siblings: Mapping[str, str] | None = None,
+    ) -> Advance:
+        given = {
+            "branch": branch,
+            "known": known and put_revision(known, with_message=False),
+            "new_head": new_head,
+            "limit": limit,
+            "siblings": None if siblings is None else dict(siblings),
+            "keys": True,
+        }
+        # Where one of the revisions breaks the process by its workflow files, the others are told all the same.
+        again = {**given, "keys": False}
+        doing = f"listing what is new up to revision {new_head}"
+        advance, self._workflows_keys = self._read("advance", doing, take_advance, again, **given)
+        return advance
+
+    # One revision
+
+    def workflows_key(self, revision_id: str) -> str:
+        if revision_id in self._workflows_keys:
+            return self._workflows_keys[revision_id]
+        doing = f"looking for the workflow files of revision {revision_id}"
+        return self._read("workflows_key", doing, text, revision_id=revision_id)
+
+    def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
+        doing = f"reading the workflow files of revision {revision_id}"
+        return self._read("read_workflows", doing, take_files, revision_id=revision_id)
+
+    def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
+        doing = f"comparing revision {revision_id} with the one before"
+        return self._read("changed_paths", doing, texts, previous=previous, revision_id=revision_id)
+
+    def changes(
+        self, base: str | None, revision_id: str, *, most: int = MOST_PATHS, recorded: Revision | None = None
+    ) -> tuple[FileChange, ...]:
+        doing = f"comparing revision {revision_id} with {base or 'nothing'}"
+        given: dict[str, Any] = {
+            "base": base,
+            "revision_id": revision_id,
+            "most": most,
+            "recorded": _recorded(recorded),
+        }
+        return self._read("changes", doing, take_changes, **given)
+
+    def not_followed(self, revision_id: str) -> tuple[str, ...]:
+        doing = f"looking for what a task does not get of revision {revision_id}"
+        return self._read("not_followed", doing, texts, revision_id=revision_id)
+
+    # Files for a task
+
+    def export(
+        self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
+    ) -> None:
+        self._write(
+            "export",
+            f"writing the files of revision {revision_id}",
+            nothing,
+            revision_id=revision_id,
+            target=str(target),
+            paths=list(paths),
+            recorded=_recorded(recorded),
+        )
+
+    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
+        doing = f"looking up revision {revision_id}"
+        return self._read("tree_key", doing, text, revision_id=revision_id, recorded=_recorded(recorded))
+
+    def update(
+        self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
+    ) -> TreeChange:
+        return self._write(
+            "update",
+            f"writing the files of revision {revision_id}",
+            take_change,
+            watch,
+            before=before,
+            revision_id=revision_id,
+            target=str(target),
+            recorded=_recorded(recorded),
+        )
+
+    def working_copy(
+        self,
+        revision_id: str,
+        branch: str,
+        target: Path,
+        *,
+        author: str,
+        origin: Origin | None = None,
+        handover: Handover | None = None,
+        recorded: Revision | None = None,
+    ) -> Path | None:
+        return self._write(
+            "working_copy",
+            f"making a working copy of revision {revision_id}",
+            inside(target),
+            revision_id=revision_id,
+            branch=branch,
+            target=str(target),
+            author=author,
+            origin=[origin.task, origin.generation] if origin else None,
+            handover=[str(handover.folder), str(handover.seen)] if handover else None,
+            recorded=_recorded(recorded),
+        )
+
+    # Below
+
+    def _read(
+        self, call: str, doing: str, take: Callable[[Any], T], again: dict[str, Any] | None = None, **given: Any
+    ) -> T:
+        deadline = client.TRANSFER_DEADLINE if self._mirror else client.DEADLINE
+        request = self._request(call, deadline, given)
+        second = self._request(call, deadline, again) if again else None
+        return self._ask(Call(self._location.shown, doing, request, deadline, again=second), take)
+
+    def _write(
+        self, call: str, doing: str, take: Callable[[Any], T], watch: TreeWatch | None = None, **given: Any
+    ) -> T:
+        deadline = client.TRANSFER_DEADLINE if self._mirror else client.DEADLINE
+        request = self._request(call, 0, given)
+        return self._ask(Call(self._location.shown, doing, request, deadline, writes=True, watch=watch), take)
+
+    def _request(self, call: str, deadline: float, given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "archive": self._key,
+            "location": put_location(self._location),
+            "mirror": str(self._mirror) if self._mirror else None,
+            "timeout": self._timeout,
+            "deadline": deadline,
+            "call": call,
+            "given": given,
+        }
+
+    def _ask(self, call: Call, take: Callable[[Any], T]) -> T:
+        said = self._processes.call(call)
+        try:
+            return take(said)
+        except Malformed as error:
+            raise self._processes.malformed(call, error) from None
+
+
+def _recorded(revision: Revision | None) -> dict[str, Any] | None:
+    return None if revision is None else put_revision(revision, with_message=False)

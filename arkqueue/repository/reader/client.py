@@ -1,0 +1,450 @@
+"""The server's side of its reader processes: who starts them, gives them calls, and ends them.
+
+A call goes to one reader process, and a process has one call at a time; so it is known whose call a process was at when it broke. A process serves all archives
+in turns. One is kept warm. Another one is started where a call has waited for `TURN` seconds, and while a call takes longer than `SLOW`, so that no archive waits
+for one whose repository hangs; what is there beyond the first ends when it has been idle for `IDLE` seconds.
+
+What becomes of a call whose process breaks:
+
+    the process has ended, whatever the cause    the call is made again, with a new process; not where it writes files
+    it has ended again, by a crash or for lack   `ArchiveHarmful`: the archive is stopped
+      of memory
+    it has ended again, by somebody's signal     `ArchiveUnreachable`: tried again later
+    no answer before the deadline                the process is ended. `ArchiveHarmful` where it has computed instead of waiting, else
+                                                 `ArchiveUnreachable`: its server or its disk says nothing
+    an answer that is none, or too long          the process is ended: `ArchiveHarmful`
+    nobody wants the answer (`give_up`)          the process is ended: `ArchiveUnreachable`
+
+Calls of other archives are in other processes, or wait for one: they notice nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, HostFault
+from arkqueue.repository.protocol import TreeWatch
+from arkqueue.repository.reader.messages import (
+    LENGTH,
+    Malformed,
+    frame,
+    length,
+    message,
+    take_error,
+    take_path,
+    take_status,
+)
+from arkqueue.repository.reader.process import OUT_OF_MEMORY, TERMINATED
+
+DEADLINE = 600.0
+"""Seconds in which a call is answered; of a call that writes files, seconds in which its process does something."""
+TRANSFER_DEADLINE = 1900.0
+"""The same, where the call may transfer what is new in a remote repository of Git: git has limits of its own."""
+MEMORY = 2**30
+"""Bytes that a process may allocate. The paths of a million files take about half of that."""
+STARTING = 60.0
+"""Seconds that a process has until it is ready."""
+SLOW = 0.5
+"""Seconds after which a call may hang."""
+TURN = 0.05
+"""Seconds that a call waits for a process before another one is started."""
+IDLE = 30.0
+"""Seconds without a call after which a process ends, if it is not the last one."""
+MOST_AT_ONCE = max(2, min(os.cpu_count() or 1, 8))
+"""Processes, beyond those whose calls may hang."""
+MOST = 128
+"""Processes in all."""
+COMPUTES = 0.25
+"""The part of a deadline for which a process has used a processor that was not waiting for a server or a disk."""
+TICK = 0.25
+"""Seconds between two looks at how long a call has taken."""
+_AT_ONCE = 2**16
+"""Bytes of a message that a socket takes at once."""
+FORCE = 1.0
+"""Seconds that a process has to end, with the git that it has started."""
+
+SYNC = (
+    "Remove what makes it so, then: arkqueue sync NAME; or go on behind that revision: arkqueue archive rewind NAME REV"
+)
+
+
+class Broken(Exception):
+    """A reader process has ended in the middle of a call."""
+
+
+class _Overdue(Exception):
+    """The deadline of a call is over. ``has_computed``: its process has used a processor, and not waited."""
+
+    def __init__(self, *, has_computed: bool) -> None:
+        self.has_computed = has_computed
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call. ``thing``: whose repository is asked, for people; ``doing``: what is being done.
+
+    ``request``: what the process is told. ``deadline``: seconds. ``writes``: it makes or changes files: it is not made a second time, and may go on for as
+    long as something happens. ``watch``: who looks after the tree that it changes. ``again``: what another process is told where the first one breaks, if that is
+    something else.
+    """
+
+    thing: str
+    doing: str
+    request: Mapping[str, Any]
+    deadline: float
+    writes: bool = False
+    watch: TreeWatch | None = None
+    again: Mapping[str, Any] | None = None
+
+
+class ReaderProcess:
+    """One reader process. One thread at a time uses it."""
+
+    def __init__(self) -> None:
+        # What tells of the server's database and tokens is nothing to it.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ARKQUEUE_")}
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "arkqueue.repository.reader.process", str(MEMORY)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                fault = f"cannot start a process that reads repositories ({error.strerror})"
+                raise HostFault("this host", fault, "Give it more processes or memory.") from error
+        ours.settimeout(TICK)
+        self._socket, self._received = ours, b""
+        self.is_ready = False
+        """It has said that it has come up."""
+        self.pid = self._process.pid
+        self.since = time.monotonic()
+        """When its call began, or its idleness."""
+        self.archive = ""
+        """The archive that it was asked about last."""
+        self.is_given_up = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, call: Call, while_slow: Callable[[], None]) -> dict[str, Any]:
+        """Its answer or its error. Raises `Broken`, `Malformed`, and what the watch raises; it is good for nothing then.
+
+        ``while_slow``: is called now and then while it has not answered for a while.
+        """
+        if not self.is_ready:
+            self._await_ready()
+        request = frame(call.request)
+        began = heard = time.monotonic()
+        used: list[float] = []
+        """Its processor time, as it was the first and the last time."""
+
+        def check() -> None:
+            nonlocal heard
+            now = time.monotonic()
+            if now - began >= SLOW:
+                while_slow()
+            used[1:] = [self._processor_time()]
+            if call.writes and used[0] != used[-1]:
+                heard, used[0] = now, used[-1]
+            if now - heard >= call.deadline:
+                has_computed = not call.writes and used[-1] - used[0] >= COMPUTES * call.deadline
+                raise _Overdue(has_computed=has_computed)
+
+        self._send(request)
+        while True:
+            said = self._hear(check)
+            if "answer" in said or "error" in said:
+                return said
+            if call.watch is None:
+                raise Malformed("a question that nobody answers")
+            try:
+                call.watch.look(take_path(said.get("look")), take_status(said.get("status")))
+                if said.get("begins") is True:
+                    call.watch.begin()
+            except BaseException:
+                # The process ends its update, so that nothing changes the tree any more when this call has ended.
+                self._send(frame({"go": False}))
+                self._hear(check)
+                raise
+            self._send(frame({"go": True}))
+
+    def end(self) -> str:
+        """End it, with what it has started; the answer says how it ended, in case that it had done so by itself."""
+        self._socket.close()
+        try:
+            self._process.wait(FORCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        return self.how_it_ended()
+
+    def how_it_ended(self) -> str:
+        code = self._process.wait()
+        if code == OUT_OF_MEMORY:
+            return f"it needs more than {MEMORY >> 20} MiB of memory"
+        if code < 0:
+            return f"its process was ended by {signal.Signals(-code).name}"
+        return f"its process ended with exit code {code}"
+
+    @property
+    def was_signaled(self) -> bool:
+        """Whether somebody has ended it, and not what it was at."""
+        return self._process.wait() in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, TERMINATED)
+
+    def give_up(self) -> None:
+        """Let the thread that waits for it meet `Broken`, which then ends it. Called by another thread; never waits."""
+        self.is_given_up = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _await_ready(self) -> None:
+        began = time.monotonic()
+
+        def check() -> None:
+            if time.monotonic() - began > STARTING:
+                raise Broken
+
+        try:
+            if "ready" not in self._hear(check):
+                raise Malformed("an answer before the first question")
+        except Broken:
+            if self.is_given_up:
+                raise
+            fault = f"a process that reads repositories did not come up: {self.end()}"
+            raise HostFault("this host", fault, "Look at its memory, and at the server's standard error.") from None
+        self.is_ready = True
+        self.since = time.monotonic()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            if len(data) > _AT_ONCE:
+                self._socket.settimeout(STARTING)
+            self._socket.sendall(data)
+            if len(data) > _AT_ONCE:
+                self._socket.settimeout(TICK)
+        except TimeoutError:
+            raise _Overdue(has_computed=False) from None
+        except OSError:
+            raise Broken from None
+
+    def _hear(self, check: Callable[[], None]) -> dict[str, Any]:
+        return message(self._exactly(length(self._exactly(LENGTH.size, check)), check))
+
+    def _exactly(self, size: int, check: Callable[[], None]) -> bytes:
+        pieces, missing = [self._received], size - len(self._received)
+        while missing > 0:
+            try:
+                piece = self._socket.recv(max(_AT_ONCE, min(missing, 2**20)))
+            except TimeoutError:
+                check()
+                continue
+            except OSError:
+                piece = b""
+            if not piece:
+                raise Broken
+            pieces.append(piece)
+            missing -= len(piece)
+            if missing > 0:
+                check()
+        data = b"".join(pieces)
+        self._received = data[size:]
+        return data[:size]
+
+    def _processor_time(self) -> float:
+        """Seconds."""
+        try:
+            return int(Path(f"/proc/{self.pid}/schedstat").read_bytes().split()[0]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+
+class ReaderProcesses:
+    """All reader processes of this process. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._free: list[ReaderProcess] = []
+        """The one that was used last is the last."""
+        self._busy: dict[ReaderProcess, int] = {}
+        """Those that have a call, and the thread that waits for it."""
+
+    def warm(self) -> None:
+        """Let one be there before the first call."""
+        with self._changed:
+            if not (self._free or self._busy):
+                with suppress(HostFault):
+                    self._free.append(ReaderProcess())
+
+    def call(self, call: Call) -> Any:
+        """What a call answers, still to be checked; an error of it is raised."""
+        for is_last in (call.writes, True):
+            reader = self._take(str(call.request["archive"]), call)
+            try:
+                said = reader.ask(call, self._see_to_spare)
+            except Broken:
+                self._drop(reader)
+                how = reader.end()
+                if reader.is_given_up:
+                    raise ArchiveUnreachable(call.thing, "nobody waits for its answer any more") from None
+                if not is_last:
+                    call = replace(call, request=call.again or call.request)
+                    continue
+                fault = f"{call.doing}: {how}"
+                if reader.was_signaled or call.writes:
+                    raise ArchiveUnreachable(call.thing, fault) from None
+                raise ArchiveHarmful(call.thing, fault, SYNC) from None
+            except _Overdue as error:
+                self._end(reader)
+                said_nothing = f"{call.doing}: no answer for {call.deadline:.0f} s"
+                if error.has_computed:
+                    raise ArchiveHarmful(call.thing, f"{said_nothing}, though nothing was waited for", SYNC) from None
+                raise ArchiveUnreachable(
+                    call.thing, said_nothing, "Check its server, the network and the disk."
+                ) from None
+            except Malformed as error:
+                self._end(reader)
+                raise ArchiveHarmful(call.thing, f"{call.doing}: its reader gave {error}", SYNC) from None
+            except HostFault:
+                self._drop(reader)
+                raise
+            except BaseException:
+                self._end(reader)
+                raise
+            if said.get("last"):  # it has grown
+                self._end(reader)
+            else:
+                self._give_back(reader)
+            return self._result(call, said)
+        raise AssertionError("the second time is the last")
+
+    def _result(self, call: Call, said: dict[str, Any]) -> Any:
+        if "answer" in said:
+            return said["answer"]
+        try:
+            error = take_error(said["error"])
+        except Malformed as found:
+            raise self.malformed(call, found) from None
+        raise error
+
+    def malformed(self, call: Call, found: Malformed) -> ArchiveHarmful:
+        """What is wrong where an answer is not what its call answers."""
+        return ArchiveHarmful(call.thing, f"{call.doing}: its reader gave {found}", SYNC)
+
+    def give_up(self, thread: int) -> None:
+        """Let a thread wait for its call no longer, if it has one. Never waits; a thread may make another call afterwards."""
+        with self._changed:
+            for reader, waits in self._busy.items():
+                if waits == thread:
+                    reader.give_up()
+
+    def pids(self) -> list[int]:
+        """The processes that are there, for whoever looks at them."""
+        with self._changed:
+            return [reader.pid for reader in (*self._free, *self._busy)]
+
+    def close(self) -> None:
+        """End all of them; whoever waits for one meets an error. A later call starts a new one."""
+        with self._changed:
+            free, self._free = self._free, []
+            busy = list(self._busy)
+        for reader in busy:
+            reader.give_up()
+        for reader in free:
+            reader.end()
+
+    # Below
+
+    def _take(self, archive: str, call: Call) -> ReaderProcess:
+        """A process for a call: that which has the archive open, else the one that was used last, else a new one."""
+        since, thread = time.monotonic(), threading.get_ident()
+        with self._changed:
+            while True:
+                self._bury()
+                if self._free:
+                    reader = next((one for one in self._free if one.archive == archive), self._free[-1])
+                    self._free.remove(reader)
+                    break
+                now = time.monotonic()
+                if self._may_start(now, has_waited=now - since >= TURN):
+                    reader = ReaderProcess()
+                    break
+                if now - since >= call.deadline:
+                    raise ArchiveUnreachable(call.thing, "all processes that read repositories are waiting for others")
+                self._changed.wait(TURN)
+            reader.archive, reader.since = archive, time.monotonic()
+            self._busy[reader] = thread
+            return reader
+
+    def _bury(self) -> None:
+        """Forget those that have ended while they had no call."""
+        for reader in [reader for reader in self._free if not reader.is_alive]:
+            self._free.remove(reader)
+            reader.end()
+
+    def _may_start(self, now: float, *, has_waited: bool) -> bool:
+        """Whether there is to be another process; one that comes up is waited for."""
+        if not self._busy:
+            return True
+        if not has_waited or len(self._busy) >= MOST or not all(reader.is_ready for reader in self._busy):
+            return False
+        return sum(now - reader.since < SLOW for reader in self._busy) < MOST_AT_ONCE
+
+    def _give_back(self, reader: ReaderProcess) -> None:
+        idle = []
+        with self._changed:
+            self._busy.pop(reader, None)
+            reader.since = time.monotonic()
+            if not reader.is_given_up:
+                self._free.append(reader)
+            for one in self._free[:-1]:
+                if reader.since - one.since > IDLE:
+                    self._free.remove(one)
+                    idle.append(one)
+            self._changed.notify()
+        if reader.is_given_up:
+            idle.append(reader)
+        for one in idle:
+            one.end()
+
+    def _drop(self, reader: ReaderProcess) -> None:
+        with self._changed:
+            self._busy.pop(reader, None)
+            self._changed.notify()
+
+    def _end(self, reader: ReaderProcess) -> None:
+        self._drop(reader)
+        reader.end()
+
+    def _see_to_spare(self) -> None:
+        """While calls may hang, one process is free for the next call."""
+        with self._changed:
+            self._bury()
+            now = time.monotonic()
+            all_may_hang = all(reader.is_ready and now - reader.since >= SLOW for reader in self._busy)
+            if not self._free and all_may_hang and len(self._busy) < MOST:
+                with suppress(HostFault):
+                    self._free.append(ReaderProcess())
+                    self._changed.notify()
+
+
+processes = ReaderProcesses()
+"""Those of this process."""
+
+atexit.register(processes.close)

@@ -1,0 +1,381 @@
+"""What the server and a reader process say to each other: JSON in frames of a bounded length, over a socket.
+
+A reader process parses what strangers have committed, so the server trusts no answer: each one is bounded, and each part of it is checked before it becomes
+an object of `model`. What is not as it must be is `Malformed`. Nothing here can make the server run code, as an object of `pickle` could.
+
+    server                                          reader
+                                                    {"ready": true}
+    {"archive", "location", "call", "given", …}
+                                                    {"look": path, "status": […], "begins"}   of an update, any number of times
+    {"go": true} or {"go": false}
+                                                    {"answer": …} or {"error": …}
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import json
+import os
+import socket
+import struct
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from arkqueue import errors
+from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.repository.limits import TooManyPaths
+from arkqueue.repository.location import Identity, Location
+from arkqueue.repository.protocol import Advance
+
+T = TypeVar("T")
+
+LONGEST = 128 * 2**20
+"""Bytes of a frame. The paths of a million files take about half of that."""
+LENGTH = struct.Struct(">I")
+"""What stands before each frame: its bytes."""
+LONGEST_FAULT = 2**16
+"""Characters of an error's text."""
+
+_KINDS: dict[str, type[errors.ArkqueueError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.NotFound,
+        errors.Conflict,
+        errors.Invalid,
+        errors.TooLarge,
+        errors.ArchiveUnreachable,
+        errors.ArchiveMismatch,
+        errors.WorkspaceError,
+        errors.HostFault,
+    )
+}
+
+
+class Malformed(Exception):
+    """An answer that no reader gives which is what it should be."""
+
+
+class ReaderFault(Exception):
+    """An error that arkqueue does not expect, met in a reader process; the text begins with its type."""
+
+
+def frame(message: Mapping[str, Any]) -> bytes:
+    """A message as it goes over the socket. Raises `Malformed` where it is too long."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    if len(body) > LONGEST:
+        raise Malformed(f"an answer of {len(body):,} bytes, more than {LONGEST:,}")
+    return LENGTH.pack(len(body)) + body
+
+
+def length(head: bytes | bytearray) -> int:
+    """The bytes of the frame that comes. Raises `Malformed` where it is too long."""
+    (announced,) = LENGTH.unpack(head)
+    if announced > LONGEST:
+        raise Malformed(f"an answer of {announced:,} bytes, more than {LONGEST:,}")
+    return int(announced)
+
+
+def message(body: bytes | bytearray) -> dict[str, Any]:
+    """What a frame holds."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"an answer that is not JSON ({error})") from None
+    return _dict(found)
+
+
+def receive(connection: socket.socket) -> dict[str, Any] | None:
+    """The next message, for the reader, which waits for it without an end; None where the server is gone."""
+    head = _exactly(connection, LENGTH.size)
+    if head is None:
+        return None
+    body = _exactly(connection, length(head))
+    return None if body is None else message(body)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytearray | None:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            return None
+        view = view[count:]
+    return data
+
+
+# --- Parts of messages: ``put`` makes JSON of an object, ``take`` checks JSON and makes the object of it ----------------
+
+
+def _dict(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Malformed(f"{type(value).__name__} in the place of an object")
+    return value
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise Malformed(f"{type(value).__name__} in the place of a list")
+    return value
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Malformed(f"{type(value).__name__} in the place of a text")
+    return value
+
+
+def number(value: object) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise Malformed("no whole number where one must be")
+    return value
+
+
+def truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Malformed(f"{type(value).__name__} in the place of true or false")
+    return value
+
+
+def nothing(value: object) -> None:
+    if value is not None:
+        raise Malformed("an answer to what is no question")
+
+
+def texts(value: object) -> tuple[str, ...]:
+    found = _list(value)
+    if not all(isinstance(one, str) for one in found):
+        raise Malformed("a list that holds more than texts")
+    return tuple(found)
+
+
+def names(value: object) -> dict[str, str]:
+    """Texts by name: heads of branches, keys of revisions."""
+    found = _dict(value)
+    if not all(isinstance(one, str) for one in found.values()):
+        raise Malformed("a name of something that is no text")
+    return found
+
+
+def take_heads(value: object) -> tuple[dict[str, str], str | None]:
+    """The heads of branches, and the main branch where there is one."""
+    found = _dict(value)
+    return names(found.get("heads")), optional(text)(found.get("main"))
+
+
+def optional(take: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    return lambda value: None if value is None else take(value)
+
+
+def put_revision(revision: Revision, *, with_message: bool = True) -> dict[str, Any]:
+    """``with_message``: False of a revision that the reader only compares; messages are long, and branches many."""
+    origin = revision.origin
+    return {
+        "id": revision.id,
+        "number": revision.number,
+        "author": revision.author,
+        "date": revision.date.isoformat(),
+        "message": revision.message if with_message else "",
+        "origin": [origin.task, origin.generation] if origin else None,
+        "oversized": revision.oversized,
+    }
+
+
+def take_revision(value: object) -> Revision:
+    found = _dict(value)
+    try:
+        date = datetime.fromisoformat(text(found.get("date")))
+    except ValueError as error:
+        raise Malformed(f"a date that is none ({error})") from None
+    if date.tzinfo is None:
+        raise Malformed("a date without a time zone")
+    origin = None
+    if found.get("origin") is not None:
+        parts = _list(found["origin"])
+        if len(parts) != 2:
+            raise Malformed("an origin that is none")
+        origin = Origin(text(parts[0]), number(parts[1]))
+    return Revision(
+        text(found.get("id")),
+        number(found.get("number")),
+        text(found.get("author")),
+        date,
+        text(found.get("message")),
+        origin,
+        text(found.get("oversized")),
+    )
+
+
+def put_advance(advance: Advance) -> dict[str, Any]:
+    return {
+        "dropped": advance.dropped,
+        "revisions": [put_revision(revision) for revision in advance.revisions],
+        "complete": advance.complete,
+        "baseline": advance.baseline and put_revision(advance.baseline),
+    }
+
+
+def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
+    """An advance, and the keys of the workflow files of its revisions, as far as they were asked for and could be had."""
+    found = _dict(value)
+    advance = Advance(
+        texts(found.get("dropped")),
+        tuple(map(take_revision, _list(found.get("revisions")))),
+        truth(found.get("complete")),
+        optional(take_revision)(found.get("baseline")),
+    )
+    return advance, names(found.get("keys"))
+
+
+def take_baselines(value: object) -> dict[str, Revision]:
+    return {name: take_revision(one) for name, one in _dict(value).items()}
+
+
+def put_identity(identity: Identity) -> list[str]:
+    return [identity.kind.value, identity.repository, identity.uuid, identity.folder]
+
+
+def take_identity(value: object) -> Identity:
+    parts = texts(value)
+    if len(parts) != 4 or parts[0] not in set(ArchiveKind):
+        raise Malformed("an identity that is none")
+    return Identity(ArchiveKind(parts[0]), *parts[1:])
+
+
+def put_file(file: SourceFile) -> list[str]:
+    return [file.path, base64.b64encode(file.text).decode(), file.fault]
+
+
+def take_files(value: object) -> tuple[SourceFile, ...]:
+    return tuple(map(_file, _list(value)))
+
+
+def _file(value: object) -> SourceFile:
+    parts = texts(value)
+    if len(parts) != 3:
+        raise Malformed("a file that is none")
+    try:
+        return SourceFile(parts[0], base64.b64decode(parts[1], validate=True), parts[2])
+    except (binascii.Error, ValueError):
+        raise Malformed("a file whose text is none") from None
+
+
+def put_path(path: bytes) -> str:
+    return path.decode(errors="surrogateescape")
+
+
+def take_path(value: object) -> bytes:
+    """A path below a tree; whoever writes to it may be root."""
+    try:
+        path = text(value).encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise Malformed("a path that is none") from None
+    if path.startswith(b"/") or b"\0" in path or b".." in path.split(b"/"):
+        raise Malformed("a path that leads out of its tree")
+    return path
+
+
+def put_change(change: TreeChange) -> dict[str, Any]:
+    return {"made": [put_path(path) for path in change.made], "grown": change.grown}
+
+
+def take_change(value: object) -> TreeChange:
+    found = _dict(value)
+    return TreeChange(tuple(map(take_path, _list(found.get("made")))), number(found.get("grown")))
+
+
+def put_changes(changes: Sequence[FileChange]) -> dict[str, list[str]]:
+    return {"statuses": [change.status for change in changes], "paths": [change.path for change in changes]}
+
+
+def take_changes(value: object) -> tuple[FileChange, ...]:
+    found = _dict(value)
+    statuses, paths = texts(found.get("statuses")), texts(found.get("paths"))
+    if len(statuses) != len(paths) or not set(statuses) <= set(ChangeStatus):
+        raise Malformed("changes that are none")
+    known = {str(status): status for status in ChangeStatus}
+    return tuple(FileChange(known[status], path) for status, path in zip(statuses, paths, strict=True))
+
+
+_NANOSECONDS = ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")
+
+
+def put_status(status: os.stat_result) -> list[int]:
+    return [*status[:10], *(getattr(status, name) for name in _NANOSECONDS)]
+
+
+def take_status(value: object) -> os.stat_result:
+    parts = [number(one) for one in _list(value)]
+    if len(parts) != 10 + len(_NANOSECONDS):
+        raise Malformed("a status that is none")
+    return os.stat_result(parts[:10], dict(zip(_NANOSECONDS, parts[10:], strict=True)))
+
+
+def inside(folder: Path) -> Callable[[Any], Path | None]:
+    """Takes a path in a folder, or none."""
+
+    def take(value: object) -> Path:
+        found = Path(text(value))
+        if ".." in found.parts or not found.is_relative_to(folder):
+            raise Malformed("a path that is in another folder")
+        return found
+
+    return optional(take)
+
+
+def put_location(location: Location) -> Sequence[str | None]:
+    return [location.kind.value, location.url, location.username, location.password, location.uuid]
+
+
+def take_location(value: Sequence[Any]) -> Location:
+    """For the reader."""
+    return Location(ArchiveKind(value[0]), *value[1:])
+
+
+# --- Errors -------------------------------------------------------------------------------------------------------------
+
+
+def put_error(error: BaseException) -> dict[str, Any]:
+    """An error of a call. Errors of arkqueue arrive as what they are, with what the system said of this host."""
+    if isinstance(error, TooManyPaths):
+        return {"kind": "TooManyPaths", "most": error.args[0]}
+    if isinstance(error, errors.ArkqueueError):
+        kind = next((name for name, one in _KINDS.items() if isinstance(error, one)), "")
+        cause = error.__cause__
+        return {
+            "kind": kind,
+            "words": [part[:LONGEST_FAULT] for part in (error.thing, error.fault, error.remedy)],
+            "errno": cause.errno if isinstance(cause, OSError) else None,
+        }
+    if isinstance(error, OSError) and error.errno is not None:
+        return {"kind": "OSError", "errno": error.errno, "words": [str(error)[:LONGEST_FAULT]]}
+    trace = "".join(traceback.format_exception(error))
+    return {"kind": "other", "words": [f"{type(error).__name__}: {error}"[:LONGEST_FAULT], trace[-LONGEST_FAULT:]]}
+
+
+def take_error(value: object) -> Exception:
+    found = _dict(value)
+    kind = text(found.get("kind"))
+    if kind == "TooManyPaths":
+        return TooManyPaths(number(found.get("most")))
+    words = texts(found.get("words"))
+    code = optional(number)(found.get("errno"))
+    if any(len(word) > LONGEST_FAULT for word in words):
+        raise Malformed("an error that is too long")
+    if kind == "other" and len(words) == 2:
+        error: Exception = ReaderFault(words[0])
+        error.add_note(words[1])
+        return error
+    if kind == "OSError" and code is not None and len(words) == 1:
+        return OSError(code, os.strerror(code) if code in errno.errorcode else words[0])
+    if len(words) != 3 or (kind and kind not in _KINDS):
+        raise Malformed(f"an error of the kind {kind[:100]!r}")
+    error = _KINDS.get(kind, errors.ArkqueueError)(*words)
+    if code is not None:
+        error.__cause__ = OSError(code, os.strerror(code) if code in errno.errorcode else "")
+    return error

@@ -1,0 +1,284 @@
+"""A reader process: reads repositories for the server, one call at a time, and answers over the socket that is its standard input.
+
+It is the only process of a server that libsvn and libgit2 run in. So what strangers have committed can make this process crash, compute without an end or
+use up its memory, but not the server. `client` starts it, gives it a deadline for each answer, and ends it where it breaks that. The kernel holds the limit
+of its memory (RLIMIT_DATA): what it allocates counts, packs of Git that libgit2 maps into memory do not. A watch from outside would come too late: a tree
+of a kilobyte can take a gigabyte in a second.
+
+It keeps an archive open for a while, as commits come in bursts. Run as ``python -m``; its argument is the limit in bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from arkqueue.errors import ArkqueueError
+from arkqueue.model import Origin
+from arkqueue.repository.credentials import Handover
+from arkqueue.repository.git import program
+from arkqueue.repository.limits import TooManyPaths
+from arkqueue.repository.protocol import Archive, open_archive
+from arkqueue.repository.reader.messages import (
+    Malformed,
+    frame,
+    put_advance,
+    put_change,
+    put_changes,
+    put_error,
+    put_file,
+    put_identity,
+    put_path,
+    put_revision,
+    put_status,
+    receive,
+    take_location,
+    take_revision,
+)
+
+OUT_OF_MEMORY, TERMINATED = 71, 72
+"""The exit codes of a reader that has reached its limit, and of one whose server has hung up."""
+MOST_OPEN = 64
+"""Archives that are open at once."""
+QUIET = 20.0
+"""Seconds without a call after which an archive is closed. Commits come in bursts."""
+GROWN = 2**28
+"""Bytes of memory after which a process is replaced when it has answered: it does not give all of them back."""
+SPARE = 5.0
+"""Seconds after a deadline at which a reader ends by itself, should nobody be there any more who ends it."""
+
+Given = dict[str, Any]
+
+
+class NotWanted(Exception):
+    """The server's watch over a tree has ended the update."""
+
+
+def main() -> None:
+    connection = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _limit_memory(int(sys.argv[1]))
+    import arkqueue.repository.git.repository
+    import arkqueue.repository.subversion.repository  # noqa: F401  before the first call, which a notice waits for
+
+    threading.Thread(target=_watch, args=(connection,), name="end with the server", daemon=True).start()
+    gc.collect()
+    gc.freeze()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(frame({"ready": True}))
+        _Reader(connection).serve()
+
+
+def _limit_memory(limit: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _watch(connection: socket.socket) -> None:
+    """End this process, and git where it runs, when the server hangs up or is gone; also in the middle of a call."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    poll.poll()
+    program.end_all()
+    os._exit(TERMINATED)
+
+
+class _Reader:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._opened: OrderedDict[str, Archive] = OrderedDict()
+        self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._used: dict[str, float] = {}
+        """When each of them had its last call."""
+        self._tree: os.stat_result | None = None
+
+    def serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while True:
+            while self._opened and not poll.poll(self._until_quiet() * 1000):
+                self._close_quiet()
+            request = receive(self._connection)
+            if request is None:
+                return
+            # Not even a call that never gives the interpreter back outlives this.
+            signal.setitimer(signal.ITIMER_REAL, request["deadline"] + SPARE if request["deadline"] else 0)
+            try:
+                answer = self._answer(request)
+            except MemoryError:
+                os._exit(OUT_OF_MEMORY)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._connection.sendall(answer)
+
+    def _until_quiet(self) -> float:
+        """Seconds until the archive that was used longest ago is to be closed."""
+        return max(0.0, self._used[next(iter(self._opened))] + QUIET - time.monotonic())
+
+    def _close_quiet(self) -> None:
+        while self._opened and self._until_quiet() <= 0:
+            key, _ = self._opened.popitem(last=False)
+            del self._used[key]
+
+    def _answer(self, request: Given) -> bytes:
+        try:
+            answer = {"answer": CALLS[request["call"]](self._archive(request), request["given"], self)}
+        except Exception as error:
+            if _is_out_of_memory(error):
+                raise MemoryError from error
+            answer = {"error": put_error(error)}
+        if int(os.pread(self._memory, 100, 0).split()[1]) * resource.getpagesize() > GROWN:
+            answer["last"] = True
+        try:
+            return frame(answer)
+        except Malformed as error:
+            if request["call"] in ("changed_paths", "changes"):
+                # Their names are longer than such a number of them may be.
+                return frame({"error": put_error(TooManyPaths(_count(answer["answer"])))})
+            return frame({"error": put_error(error)})
+
+    def _archive(self, request: Given) -> Archive:
+        key = request["archive"]
+        self._close_quiet()
+        self._used[key] = time.monotonic()
+        if key not in self._opened:
+            mirror = request["mirror"]
+            self._opened[key] = open_archive(
+                take_location(request["location"]), mirror=Path(mirror) if mirror else None, timeout=request["timeout"]
+            )
+            if len(self._opened) > MOST_OPEN:
+                oldest, _ = self._opened.popitem(last=False)
+                del self._used[oldest]
+        self._opened.move_to_end(key)
+        return self._opened[key]
+
+    # An update is watched by the server
+
+    def look(self, path: bytes, status: os.stat_result) -> None:
+        """The look at the tree itself is asked for with ``begin``, which comes right after it."""
+        if path:
+            self._ask(path, status, begins=False)
+        else:
+            self._tree = status
+
+    def begin(self) -> None:
+        assert self._tree is not None
+        self._ask(b"", self._tree, begins=True)
+
+    def _ask(self, path: bytes, status: os.stat_result, *, begins: bool) -> None:
+        self._connection.sendall(frame({"look": put_path(path), "status": put_status(status), "begins": begins}))
+        said = receive(self._connection)
+        if said is None:
+            raise SystemExit(TERMINATED)
+        if not said["go"]:
+            raise NotWanted
+
+
+def _count(paths: Any) -> int:
+    return len(paths["paths"] if isinstance(paths, dict) else paths)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory was wanting, also where libgit2 says so and its caller has taken that for a fault of the repository."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+            return True
+        error = error.__cause__
+    return False
+
+
+def _files(given: Given) -> dict[str, Any]:
+    return {"recorded": given["recorded"] and take_revision(given["recorded"])}
+
+
+def _working_copy(archive: Archive, given: Given, _reader: _Reader) -> str | None:
+    origin, handover = given["origin"], given["handover"]
+    path = archive.working_copy(
+        given["revision_id"],
+        given["branch"],
+        Path(given["target"]),
+        author=given["author"],
+        origin=Origin(*origin) if origin else None,
+        handover=Handover(*map(Path, handover)) if handover else None,
+        **_files(given),
+    )
+    return None if path is None else str(path)
+
+
+def _heads(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+    """With the main branch, which is asked for right afterwards."""
+    heads = archive.heads(tuple(given["branches"]), given["main"])
+    main = None
+    with suppress(ArkqueueError):  # it is met again by whoever asks
+        main = archive.main_branch(given["main"])
+    return {"heads": heads, "main": main}
+
+
+def _advance(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+    """With the keys of the workflow files, if they are asked for, each of which would be a call of its own."""
+    advance = archive.advance(
+        given["branch"],
+        given["known"] and take_revision(given["known"]),
+        given["new_head"],
+        limit=given["limit"],
+        siblings=given["siblings"],
+    )
+    keys = {}
+    with suppress(Exception):  # it is met again by whoever asks
+        for revision in advance.revisions if given["keys"] else ():
+            if not revision.oversized:
+                keys[revision.id] = archive.workflows_key(revision.id)
+    return {**put_advance(advance), "keys": keys}
+
+
+def _of(revision: Any) -> Any:
+    return None if revision is None else put_revision(revision)
+
+
+CALLS: dict[str, Callable[[Archive, Given, _Reader], Any]] = {
+    "identity": lambda archive, _, __: put_identity(archive.identity()),
+    "main_branch": lambda archive, given, _: archive.main_branch(given["known"]),
+    "heads": _heads,
+    "baseline": lambda archive, given, _: _of(archive.baseline(given["branch"], given["at"])),
+    "has": lambda archive, given, _: archive.has(given["revision"]),
+    "baselines": lambda archive, given, _: {
+        name: put_revision(one) for name, one in archive.baselines(given["heads"]).items()
+    },
+    "check_known": lambda archive, given, _: archive.check_known(*map(take_revision, given["known"])),
+    "check_gone": lambda archive, given, _: archive.check_gone(given["branch"]),
+    "advance": _advance,
+    "workflows_key": lambda archive, given, _: archive.workflows_key(given["revision_id"]),
+    "read_workflows": lambda archive, given, _: [
+        put_file(file) for file in archive.read_workflows(given["revision_id"])
+    ],
+    "changed_paths": lambda archive, given, _: archive.changed_paths(given["previous"], given["revision_id"]),
+    "changes": lambda archive, given, _: put_changes(
+        archive.changes(given["base"], given["revision_id"], most=given["most"], **_files(given))
+    ),
+    "not_followed": lambda archive, given, _: archive.not_followed(given["revision_id"]),
+    "export": lambda archive, given, _: archive.export(
+        given["revision_id"], Path(given["target"]), tuple(given["paths"]), **_files(given)
+    ),
+    "tree_key": lambda archive, given, _: archive.tree_key(given["revision_id"], **_files(given)),
+    "update": lambda archive, given, reader: put_change(
+        archive.update(given["before"], given["revision_id"], Path(given["target"]), reader, **_files(given))
+    ),
+    "working_copy": _working_copy,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Reader processes: whatever becomes of one, its call is answered or says why not, and other archives notice nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import pygit2
+import pytest
+
+from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, NotFound, WorkspaceError
+from arkqueue.model import TreeChange
+from arkqueue.repository import locate
+from arkqueue.repository.reader import client
+from arkqueue.repository.reader.archive import ReadArchive
+from arkqueue.repository.reader.client import ReaderProcesses
+from tests.repositories import GitRepository, a_git_repository, a_subversion_repository
+from tests.waiting import eventually
+
+T = TypeVar("T")
+Open = Callable[[Path | str], ReadArchive]
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReaderProcesses]:
+    """No other one is started because the machine is busy and a call takes long, but only where one has no answer."""
+    monkeypatch.setattr(client, "SLOW", 1e9)
+    processes = ReaderProcesses()
+    yield processes
+    left = processes.pids()
+    processes.close()
+    assert not any(map(is_there, left))
+
+
+@pytest.fixture
+def opened(processes: ReaderProcesses) -> Open:
+    return lambda url: ReadArchive(locate(str(url)), processes=processes)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def meanwhile(call: Callable[[], T]) -> Future[T]:
+    """What another thread is told."""
+    said: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            said.set_result(call())
+        except BaseException as error:
+            said.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return said
+
+
+def test_many_archives_have_one_process(opened: Open, processes: ReaderProcesses, tmp_path: Path) -> None:
+    repositories = [a_subversion_repository(tmp_path, name) for name in "abc"]
+    archives = [opened(repository.path) for repository in repositories for _ in range(5)]
+    assert [archive.heads() for archive in archives] == [{"": "0"}] * 15
+    assert len(processes.pids()) == 1
+
+
+def test_errors_arrive_as_what_they_are(opened: Open, tmp_path: Path) -> None:
+    archive = opened(a_subversion_repository(tmp_path).path)
+    with pytest.raises(NotFound, match="has no revision 77"):
+        archive.baseline("", "77")
+    target = tmp_path / "full"
+    (target / "a").mkdir(parents=True)
+    with pytest.raises(WorkspaceError, match="is not empty"):
+        archive.working_copy("0", "", target, author="ada")
+
+
+def test_call_is_made_again_when_its_process_is_killed(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path
+) -> None:
+    """The process stands still first, so that the call is under way; another archive is answered all the same."""
+    papers, books = (opened(a_subversion_repository(tmp_path, name).path) for name in ("papers", "books"))
+    papers.heads()
+    (pid,) = processes.pids()
+    os.kill(pid, signal.SIGSTOP)
+    said = meanwhile(papers.heads)
+    assert books.heads() == {"": "0"}
+    assert not said.done()
+    os.kill(pid, signal.SIGKILL)
+    assert said.result(60) == {"": "0"}
+    assert pid not in processes.pids()
+
+
+def test_process_that_says_nothing_is_ended_at_the_deadline(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = opened(a_subversion_repository(tmp_path).path)
+    archive.heads()
+    (pid,) = processes.pids()
+    os.kill(pid, signal.SIGSTOP)
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "DEADLINE", 0.1)
+        with pytest.raises(ArchiveUnreachable, match="asking for its heads: no answer for"):
+            archive.heads()
+    assert not is_there(pid)
+    assert archive.heads() == {"": "0"}
+
+
+def test_revision_that_is_computed_without_an_end_is_harmful(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever time its process has had of a processor counts here: how much that is, the machine decides."""
+    archive = opened(a_subversion_repository(tmp_path).path)
+    archive.heads()
+    os.kill(processes.pids()[0], signal.SIGSTOP)
+    monkeypatch.setattr(client, "COMPUTES", 0.0)
+    monkeypatch.setattr(client, "DEADLINE", 0.1)
+    with pytest.raises(ArchiveHarmful, match="reading the workflow files of revision 0: no answer for"):
+        archive.read_workflows("0")
+
+
+def test_silent_server_holds_up_its_own_archive_alone(opened: Open, tmp_path: Path) -> None:
+    books = opened(a_subversion_repository(tmp_path).path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        papers = opened(f"svn://127.0.0.1:{silent.getsockname()[1]}/svn")
+        said = meanwhile(papers.heads)
+        connection, _ = silent.accept()
+        with connection:
+            assert books.heads() == {"": "0"}
+            assert not said.done()
+        with pytest.raises(ArchiveUnreachable, match="closed the connection"):
+            said.result(60)
+
+
+def test_answer_that_nobody_wants_is_not_waited_for(processes: ReaderProcesses, opened: Open) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        papers = opened(f"svn://127.0.0.1:{silent.getsockname()[1]}/svn")
+        waits: list[int] = []
+        said = meanwhile(lambda: waits.append(threading.get_ident()) or papers.heads())
+        connection, _ = silent.accept()
+        with connection:
+            processes.give_up(waits[0])
+            with pytest.raises(ArchiveUnreachable, match="nobody waits for its answer any more"):
+                said.result(60)
+
+
+def a_long_message(repository: GitRepository, length: int) -> str:
+    """Commit one; git keeps it in a few kilobytes."""
+    file = repository.path.parent / "message"
+    file.write_text("x" * length)
+    (repository.work / "long").write_text("1")
+    repository.git("add", "long")
+    repository.git("commit", "-q", "-F", str(file))
+    repository.push()
+    return repository.id()
+
+
+def test_revision_that_needs_too_much_memory_is_harmful(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MEMORY", 128 << 20)
+    repository = a_git_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    books = opened(a_subversion_repository(tmp_path).path)
+    head = a_long_message(repository, 64 << 20)
+    papers = opened(repository.path)
+    with pytest.raises(
+        ArchiveHarmful, match=f"listing what is new up to revision {head}: it needs more than 128 MiB of memory"
+    ):
+        papers.advance("main", None, head, siblings={})
+    assert books.heads() == {"": "0"}
+    assert papers.heads() == {"main": head}
+
+
+@pytest.mark.parametrize("kind", ["git", "subversion"])
+def test_tree_is_changed_under_the_eyes_of_the_server(opened: Open, tmp_path: Path, kind: str) -> None:
+    repository = (a_git_repository if kind == "git" else a_subversion_repository)(tmp_path)
+    first = repository.commit({"a/b": "1", "c": "1"})
+    second = repository.commit({"a/b": "2"})
+    archive, tree = opened(repository.path), tmp_path / "tree"
+    archive.export(first, tree)
+    seen: list[bytes] = []
+
+    class Watch:
+        is_wanted = True
+
+        def begin(self) -> None:
+            seen.append(b"begin")
+            if not self.is_wanted:
+                raise InterruptedError
+
+        def look(self, path: bytes, status: os.stat_result) -> None:
+            seen.append(path)
+            assert status.st_ctime_ns == os.lstat(os.fsencode(tree) + b"/" + path).st_ctime_ns
+
+    assert isinstance(archive.update(first, second, tree, Watch()), TreeChange)
+    assert set(seen) == {b"", b"begin", b"a"}
+    assert (tree / "a" / "b").read_text() == "2"
+    unwanted = Watch()
+    unwanted.is_wanted = False
+    with pytest.raises(InterruptedError):
+        archive.update(second, first, tree, unwanted)
+    assert (tree / "a" / "b").read_text() == "2"
+
+
+def test_processes_end_with_their_server(tmp_path: Path) -> None:
+    """Also one that is in the middle of a call."""
+    path = a_subversion_repository(tmp_path).path
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        program = (
+            "import sys, threading; from arkqueue.repository import locate\n"
+            "from arkqueue.repository.reader.archive import ReadArchive\n"
+            "from arkqueue.repository.reader.client import processes\n"
+            "threading.Thread(target=ReadArchive(locate(sys.argv[1])).heads).start()\n"
+            "ReadArchive(locate(sys.argv[2])).heads()\n"
+            "print(*processes.pids(), flush=True); sys.stdin.read()"
+        )
+        url = f"svn://127.0.0.1:{silent.getsockname()[1]}/svn"
+        server = subprocess.Popen(
+            [sys.executable, "-c", program, url, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        with server:
+            connection, _ = silent.accept()
+            assert server.stdout is not None
+            pids = [int(pid) for pid in server.stdout.readline().split()]
+            assert len(pids) >= 2
+            server.kill()
+            with connection:
+                eventually(lambda: not any(map(is_there, pids)), lambda: pids)
+
+
+def test_server_imports_neither_libsvn_nor_libgit2() -> None:
+    program = (
+        "import sys, arkqueue.queue_manager, arkqueue.task_manager.manager, arkqueue.web.server\n"
+        "print(sorted({'subvertpy', 'pygit2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.skipif(pygit2.LIBGIT2_VERSION > "1.9.7", reason="its libgit2 reads it to an end")
+def test_git_object_that_is_read_without_an_end_is_harmful(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libgit2 (issue 7342) reads a loose object that is cut short for ever, and holds the interpreter's lock meanwhile."""
+    repository = a_git_repository(tmp_path)
+    revision = repository.commit({"_workflows/w.yaml": os.urandom(40_000)})
+    id = repository.git("rev-parse", f"{revision}:_workflows/w.yaml").strip()
+    loose = repository.path / "objects" / id[:2] / id[2:]
+    loose.chmod(0o644)
+    os.truncate(loose, loose.stat().st_size // 2)
+    archive = opened(repository.path)
+    assert archive.heads() == {"main": revision}
+    pids = processes.pids()
+    # The time that a busy machine has for it, whatever that is.
+    monkeypatch.setattr(client, "COMPUTES", 1e-6)
+    monkeypatch.setattr(client, "DEADLINE", 0.6)
+    with pytest.raises(ArchiveHarmful, match=f"reading the workflow files of revision {revision}: no answer"):
+        archive.read_workflows(revision)
+    assert not any(map(is_there, pids))

@@ -1,0 +1,112 @@
+"""What a reader process answers is checked before it becomes anything: a process that parses hostile files may be theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.errors import ArchiveMismatch, WorkspaceError, host_fault
+from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.repository import Advance
+from arkqueue.repository.limits import TooManyPaths
+from arkqueue.repository.location import Identity
+from arkqueue.repository.reader import messages
+from arkqueue.repository.reader.messages import Malformed, ReaderFault
+
+REVISION = Revision("12", 12, "Zoë", datetime(2026, 11, 24, tzinfo=UTC), "a\n\u2028b", Origin("pdf@3", 2), "long")
+
+
+def sent(value: object) -> Any:
+    """As it arrives."""
+    data = messages.frame({"answer": value})
+    assert messages.length(data[:4]) == len(data) - 4
+    return messages.message(data[4:])["answer"]
+
+
+def test_what_is_put_is_taken() -> None:
+    assert messages.take_revision(sent(messages.put_revision(REVISION))) == REVISION
+    advance = Advance(("a", "b"), (REVISION,), complete=False, baseline=REVISION)
+    put = {**messages.put_advance(advance), "keys": {"12": "k"}}
+    assert messages.take_advance(sent(put)) == (advance, {"12": "k"})
+    identity = Identity(ArchiveKind.SUBVERSION, "file:///x", "uuid", "trunk")
+    assert messages.take_identity(sent(messages.put_identity(identity))) == identity
+    file = SourceFile("_workflows/a.yaml", bytes(range(256)), "fault")
+    assert messages.take_files(sent([messages.put_file(file)])) == (file,)
+    change = TreeChange((b"a/\xff", "ä".encode()), -4096)
+    assert messages.take_change(sent(messages.put_change(change))) == change
+    changes = (FileChange(ChangeStatus.ADDED, "a\udcff"), FileChange(ChangeStatus.DELETED, "ä"))
+    assert messages.take_changes(sent(messages.put_changes(changes))) == changes
+    status = os.lstat("/")
+    taken = messages.take_status(sent(messages.put_status(status)))
+    assert (taken, taken.st_ctime_ns, taken.st_mtime_ns) == (status, status.st_ctime_ns, status.st_mtime_ns)
+
+
+def test_errors_arrive_with_their_kind_and_what_the_system_said() -> None:
+    mismatch = messages.take_error(sent(messages.put_error(ArchiveMismatch("x", "is another", "Bring it"))))
+    assert type(mismatch) is ArchiveMismatch
+    assert str(mismatch) == "x: is another. Bring it"
+    full = WorkspaceError("x", "no room")
+    full.__cause__ = OSError(28, "No space left on device")
+    found = host_fault(messages.take_error(sent(messages.put_error(full))))
+    assert found is not None
+    assert found.errno == 28
+    assert isinstance(messages.take_error(sent(messages.put_error(TooManyPaths(1000)))), TooManyPaths)
+    other = messages.take_error(sent(messages.put_error(KeyError("x"))))
+    assert isinstance(other, ReaderFault)
+    assert str(other) == "KeyError: 'x'"
+
+
+REVISION_OF = messages.put_revision(REVISION)
+
+
+@pytest.mark.parametrize(
+    ("take", "answer"),
+    [
+        (messages.text, 1),
+        (messages.texts, ["a", 1]),
+        (messages.texts, {"a": "b"}),
+        (messages.names, {"main": None}),
+        (messages.truth, 1),
+        (messages.number, True),
+        (messages.number, 2**63),
+        (messages.nothing, 0),
+        (messages.take_revision, {**REVISION_OF, "number": "12"}),
+        (messages.take_revision, {**REVISION_OF, "date": "2026-11-24T00:00:00"}),
+        (messages.take_revision, {**REVISION_OF, "date": "yesterday"}),
+        (messages.take_revision, {**REVISION_OF, "origin": ["pdf@3"]}),
+        (messages.take_revision, []),
+        (messages.take_identity, ["bazaar", "x", "", ""]),
+        (messages.take_files, [["a", "%%%", ""]]),
+        (messages.take_change, {"made": ["../etc/shadow"], "grown": 0}),
+        (messages.take_change, {"made": ["/etc/shadow"], "grown": 0}),
+        (messages.take_change, {"made": ["a/../../b"], "grown": 0}),
+        (messages.take_changes, {"statuses": ["moved"], "paths": ["a"]}),
+        (messages.take_changes, {"statuses": ["added", "added"], "paths": ["a"]}),
+        (messages.take_status, [0] * 10),
+        (messages.inside(Path("/tree")), "/tree/../etc"),
+        (messages.inside(Path("/tree")), "/etc"),
+        (messages.take_error, {"kind": "SystemExit", "words": ["a", "b", "c"]}),
+        (messages.take_error, {"kind": "NotFound", "words": ["a", "b"]}),
+        (messages.take_error, {"kind": "NotFound", "words": ["a" * 10**6, "b", "c"]}),
+    ],
+)
+def test_what_is_no_answer_is_refused(take: Callable[[object], object], answer: object) -> None:
+    with pytest.raises(Malformed):
+        take(sent(answer))
+
+
+def test_no_frame_is_longer_than_the_limit() -> None:
+    with pytest.raises(Malformed, match="more than"):
+        messages.length((messages.LONGEST + 1).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("body", [b"", b"1", b"[]", b'{"a":', b"\xff", b"[" * 10**6, json.dumps(10**400).encode()])
+def test_what_is_no_message_is_refused(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        messages.message(body)
