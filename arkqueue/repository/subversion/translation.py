@@ -10,6 +10,7 @@ Only `TreeWriter` touches names: libsvn gets two open files. ``$Date$`` is writt
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_void_p
@@ -24,6 +25,9 @@ _REVISION, _DATE, _AUTHOR = "svn:entry:committed-rev", "svn:entry:committed-date
 
 _READ, _WRITE = 1, 2
 """APR_FOPEN_READ and APR_FOPEN_WRITE."""
+
+_FIRST_OF_APR = 20000
+"""APR_OS_START_ERROR: lower numbers are those of the operating system."""
 
 
 class Translation:
@@ -41,8 +45,8 @@ class Translation:
             self._translate(writer, place, properties)
         if "svn:executable" in properties:
             writer.make_executable(place)
-        if date := properties.get(_DATE):
-            writer.set_time(place, _microseconds(date) * 1000)
+        if moment := _microseconds(properties.get(_DATE)):
+            writer.set_time(place, moment * 1000)
 
     def _translate(self, writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
         with _pool() as pool:
@@ -60,11 +64,10 @@ class Translation:
         """The keywords of a file and their values: a hash of libsvn's, or a null pointer."""
         keywords = c_void_p()
         if _KEYWORDS in properties:
-            date = properties.get(_DATE)
             url = _lib.svn_path_url_add_component2(self._url, place, pool)
             _run(_lib.svn_subst_build_keywords3(
                 byref(keywords), _c_string(properties[_KEYWORDS]), properties.get(_REVISION), url, self._root,
-                _microseconds(date) if date else 0, _c_string(properties.get(_AUTHOR)), pool,
+                _microseconds(properties.get(_DATE)), _c_string(properties.get(_AUTHOR)), pool,
             ))  # fmt: skip
         return keywords
 
@@ -112,9 +115,11 @@ def _pool() -> Iterator[c_void_p]:
 
 def _run(outcome: ctypes._Pointer[_Error]) -> None:
     if outcome:
-        message = (outcome.contents.message or b"").decode(errors="replace")
-        fault = message or f"libsvn answers with error {outcome.contents.status}"
+        status, message = outcome.contents.status, (outcome.contents.message or b"").decode(errors="replace")
         _lib.svn_error_clear(outcome)
+        if status < _FIRST_OF_APR:  # the disk is full, say: `TreeWriter` knows what to do about that
+            raise OSError(status, os.strerror(status))
+        fault = message or f"libsvn answers with error {status}"
         raise WorkspaceError("files", f"cannot be translated ({fault})", "Free space there, or correct the properties.")
 
 
@@ -136,11 +141,14 @@ def _line_end(style: bytes | None) -> bytes | None:
 
 
 @lru_cache(1000)
-def _microseconds(date: bytes) -> int:
-    """Microseconds since 1970, of a revision's date."""
+def _microseconds(date: bytes | None) -> int:
+    """Microseconds since 1970, of a revision's date; 0 where it has none, or one that nobody can read."""
     found = c_int64()
     with _pool() as pool:
-        _run(_lib.svn_time_from_cstring(byref(found), _c_string(date), pool))
+        outcome = _lib.svn_time_from_cstring(byref(found), _c_string(date or b""), pool)
+        if outcome:
+            _lib.svn_error_clear(outcome)
+            return 0
     return found.value
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from arkqueue.errors import WorkspaceError
 from arkqueue.repository import Archive, locate, open_archive
 from tests.repositories import SubversionRepository, a_subversion_repository, run
+from tests.requirements import a_mount
 from tests.system.repository.subversion_histories import RandomHistory, load_project
 from tests.system.repository.test_http import Apache, apache, ports
 from tests.system.repository.test_update import Unwatched, picture
@@ -126,3 +129,26 @@ def test_trees_with_other_urls_in_their_keywords_are_told_apart(tmp_path: Path) 
     with repository.served() as server:
         keys = {open_archive(locate(url)).tree_key("1") for url in (server.url, repository.url)}
     assert len(keys) == 2
+
+
+def test_a_date_that_nobody_can_read_stands_in_nobodys_way(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"a": "$Rev$ $Date$"})
+    repository.propset("svn:keywords", "Rev Date", "a")
+    file = repository.path / "db" / "revprops" / "0" / "2"
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes().replace(b"-", b"x"))
+    open_archive(locate(repository.url)).export("2", tmp_path / "tree")
+    assert (tmp_path / "tree" / "a").read_text() == "$Rev: 2 $ $Date: $"
+
+
+def test_a_disk_that_fills_while_a_file_is_translated_is_told_as_such(tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"a": b"x" * 150_000 + b"\n$Rev$"})
+    repository.propset("svn:keywords", "Rev", "a")
+    (tmp_path / "small").mkdir()
+    with a_mount("-t", "tmpfs", "-o", "size=200k", "tmpfs", tmp_path / "small"):
+        with pytest.raises(WorkspaceError) as raised:
+            open_archive(locate(repository.url)).export("2", tmp_path / "small" / "tree")
+        assert isinstance(raised.value.__cause__, OSError)
+        assert raised.value.__cause__.errno == errno.ENOSPC
