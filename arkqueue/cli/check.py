@@ -98,7 +98,9 @@ def _not_followed(place: Path) -> tuple[str, ...]:
 
 def _sources(place: Path) -> list[SourceFile]:
     """The workflow files at a place: an archive's root, a folder of them, or one file."""
+    from arkqueue.model import SourceFile
     from arkqueue.repository import WORKFLOWS, is_workflow_file, linked, no_folder
+    from arkqueue.repository.limits import too_many_workflows
 
     named = place if place.name == WORKFLOWS else place / WORKFLOWS
     if named.is_symlink():
@@ -116,6 +118,8 @@ def _sources(place: Path) -> list[SourceFile]:
     if not files and folder is place and place.name != WORKFLOWS:
         fault = f"holds no folder {WORKFLOWS} and no workflow file (*.yaml, *.yml, *.json)"
         raise Invalid(str(place), fault, "Name another folder, or a file.")
+    if fault := too_many_workflows([file.lstat().st_size for file in files]):
+        return [SourceFile(str(folder), fault=fault)]
     return [linked(str(file)) if file.is_symlink() else _source(file) for file in files]
 
 

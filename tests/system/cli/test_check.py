@@ -59,6 +59,21 @@ def test_what_tasks_will_not_get_is_a_note(tmp_path: Path) -> None:
     assert run_cli("check", str(repository.work), "--json").json["not_followed"] == [note]
 
 
+def test_a_revision_with_too_much_is_told_before_it_is_committed(tree: Path) -> None:
+    """By the same fault as its run would have; and files that are too large together are not read."""
+    folder = tree / "_workflows"
+    for number in range(6):
+        with (folder / f"{number}.yaml").open("wb") as file:
+            file.truncate(1 << 20)
+    done = run_cli("check", str(tree))
+    assert (done.code, len(done.lines)) == (1, 1)
+    assert done.lines[0].startswith(f"{folder}: the workflow files here have 6,291,")
+    for number in range(1001):
+        (folder / f"{number}.yaml").write_text("")
+    done = run_cli("check", str(folder))
+    assert done.lines[0].startswith(f"{folder}: there are 1,002 workflow files here, more than 1,000")
+
+
 def test_links_and_what_is_no_folder_are_faults(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server follows no link, and would pass over what is told here."""
     folder = tree / "_workflows"
