@@ -5,7 +5,8 @@ are what the checking ones ask. Called by ``arkqueue hook …``. Nothing here ta
 """
 
 from arkqueue.hooks.checks import FAULTY, check_push, check_transaction, lines_of, refusal
-from arkqueue.hooks.installation import Installed, Removed, folder_of, install, uninstall
+from arkqueue.hooks.installation import Installed, Removed, install, uninstall
+from arkqueue.hooks.place import folder_of
 
 __all__ = [
     "FAULTY",

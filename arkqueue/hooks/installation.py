@@ -12,8 +12,7 @@ What there is then:
 
 ``arkqueue/`` is a folder of the repository's own, never of a work tree. Nothing is written before everything has been looked at.
 
-Root becomes the repository's owner first: with the owner's rights there is nothing to gain by a link that leads elsewhere.
-Each folder is opened once (`folders.Folder`), so what was looked at is what is written to, whoever else may write to it.
+`place` says where all of this is, and opens it.
 """
 
 from __future__ import annotations
@@ -25,19 +24,17 @@ import shlex
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from arkqueue.errors import ArkqueueError, Conflict, Invalid
+from arkqueue.errors import Conflict, Invalid
 from arkqueue.hooks.folders import Folder
+from arkqueue.hooks.place import CHECKING, Repository, about_place, opened
 from arkqueue.model import ArchiveKind
-from arkqueue.repository import locate
-from arkqueue.repository.location import local_path
-from arkqueue.runtime.accounts import account, acting_as
+from arkqueue.runtime.accounts import account
 
 CHECK_TIMEOUT = 20
 """Seconds; a commit does not wait longer for its check."""
@@ -46,12 +43,6 @@ LONGEST_NAME = 255
 """Bytes of a file's name."""
 
 _MARK = b"# arkqueue-hook"
-_NOTIFYING = {
-    ArchiveKind.SUBVERSION: ("post-commit",),
-    # What is pushed; and where people commit in the repository itself, what they commit, merge and rewrite.
-    ArchiveKind.GIT: ("post-receive", "post-commit", "post-merge", "post-rewrite"),
-}
-_CHECKING = {ArchiveKind.SUBVERSION: "pre-commit", ArchiveKind.GIT: "pre-receive"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,84 +68,6 @@ class Removed:
     left: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where things of a repository are: its own ``folder``, its ``hooks``, its work tree or again the folder (``root``), its ``data``.
-
-    ``local``: people commit in the repository itself, and not only by a push to it.
-    """
-
-    kind: ArchiveKind
-    folder: Path
-    hooks: Path
-    root: Path
-    name: str
-    local: bool
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Repository:
-    """A repository of this host whose folders are open.
-
-    ``own``: its own folder. ``base``, ``way``: the folder that holds its hooks, and by which names beneath it.
-    ``data``: what only committers can write to. ``name``: how notices name the repository.
-    """
-
-    place: _Place
-    own: Folder
-    base: Folder
-    way: tuple[str, ...]
-    data: os.stat_result
-    name: str
-
-    @property
-    def kind(self) -> ArchiveKind:
-        return self.place.kind
-
-    @property
-    def folder(self) -> Path:
-        return self.place.folder
-
-    @property
-    def hooks(self) -> Path:
-        return self.place.hooks
-
-    @property
-    def like(self) -> os.stat_result:
-        """Whose group our files get."""
-        status = self.own.status()
-        assert status is not None
-        return status
-
-    @contextmanager
-    def open_hooks(self) -> Iterator[Folder | None]:
-        """The folder of the hooks; None where there is none yet."""
-        try:
-            folder = self.base.inner(*self.way)
-        except FileNotFoundError:
-            yield None
-            return
-        with folder:
-            yield folder
-
-    @property
-    def ours(self) -> Path:
-        return self.folder / "arkqueue"
-
-    @property
-    def servers(self) -> Path:
-        return self.ours / "servers"
-
-    @property
-    def notifying(self) -> tuple[str, ...]:
-        return _NOTIFYING[self.kind] if self.place.local else _NOTIFYING[self.kind][:1]
-
-    @property
-    def all_hooks(self) -> tuple[str, ...]:
-        return (*_NOTIFYING[self.kind], _CHECKING[self.kind])
-
-
 def install(
     repository: Path | str,
     *,
@@ -177,12 +90,12 @@ def install(
         raise Invalid(
             "the token", "holds characters that no token has", "Give it as `arkqueue token create` printed it."
         )
-    with _opened(repository) as found:
+    with opened(repository) as found:
         called = url or found.name
         names = [] if (client := _client(search)) is None else list(found.notifying)
         with found.open_hooks() as hooks:
-            if check or (hooks and _is_ours(hooks, _CHECKING[found.kind])):
-                names.append(_CHECKING[found.kind])
+            if check or (hooks and _is_ours(hooks, CHECKING[found.kind])):
+                names.append(CHECKING[found.kind])
             if hooks:
                 for name in names:
                     _refuse_tangles(hooks, name)
@@ -190,12 +103,12 @@ def install(
         if ours is not None and stat.S_ISLNK(ours.st_mode):
             raise Conflict(str(found.ours), "is a symlink", "Remove it: what is written there may not land elsewhere.")
 
-        notes = _about_place(found)
+        notes = about_place(found)
         values = {
             "FOLDER": shlex.quote(str(found.ours)),
             "REPOSITORY": shlex.quote(str(found.folder)),
         }
-        if _CHECKING[found.kind] in names:
+        if CHECKING[found.kind] in names:
             notes += _find_checker(found, checker, check_timeout, search, values)
         former = _told_before(found)
         found.own.make("arkqueue", found.like, 0o755)
@@ -222,7 +135,7 @@ def install(
 
 def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
     """Take the hooks out again, and give the user's own their names back. ``server``: while there are others, end the notices to this one alone."""
-    with _opened(repository) as found:
+    with opened(repository) as found:
         told = _told(found)
         if server is not None and (server := _checked_url(server)) not in told:
             whom = f"tell {' and '.join(told)}" if told else "tell nobody"
@@ -247,176 +160,6 @@ def uninstall(repository: Path | str, *, server: str | None = None) -> Removed:
             found.own.remove("arkqueue")
             removed.append(found.ours)
         return Removed(tuple(removed), tuple(told), ())
-
-
-@contextmanager
-def _changing(folder: Path) -> Iterator[None]:
-    """What the system refuses is told of the repository: what it refuses by may be a file that had just been made, or a mere descriptor."""
-    try:
-        yield
-    except OSError as error:
-        where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, (str, bytes)) else ""
-        remedy = "See what is the matter there, and run this again."
-        if isinstance(error, PermissionError):
-            owner = folder.stat().st_uid
-            remedy = "Correct its permissions."
-            if owner != os.geteuid():
-                remedy = f"Correct its permissions, or run this as {account(owner)}, to whom it belongs."
-        raise ArkqueueError(str(folder), f"its hooks cannot be changed: {error.strerror}{where}", remedy) from error
-
-
-# Where a repository keeps things
-
-
-def folder_of(repository: Path | str) -> Path:
-    """The repository's own folder, absolute, however it was named."""
-    with _opened(repository) as found:
-        return found.folder
-
-
-@contextmanager
-def _opened(given: Path | str) -> Iterator[_Repository]:
-    """Open a repository of this host, with its owner's rights as long as it is open. What the system refuses is told of it."""
-    import pygit2  # noqa: F401  (while it can be read)
-
-    import arkqueue.repository.git.repository  # noqa: F401  (for its permission to open repositories of other users)
-
-    location = locate(str(given))
-    path = local_path(location)
-    if path is None:
-        raise Invalid(
-            location.shown,
-            "is on another host, where its hooks have to be installed",
-            "There, run `arkqueue hook install PATH --server URL --token-file FILE`, with a token of scope `hook` "
-            "made here. Until then arkqueue sees its commits when it looks by itself, each minute.",
-        )
-    with acting_as(_owner(Path(path))), ExitStack() as stack:
-        try:
-            place = _subversion(Path(path)) if location.kind is ArchiveKind.SUBVERSION else _git(Path(path))
-        except PermissionError as error:
-            raise Invalid(str(path), f"{account()} may not read it", "Let that user read it.") from error
-        with _changing(place.folder):
-            own = stack.enter_context(Folder.at(place.folder))
-            hooks, base = place.hooks.resolve(), own
-            if not hooks.is_relative_to(place.folder):
-                base = stack.enter_context(Folder.at(place.root))
-            way = hooks.relative_to(base.path).parts
-            for folder in {own, base}:
-                _refuse_strangers(folder)
-            with own.inner(place.data) as inside:
-                data = inside.status()
-                assert data is not None
-                words = inside.read("uuid", 200).decode("ascii", "replace").split()
-            if place.kind is ArchiveKind.SUBVERSION and not words:
-                raise Invalid(str(place.folder), "has no UUID that can be read (db/uuid)", "Check the repository.")
-            yield _Repository(place, own, base, way, data, words[0] if words else place.name)
-
-
-def _owner(path: Path) -> int:
-    """Whose a repository is that holds a path."""
-    for folder in (path, *path.parents):
-        if folder.exists():
-            return folder.stat().st_uid
-    return os.geteuid()
-
-
-def _refuse_strangers(folder: Folder) -> None:
-    """For root, who has become the owner of what was there a moment ago: raise Conflict where it is another's now."""
-    status = folder.status()
-    assert status is not None
-    if os.geteuid() == 0 and status.st_uid != 0:
-        raise Conflict(
-            str(folder.path),
-            f"belongs to {account(status.st_uid)}, and not to root as what it is part of",
-            "Run this as that user.",
-        )
-
-
-def _subversion(given: Path) -> _Place:
-    for folder in (given, *given.parents):
-        if (folder / "db" / "uuid").is_file():
-            folder = folder.resolve()
-            _refuse_way_out(folder / "hooks", folder)
-            return _Place(ArchiveKind.SUBVERSION, folder, folder / "hooks", folder, "", True, "db")
-    raise Invalid(str(given), "is no Subversion repository that keeps its data in files", "Check the path.")
-
-
-def _git(given: Path) -> _Place:
-    import pygit2
-    from pygit2.enums import RepositoryOpenFlag
-
-    try:
-        with _settings_of_owner() as home:
-            repository = pygit2.Repository(str(given), RepositoryOpenFlag.NO_SEARCH)
-            config = repository.config
-        configured = config["core.hooksPath"] if "core.hooksPath" in config else None  # noqa: SIM401  it has no get
-    except (pygit2.GitError, KeyError) as error:
-        raise Invalid(str(given), f"cannot be opened as a Git repository ({error})", "Check the path.") from error
-    folder = Path(repository.path).resolve()
-    name = folder
-    if (folder / "commondir").is_file():  # a further work tree: everything is the main one's
-        folder = name = (folder / (folder / "commondir").read_text("utf-8").rstrip("\n")).resolve()
-    elif (given / ".git").is_file():  # the Git folder is elsewhere; the archive is known by its work tree
-        name = given.resolve()
-    hooks, root = folder / "hooks", folder
-    if configured is not None:
-        root = folder if repository.is_bare else Path(repository.workdir).resolve()
-        hooks = Path(os.path.normpath(root / re.sub(r"^~(?=/|$)", lambda _: home, configured)))
-        if not hooks.is_relative_to(folder) and not hooks.is_relative_to(root):
-            raise Conflict(
-                str(given),
-                f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
-                f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
-            )
-    _refuse_way_out(hooks, folder, root)
-    local = not repository.is_bare or (folder / "worktrees").is_dir()
-    return _Place(ArchiveKind.GIT, folder, hooks, root, str(name), local, "objects")
-
-
-@contextmanager
-def _settings_of_owner() -> Iterator[str]:
-    """Let libgit2 read the settings of the user as whom we act, as git does for that user's commits; gives the user's home folder."""
-    import pygit2
-    from pygit2.enums import ConfigLevel
-
-    home = os.path.expanduser("~")
-    if os.geteuid() == os.getuid():
-        yield home
-        return
-    home = os.path.expanduser(f"~{account()}")  # as it is where there is no such account
-    paths = {ConfigLevel.GLOBAL: home, ConfigLevel.XDG: f"{home}/.config/git"}
-    before = {level: pygit2.settings.search_path[level] for level in paths}
-    try:
-        for level, path in paths.items():
-            pygit2.settings.search_path[level] = path
-        yield home
-    finally:
-        for level, path in before.items():
-            pygit2.settings.search_path[level] = path
-
-
-def _refuse_way_out(hooks: Path, *own: Path) -> None:
-    """Raise Conflict where symlinks lead out of the repository: what is there belongs to others, root's folders for one."""
-    if not any(hooks.resolve().is_relative_to(folder) for folder in own):
-        raise Conflict(
-            str(own[0]),
-            f"has its hooks in {hooks.resolve()} ({hooks} is a link), which other repositories may share",
-            f"Give this repository a folder of its own: rm {shlex.quote(str(hooks))} && mkdir {shlex.quote(str(hooks))}",
-        )
-
-
-def _about_place(repository: _Repository) -> list[str]:
-    notes = []
-    if repository.data.st_mode & stat.S_IWOTH:
-        notes.append(
-            f"everyone may write to {repository.folder / repository.place.data}, but only its owner and group may read the token: "
-            "commits of others are seen by the sweep"
-        )
-    if not repository.hooks.is_relative_to(repository.folder):
-        notes.append(
-            f"the hooks are in the work tree, in {repository.hooks} (core.hooksPath); keep them out of commits"
-        )
-    return notes
 
 
 # The client
@@ -444,7 +187,7 @@ def _checked_url(server: str) -> str:
 
 
 def _install_client(
-    repository: _Repository,
+    repository: Repository,
     inside: Folder,
     client: Path,
     server: str,
@@ -504,7 +247,7 @@ def _folder_name(server: str) -> str:
     return name
 
 
-def _told(repository: _Repository) -> list[str]:
+def _told(repository: Repository) -> list[str]:
     """The URLs of the servers that are told of commits."""
     try:
         with repository.own.inner("arkqueue", "servers") as servers:
@@ -513,7 +256,7 @@ def _told(repository: _Repository) -> list[str]:
         return [] if (former := _told_before(repository)) is None else [former]
 
 
-def _told_before(repository: _Repository) -> str | None:
+def _told_before(repository: Repository) -> str | None:
     """The URL of the one server that was told by an earlier version's hooks; "" where it cannot be read."""
     try:
         inside = repository.own.inner("arkqueue")
@@ -527,7 +270,7 @@ def _told_before(repository: _Repository) -> str | None:
     return found[1] if found else ""
 
 
-def _about_others(repository: _Repository, inside: Folder, server: str, former: str | None) -> list[str]:
+def _about_others(repository: Repository, inside: Folder, server: str, former: str | None) -> list[str]:
     """Note which other servers are told, and that the one of an earlier version's hooks (``former``) is told no more."""
     if former is not None:
         inside.unlink("client.conf")
@@ -556,7 +299,7 @@ def _shell(search: str | None) -> str:
 
 
 def _find_checker(
-    repository: _Repository, checker: str, timeout: int, search: str | None, values: dict[str, str]
+    repository: Repository, checker: str, timeout: int, search: str | None, values: dict[str, str]
 ) -> list[str]:
     """Say in ``values`` how the checking hook starts the checker."""
     program = shutil.which(checker, path=search)
@@ -579,7 +322,7 @@ def _find_checker(
 # Hooks of ours and of others
 
 
-def _put_hook(repository: _Repository, hooks: Folder, name: str, values: Mapping[str, str]) -> list[str]:
+def _put_hook(repository: Repository, hooks: Folder, name: str, values: Mapping[str, str]) -> list[str]:
     """Write one hook of ours, in the place of the user's own, which it goes on to call."""
     user = f"{name}.user"
     notes = []

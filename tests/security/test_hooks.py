@@ -52,7 +52,7 @@ def test_i_swap_a_folder_for_a_link_while_root_installs(
     run("chmod", "-R", "g+w", path)
     run("chown", "-R", f"{mallory.pw_uid if whose == 'mine' else 0}:{mallory.pw_gid}", path)
     # Called right between the looks and the writes.
-    look = installation._about_place
+    look = installation.about_place
 
     def swap(*found: Any) -> list[str]:
         swapped = path if what == "the repository" else path / what
@@ -61,7 +61,7 @@ def test_i_swap_a_folder_for_a_link_while_root_installs(
         return look(*found)
 
     # The last component is swapped with root's rights here: in a shared folder that takes no more than mallory's.
-    monkeypatch.setattr(installation, "_about_place", swap)
+    monkeypatch.setattr(installation, "about_place", swap)
     open_folder.chmod(0o777)
     with suppress(ArkqueueError):
         install(path, server="http://127.0.0.1:9000", token="t")
