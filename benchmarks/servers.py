@@ -29,6 +29,7 @@ PATIENCE = 120.0
 def a_server(bench: Bench, uri: str, role: str = "serve", **settings: Any) -> Iterator[Installation]:
     """A running server; what is not said is as it is by default, but that no sweep comes between."""
     installation = Installation(bench.a_folder("server"), uri, **{"poll": "1s", **settings})
+    installation.is_forked = False
     try:
         installation.start(role)
         yield installation

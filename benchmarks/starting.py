@@ -17,6 +17,7 @@ def starting(bench: Bench) -> Iterator[Figure]:
     times = bench.size("starting.times", 15, 5)
     with bench.database() as uri:
         installation = Installation(bench.a_folder("server"), uri, poll="1s")
+        installation.is_forked = False
 
         def serve() -> float:
             began = time.perf_counter()

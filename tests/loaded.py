@@ -21,7 +21,8 @@ import arkqueue
 from tests.waiting import PATIENCE, eventually
 
 _LOADER = """
-import encodings.ascii, encodings.idna, encodings.utf_8_sig, gc, importlib, json, os, pkgutil, sys, arkqueue
+import encodings.ascii, encodings.idna, encodings.utf_8_sig, gc, importlib, json, os, pkgutil, sys, arkqueue, pygit2
+from pygit2.enums import ConfigLevel
 for module in pkgutil.walk_packages(arkqueue.__path__, 'arkqueue.'):
     if not module.name.endswith('__main__'): importlib.import_module(module.name)
 gc.collect(); gc.freeze()
@@ -40,6 +41,9 @@ while line := sys.stdin.readline():
     for descriptor, path in ((1, asked['out']), (2, asked['err'])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.clear(); os.environ.update(asked['environment'])
+    home = os.environ.get('HOME', '')  # libgit2 looked for it when it was loaded
+    pygit2.settings.search_path[ConfigLevel.GLOBAL] = home
+    pygit2.settings.search_path[ConfigLevel.XDG] = home + '/.config/git'
     os.chdir(asked['folder'])
     sys.argv = asked['arguments']
     exec(asked['program'], globals())
