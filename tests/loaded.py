@@ -98,7 +98,7 @@ def fork(
         "environment": dict(environment),
         "folder": str(folder or os.getcwd()),
     }
-    loader = _loader()
+    loader = _loader(environment.get("HOME", "/"))
     assert loader.stdin is not None
     assert loader.stdout is not None
     # The loader forks twice: what it began is an orphan, and so ours.
@@ -119,9 +119,10 @@ def _parent(pid: int) -> int:
 
 
 @cache
-def _loader() -> subprocess.Popen[str]:
+def _loader(home: str) -> subprocess.Popen[str]:
+    """``home``: of the user whose programs it forks; libgit2 remembers it from when it was loaded."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
-    path = {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
+    path = {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1]), "PYTHONUNBUFFERED": "1", "HOME": home}
     process = subprocess.Popen(
         [sys.executable, "-c", _LOADER],
         env=kept | path,
