@@ -1,0 +1,137 @@
+"""What each scope may call, and what a token for one archive learns of another: every call of the API, without exception (design 8)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer
+from tests.builders import AnArchive, an_archive
+from tests.system.web.conftest import PLAIN, Client
+
+HOOK, READ, OPERATE, ADMIN = (
+    {*scopes} for scopes in ((Scope.HOOK, Scope.OPERATE, Scope.ADMIN), list(Scope)[1:], list(Scope)[2:], [Scope.ADMIN])
+)
+ALL = set(Scope)
+
+
+class Call(NamedTuple):
+    """A call as it is made of archive ``secret``. ``own``: an archive is part of it."""
+
+    scopes: set[Scope]
+    body: dict[str, Any] | None = None
+    query: str = ""
+    own: bool = True
+
+
+CALLS = {
+    "POST /notices": Call(HOOK, {"repository": "file:///secret"}),
+    "POST /archives/{name}/notices": Call(HOOK, {}),
+    "GET /archives": Call(READ),
+    "POST /archives": Call(ADMIN, {"name": "more", "url": "file:///secret"}),
+    "GET /archives/{name}": Call(READ),
+    "PATCH /archives/{name}": Call(ADMIN, {"author": "mallory"}),
+    "DELETE /archives/{name}": Call(ADMIN),
+    "POST /archives/{name}/sync": Call(OPERATE),
+    "POST /archives/{name}/rewind": Call(ADMIN, {"revision": 1}),
+    "POST /archives/{name}/accept": Call(ADMIN, {"revision": 1}),
+    "POST /archives/{name}/skip": Call(OPERATE, {"task": "a", "until": 1}),
+    "GET /runs": Call(READ, query="archive=secret"),
+    "POST /runs": Call(OPERATE, {"archive": "secret", "tasks": ["a"]}),
+    "GET /runs/{id}": Call(READ),
+    "DELETE /runs/{id}": Call(OPERATE),
+    "GET /runs/{id}/changes": Call(READ),
+    "GET /runs/{id}/graph": Call(READ),
+    "GET /graph": Call(READ, query="archive=secret&first=1&last=2"),
+    "POST /runs/{id}/{verb}": Call(OPERATE, {}),
+    "GET /tasks/{id}": Call(READ),
+    "GET /tasks/{id}/attempts": Call(READ),
+    "GET /tasks/{id}/explain": Call(READ),
+    "POST /tasks/{id}/{verb}": Call(OPERATE, {}),
+    "GET /find": Call(READ, query="name=secret@2/a"),
+    "GET /explain": Call(READ, query="name=secret@2/a"),
+    "GET /attempts/{id}": Call(READ),
+    "GET /attempts/{id}/log": Call(READ),
+    "GET /whoami": Call(ALL, own=False),
+    "GET /tokens": Call(ADMIN, own=False),
+    "POST /tokens": Call(ADMIN, {"name": "more", "scope": "read", "archives": ["secret"]}),
+    "DELETE /tokens/{id}": Call(ADMIN, own=False),
+    "GET /task-managers": Call(READ, own=False),
+    "GET /metrics": Call(READ, own=False),
+    "GET /healthz": Call(ALL, own=False),
+}
+
+
+@pytest.fixture
+def secret(session: Session) -> AnArchive:
+    """An archive with a run, a task that failed and one that can be claimed. Nobody else knows of ``hidden``."""
+    an_archive(session)
+    archive = an_archive(session, "secret")
+    archive.commit({"a": "", "hidden": ""})
+    archive.fail("a@2")
+    archive.sql(
+        "update revision set author = 'hidden', message = 'hidden' where branch_id = %s", archive.branches[""].id
+    )
+    return archive
+
+
+def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response:
+    """Make a call of archive ``secret``."""
+    call, (method, path) = CALLS[name], name.split(" ")
+    (attempt,) = secret.sql("select id from attempt limit 1")
+    ids = {
+        "runs": secret.sql("select id from run where number = 2")[0]["id"],
+        "tasks": secret.task("a@2"),
+        "attempts": attempt["id"],
+    }
+    path = (
+        path.replace("{id}", str(ids.get(path.split("/")[1], 1))).replace("{name}", "secret").replace("{verb}", "retry")
+    )
+    return client.request(method, f"{path}?{call.query}" if call.query else path, json=call.body)
+
+
+def everything(secret: AnArchive) -> list[Any]:
+    """What calls could change."""
+    tables = ("archive", "look", "branch", "revision", "run", "task", "attempt", "edge", "deed")
+    return [secret.sql(f"select * from {table} order by 1") for table in tables]
+
+
+def test_every_call_has_its_scopes_here(server: ApiServer) -> None:
+    paths = httpx.get(f"{server.url}/openapi.json", **PLAIN).json()["paths"]
+    told = {f"{method.upper()} {path.removeprefix('/api/v1')}" for path, found in paths.items() for method in found}
+    assert told == CALLS.keys()
+
+
+@pytest.mark.parametrize("scope", [None, *Scope])
+def test_a_scope_may_make_its_calls_and_changes_nothing_by_others(
+    client: Client, secret: AnArchive, scope: Scope | None
+) -> None:
+    caller, before = client(scope), everything(secret)
+    for name, call in CALLS.items():
+        if scope is None and name != "GET /healthz":
+            assert called(caller, name, secret).status_code == 401, name
+        elif scope is not None and scope not in call.scopes:
+            answer = called(caller, name, secret)
+            assert answer.status_code == 403, f"{name}: {answer.text}"
+    assert everything(secret) == before
+    for name, call in CALLS.items():
+        if scope in call.scopes and name.startswith("GET"):
+            assert called(caller, name, secret).status_code not in (401, 403), name
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_token_for_one_archive_neither_sees_nor_changes_another(
+    client: Client, secret: AnArchive, scope: Scope
+) -> None:
+    confined, before = client(scope, "papers"), everything(secret)
+    for name, call in CALLS.items():
+        answer = called(confined, name, secret)
+        if call.own:
+            assert answer.status_code in (200, 202, 403, 404), f"{name}: {answer.text}"
+            assert answer.request.method == "GET" or answer.status_code in (403, 404) or name == "POST /notices", name
+            assert "hidden" not in answer.text, f"{name}: {answer.text}"
+    assert everything(secret) == before
