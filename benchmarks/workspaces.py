@@ -1,7 +1,7 @@
 """How long a workspace takes to be ready, beside what svn and git do themselves.
 
 The first export; then, in each round, a commit that changes one file, and the workspace of that revision from an idle base, another of the same revision,
-and what stands beside them. Files cannot be compressed. Nothing is removed between two exports: ext4 is slow to make files for a while after many were.
+and what stands beside them. Files cannot be compressed; those of Subversion have keywords. Nothing is removed between two exports: ext4 is slow to make files for a while after many were.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tests.repositories import run
 
 IN_A_FOLDER = 100
 CHANGED = "part-0/folder-0/file-0.bin"
+KEYWORDS = b"K 12\nsvn:keywords\nV 10\nId HeadURL\nPROPS-END\n"
+"""The properties of each Subversion file."""
 
 
 def subversion(bench: Bench) -> Iterator[Figure]:
@@ -45,7 +47,7 @@ def measured(bench: Bench, kind: type[Subversion] | type[Git]) -> Iterator[Figur
 
     def ready(revision: str) -> tuple[float, AttemptId]:
         attempt = next(attempts)
-        source = Tree(1, "", revision, archive)
+        source = Tree(1, "", revision, archive, renewed=[CHANGED.encode()])
         took = milliseconds(lambda: homes[-1].prepare(attempt, source=source, script="true\n", layered_by="kernel"))
         return took, attempt
 
@@ -127,10 +129,11 @@ class Subversion:
                     if one not in there:
                         there.add(one)
                         write(f"Node-path: {one}\nNode-kind: dir\nNode-action: add\n\n".encode())
-                write(
-                    f"Node-path: {path}\nNode-kind: file\nNode-action: add\nText-content-length: {len(data)}\n".encode()
-                )
-                write(f"Content-length: {len(data)}\n\n".encode() + data + b"\n\n")
+                data = b"$Id$ $HeadURL$\n" + data
+                lengths = len(data), len(KEYWORDS), len(KEYWORDS) + len(data)
+                write(f"Node-path: {path}\nNode-kind: file\nNode-action: add\n".encode())
+                write(b"Text-content-length: %d\nProp-content-length: %d\nContent-length: %d\n\n" % lengths)
+                write(KEYWORDS + data + b"\n\n")
         assert load.returncode == 0
 
     def commit(self, data: bytes) -> str:
