@@ -86,6 +86,16 @@ class TreeWriter:
         finally:
             os.close(descriptor)
 
+    @contextmanager
+    def created(self, path: bytes) -> Iterator[int]:
+        """The new file, as a descriptor to write to."""
+        descriptor = self._create(path, False)
+        try:
+            with self._explained(path):
+                yield descriptor
+        finally:
+            os.close(descriptor)
+
     def begin(self, path: bytes) -> None:
         """A new file, which `append` goes on with until `end`. Several may be begun: over http, libsvn asks for some dozens of files before it has the first."""
         self._begun[path] = self._create(path, False)

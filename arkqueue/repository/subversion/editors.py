@@ -12,8 +12,11 @@ from typing import Any
 from subvertpy import delta
 
 from arkqueue.repository.limits import PathBudget
-from arkqueue.repository.subversion.translation import Translation
+from arkqueue.repository.subversion.translation import Translation, is_translated
 from arkqueue.repository.tree_writer import TreeWriter
+
+IN_MEMORY = 2**20
+"""Bytes of a text that is kept in memory until it is translated. Over http, some dozens of them come at once."""
 
 LAST_CHANGED = "svn:entry:committed-rev"
 
@@ -160,30 +163,51 @@ class ExportFolder:
 
 
 class ExportFile:
-    """One file on its way; its properties may come before or after its text."""
+    """One file on its way; its properties may come before or after its text.
+
+    A short text that is to be translated is kept in memory. Any other one is written as it comes.
+    """
 
     def __init__(self, editor: ExportEditor, place: bytes) -> None:
         self._editor, self._writer, self._place = editor, editor.writer, place
         self._wanted = self._writer.wants(place)
         self._properties: dict[str, bytes] = {}
-        if self._wanted:
-            self._writer.begin(place)
+        self._text: bytearray | None = bytearray() if self._wanted else None
 
     def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
+        if self._wanted and not is_translated(self._properties):
+            self._write_as_it_comes()
+
         def receive(window: Window | None) -> None:
-            if window is not None and self._wanted:
+            if window is None or not self._wanted:
+                return
+            if self._text is None:
                 self._writer.append(self._place, _text(window))
+                return
+            self._text += _text(window)
+            if len(self._text) > IN_MEMORY:
+                self._write_as_it_comes()
 
         return receive
+
+    def _write_as_it_comes(self) -> None:
+        self._writer.begin(self._place)
+        if self._text:
+            self._writer.append(self._place, bytes(self._text))
+        self._text = None
 
     def change_prop(self, name: str, value: str | None) -> None:
         if value is not None:
             self._properties[name] = value.encode()
 
     def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
-        if self._wanted:
-            self._writer.end(self._place)
-            self._editor.translation.finish(self._writer, self._place, self._properties)
+        if not self._wanted:
+            return
+        if self._text is not None:
+            self._editor.translation.write(self._writer, self._place, bytes(self._text), self._properties)
+            return
+        self._writer.end(self._place)
+        self._editor.translation.finish(self._writer, self._place, self._properties)
 
 
 def _text(window: Window) -> bytes:

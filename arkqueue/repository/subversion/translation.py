@@ -30,6 +30,18 @@ _FIRST_OF_APR = 20000
 """APR_OS_START_ERROR: lower numbers are those of the operating system."""
 
 
+def is_translated(properties: Mapping[str, bytes]) -> bool:
+    """Whether a file with these properties may differ from its stored text."""
+    return "svn:special" not in properties and (_LINE_ENDS in properties or _KEYWORDS in properties)
+
+
+def _set_bits_and_time(writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
+    if "svn:executable" in properties:
+        writer.make_executable(place)
+    if moment := _microseconds(properties.get(_DATE)):
+        writer.set_time(place, moment * 1000)
+
+
 class Translation:
     """Finishes the files of one archive. ``url``: the archive's folder, as the session names it; ``root``: the repository."""
 
@@ -38,27 +50,27 @@ class Translation:
 
     def finish(self, writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
         """Make of a file, whose stored text has been written to ``place``, what its properties say it is."""
-        is_special = "svn:special" in properties
-        if is_special and writer.make_symlink(place):
+        if "svn:special" in properties and writer.make_symlink(place):
             return
-        if not is_special and (_LINE_ENDS in properties or _KEYWORDS in properties):
-            self._translate(writer, place, properties)
-        if "svn:executable" in properties:
-            writer.make_executable(place)
-        if moment := _microseconds(properties.get(_DATE)):
-            writer.set_time(place, moment * 1000)
+        if is_translated(properties):
+            with _pool() as pool:
+                line_end, keywords = _line_end(properties.get(_LINE_ENDS)), self._keywords(place, properties, pool)
+                if line_end is not None or keywords:
+                    with writer.rewritten(place) as (stored, new):
+                        _copy(_stream(stored, _READ, pool), new, line_end, keywords, pool)
+        _set_bits_and_time(writer, place, properties)
 
-    def _translate(self, writer: TreeWriter, place: bytes, properties: Mapping[str, bytes]) -> None:
-        with _pool() as pool:
-            line_end = _line_end(properties.get(_LINE_ENDS))
-            keywords = self._keywords(place, properties, pool)
-            if line_end is None and not keywords:
-                return
-            with writer.rewritten(place) as (stored, new):
-                _run(_lib.svn_stream_copy3(
-                    _lib.svn_subst_stream_translated(_stream(stored, _READ, pool), line_end, True, keywords, True, pool),
-                    _stream(new, _WRITE, pool), None, None, pool,
-                ))  # fmt: skip
+    def write(self, writer: TreeWriter, place: bytes, text: bytes, properties: Mapping[str, bytes]) -> None:
+        """Write a file whose stored text is in memory: that takes less than to write it twice."""
+        if not is_translated(properties):
+            writer.write(place, (text,))
+            self.finish(writer, place, properties)
+            return
+        with _pool() as pool, writer.created(place) as new:
+            line_end, keywords = _line_end(properties.get(_LINE_ENDS)), self._keywords(place, properties, pool)
+            string = _String(text, len(text))
+            _copy(c_void_p(_lib.svn_stream_from_string(byref(string), pool)), new, line_end, keywords, pool)
+        _set_bits_and_time(writer, place, properties)
 
     def _keywords(self, place: bytes, properties: Mapping[str, bytes], pool: c_void_p) -> c_void_p:
         """The keywords of a file and their values: a hash of libsvn's, or a null pointer."""
@@ -81,6 +93,12 @@ class _Error(ctypes.Structure):
     _fields_ = (("status", c_int), ("message", c_char_p))
 
 
+class _String(ctypes.Structure):
+    """svn_string_t"""
+
+    _fields_ = (("data", c_char_p), ("length", ctypes.c_size_t))
+
+
 _Outcome = POINTER(_Error)
 _lib = ctypes.CDLL(ra.__file__)
 
@@ -95,6 +113,7 @@ _declare("apr_pool_destroy", None, c_void_p)
 _declare("svn_error_clear", None, c_void_p)
 _declare("apr_os_file_put", c_int, POINTER(c_void_p), POINTER(c_int), c_int32, c_void_p)
 _declare("svn_stream_from_aprfile2", c_void_p, c_void_p, c_int, c_void_p)
+_declare("svn_stream_from_string", c_void_p, POINTER(_String), c_void_p)
 _declare("svn_stream_copy3", _Outcome, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 _declare("svn_subst_stream_translated", c_void_p, c_void_p, c_char_p, c_int, c_void_p, c_int, c_void_p)
 _declare("svn_subst_eol_style_from_value", None, POINTER(c_int), POINTER(c_char_p), c_char_p)
@@ -121,6 +140,14 @@ def _run(outcome: ctypes._Pointer[_Error]) -> None:
             raise OSError(status, os.strerror(status))
         fault = message or f"libsvn answers with error {status}"
         raise WorkspaceError("files", f"cannot be translated ({fault})", "Free space there, or correct the properties.")
+
+
+def _copy(stored: c_void_p, new: int, line_end: bytes | None, keywords: c_void_p, pool: c_void_p) -> None:
+    """Translate a stream of a stored text into an open file."""
+    translated = stored
+    if line_end is not None or keywords:
+        translated = _lib.svn_subst_stream_translated(stored, line_end, True, keywords, True, pool)
+    _run(_lib.svn_stream_copy3(translated, _stream(new, _WRITE, pool), None, None, pool))
 
 
 def _stream(descriptor: int, flags: int, pool: c_void_p) -> c_void_p:

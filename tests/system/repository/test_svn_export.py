@@ -9,6 +9,7 @@ import pytest
 
 from arkqueue.errors import WorkspaceError
 from arkqueue.repository import Archive, locate, open_archive
+from arkqueue.repository.subversion import editors
 from tests.repositories import SubversionRepository, a_subversion_repository, run
 from tests.requirements import a_mount
 from tests.system.repository.subversion_histories import RandomHistory, load_project
@@ -55,7 +56,11 @@ def check_history(
         check_revision(archive, url, after, tree, place, *options)
 
 
-def test_a_made_history_is_exported_as_svn_exports_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_memory", [editors.IN_MEMORY, 100])
+def test_a_made_history_is_exported_as_svn_exports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
+) -> None:
+    monkeypatch.setattr(editors, "IN_MEMORY", in_memory)
     repository = a_subversion_repository(tmp_path)
     check_history(repository, f"{repository.url}/trunk", 45, 20, tmp_path)
 
@@ -142,12 +147,13 @@ def test_a_date_that_nobody_can_read_stands_in_nobodys_way(tmp_path: Path) -> No
     assert (tmp_path / "tree" / "a").read_text() == "$Rev: 2 $ $Date: $"
 
 
-def test_a_disk_that_fills_while_a_file_is_translated_is_told_as_such(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "disk"), [(300_000, "200k"), (1_500_000, "2m")])
+def test_a_disk_that_fills_while_a_file_is_translated_is_told_as_such(tmp_path: Path, length: int, disk: str) -> None:
     repository = a_subversion_repository(tmp_path)
-    repository.commit({"a": b"x" * 150_000 + b"\n$Rev$"})
+    repository.commit({"a": b"x" * length + b"\n$Rev$"})
     repository.propset("svn:keywords", "Rev", "a")
     (tmp_path / "small").mkdir()
-    with a_mount("-t", "tmpfs", "-o", "size=200k", "tmpfs", tmp_path / "small"):
+    with a_mount("-t", "tmpfs", "-o", f"size={disk}", "tmpfs", tmp_path / "small"):
         with pytest.raises(WorkspaceError) as raised:
             open_archive(locate(repository.url)).export("2", tmp_path / "small" / "tree")
         assert isinstance(raised.value.__cause__, OSError)
