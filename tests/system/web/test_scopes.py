@@ -89,7 +89,9 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
         "attempts": attempt["id"],
     }
     path = (
-        path.replace("{id}", str(ids.get(path.split("/")[1], 1))).replace("{name}", "secret").replace("{verb}", "retry")
+        path.replace("{id}", str(ids.get(path.split("/")[1], 999)))
+        .replace("{name}", "secret")
+        .replace("{verb}", "retry")
     )
     return client.request(method, f"{path}?{call.query}" if call.query else path, json=call.body)
 
