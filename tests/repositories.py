@@ -328,3 +328,18 @@ def a_server(command: Sequence[str], host: str = "127.0.0.1") -> Iterator[Server
         yield server
     finally:
         server.close()
+
+
+def commit_with_a_long_message(repository: GitRepository, length: int) -> str:
+    """Put a commit whose message has so many bytes on the main branch; on the disk it has a few hundred kilobytes."""
+    git = ("git", "--git-dir", str(repository.path), "-c", "core.looseCompression=1")
+    head = repository.id()
+    before = repository.git("cat-file", "commit", head).partition("\n\n")[0]
+    kept = [line for line in before.split("\n") if not line.startswith("parent ")]
+    commit = "\n".join([kept[0], f"parent {head}", *kept[1:], "", "x" * length])
+    made = subprocess.run(
+        [*git, "hash-object", "-t", "commit", "-w", "--stdin"], input=commit.encode(), capture_output=True, check=True
+    )
+    id = made.stdout.decode().strip()
+    subprocess.run([*git, "update-ref", f"refs/heads/{repository.branch}", id], check=True)
+    return id

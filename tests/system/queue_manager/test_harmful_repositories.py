@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.repository.reader import client
-from tests.repositories import GitRepository, a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository, commit_with_a_long_message
 from tests.system.queue_manager.conftest import Watched
 
 Watch = Callable[..., Watched]
@@ -25,24 +25,16 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     client.processes.close()
 
 
-def commit_with_a_long_message(repository: GitRepository, length: int) -> None:
-    """A few kilobytes of a pack."""
-    file = repository.path.parent / "message"
-    file.write_text("x" * length)
-    repository.git("commit", "-q", "--allow-empty", "-F", str(file))
-    repository.push()
-
-
 @pytest.mark.usefixtures("little_memory", "manager")
 def test_revision_that_needs_too_much_memory_stops_its_archive_alone(watch: Watch, tmp_path: Path) -> None:
     hers, his = a_git_repository(tmp_path), a_subversion_repository(tmp_path)
     hers.commit({"readme": "1"})
     papers, books = watch(hers.path), watch(his.path, "books")
-    commit_with_a_long_message(hers, 64 << 20)
+    head = commit_with_a_long_message(hers, 64 << 20)
     papers.notify()
     papers.wait_for(lambda: papers.row()["stopped"])
     why = papers.row()["stopped"]
-    assert f"listing what is new up to revision {hers.id()}: it needs more than 128 MiB of memory" in why
+    assert f"listing what is new up to revision {head}: it needs more than 128 MiB of memory" in why
     assert "arkqueue archive rewind papers REV" in why
     his.commit({"readme": "1"})
     books.notify()

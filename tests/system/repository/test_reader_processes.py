@@ -22,7 +22,7 @@ from arkqueue.repository import locate
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import ReaderProcesses
-from tests.repositories import GitRepository, a_git_repository, a_subversion_repository
+from tests.repositories import a_git_repository, a_subversion_repository, commit_with_a_long_message
 from tests.waiting import eventually
 
 T = TypeVar("T")
@@ -152,17 +152,6 @@ def test_answer_that_nobody_wants_is_not_waited_for(processes: ReaderProcesses, 
                 said.result(60)
 
 
-def a_long_message(repository: GitRepository, length: int) -> str:
-    """Commit one; git keeps it in a few kilobytes."""
-    file = repository.path.parent / "message"
-    file.write_text("x" * length)
-    (repository.work / "long").write_text("1")
-    repository.git("add", "long")
-    repository.git("commit", "-q", "-F", str(file))
-    repository.push()
-    return repository.id()
-
-
 def test_revision_that_needs_too_much_memory_is_harmful(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +159,7 @@ def test_revision_that_needs_too_much_memory_is_harmful(
     repository = a_git_repository(tmp_path)
     repository.commit({"readme": "1"})
     books = opened(a_subversion_repository(tmp_path).path)
-    head = a_long_message(repository, 64 << 20)
+    head = commit_with_a_long_message(repository, 64 << 20)
     papers = opened(repository.path)
     with pytest.raises(
         ArchiveHarmful, match=f"listing what is new up to revision {head}: it needs more than 128 MiB of memory"
