@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from arkqueue.errors import Invalid
-from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.limits import MOST_PATHS
 from arkqueue.repository.location import Identity, Location, local_path
@@ -135,6 +135,9 @@ class Archive(Protocol):
 
         Where the name of their folder belongs to something else, that is the only file: `linked` or `no_folder`.
         """
+
+    def workflow(self, revision_id: str) -> Workflow:
+        """The same files, parsed."""
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """Every file that differs between the two trees, sorted; without ``previous`` every file of the revision.

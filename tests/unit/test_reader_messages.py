@@ -18,6 +18,7 @@ from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity
 from arkqueue.repository.reader import messages
 from arkqueue.repository.reader.messages import Malformed, ReaderFault
+from arkqueue.workflow import parse
 
 REVISION = Revision("12", 12, "Zoë", datetime(2026, 11, 24, tzinfo=UTC), "a\n\u2028b", Origin("pdf@3", 2), "long")
 
@@ -38,6 +39,12 @@ def test_what_is_put_is_taken() -> None:
     assert messages.take_identity(sent(messages.put_identity(identity))) == identity
     file = SourceFile("_workflows/a.yaml", bytes(range(256)), "fault")
     assert messages.take_files(sent([messages.put_file(file)])) == (file,)
+    good = parse([SourceFile("_workflows/a.yaml", b"- {name: a, command: make, env: {A: x}}\n")])
+    faulty = parse([SourceFile("_workflows/a.yaml", b"- {name: a, comand: make}\n")])
+    assert good.tasks
+    assert faulty.faults
+    for parsed in (good, faulty):
+        assert messages.take_workflow(sent(messages.put_workflow(parsed))) == parsed
     change = TreeChange((b"a/\xff", "ä".encode()), -4096)
     assert messages.take_change(sent(messages.put_change(change))) == change
     changes = (FileChange(ChangeStatus.ADDED, "a\udcff"), FileChange(ChangeStatus.DELETED, "ä"))
@@ -83,6 +90,9 @@ REVISION_OF = messages.put_revision(REVISION)
         (messages.take_revision, []),
         (messages.take_identity, ["bazaar", "x", "", ""]),
         (messages.take_files, [["a", "%%%", ""]]),
+        (messages.take_workflow, {"tasks": [{"name": 1}], "faults": []}),
+        (messages.take_workflow, {"tasks": [], "faults": [["a.yaml", "1", 1, "wrong", "", ""]]}),
+        (messages.take_workflow, {"tasks": []}),
         (messages.take_change, {"made": ["../etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["/etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["a/../../b"], "grown": 0}),

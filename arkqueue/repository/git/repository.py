@@ -18,7 +18,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
-from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.plan.globs import matches
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
 from arkqueue.repository.changes import listed
@@ -206,6 +206,11 @@ class GitArchive:
                 else:
                     files.append(SourceFile(f"{WORKFLOWS}/{name}", entry.data if size < len(TOO_LONG) else TOO_LONG))
             return tuple(sorted(files, key=lambda file: file.path))
+
+    def workflow(self, revision_id: str) -> Workflow:
+        from arkqueue.workflow import parse
+
+        return parse(self.read_workflows(revision_id))
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """A previous revision that the repository has lost since (after a force-push) counts as none."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.limits import MOST_PATHS
 from arkqueue.repository.location import Identity, Location
@@ -30,6 +30,7 @@ from arkqueue.repository.reader.messages import (
     take_heads,
     take_identity,
     take_revision,
+    take_workflow,
     text,
     texts,
     truth,
@@ -140,6 +141,10 @@ class ReadArchive:
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
         doing = f"reading the workflow files of revision {revision_id}"
         return self._read("read_workflows", doing, take_files, revision_id=revision_id)
+
+    def workflow(self, revision_id: str) -> Workflow:
+        doing = f"judging the workflow files of revision {revision_id}"
+        return self._read("workflow", doing, take_workflow, revision_id=revision_id)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         doing = f"comparing revision {revision_id} with the one before"

@@ -1,4 +1,4 @@
-"""From revisions in a repository to entries for the ledger: workflow files are read and parsed, tree differences asked for.
+"""From revisions in a repository to entries for the ledger: workflow files and tree differences are asked for.
 
 Between ``repository`` (which knows no ledger) and ``queue`` (which reads no repository). Called by the queue manager's readers and by registration.
 """
@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from arkqueue import workflow
 from arkqueue.errors import ArchiveMismatch
 from arkqueue.model import Fault, Origin, Revision, Workflow
 from arkqueue.plan import Entry
@@ -51,7 +50,7 @@ class EntryReader:
         """The workflow files as they are at a revision, parsed."""
         key = self.archive.workflows_key(revision)
         if key not in self._parsed:
-            self._parsed[key] = workflow.parse(self.archive.read_workflows(revision)) if key else Workflow()
+            self._parsed[key] = self.archive.workflow(revision) if key else Workflow()
             while len(self._parsed) > MOST_KEPT or (len(self._parsed) > 1 and self._tasks_kept() > MOST_TASKS):
                 self._parsed.popitem(last=False)
         self._parsed.move_to_end(key)

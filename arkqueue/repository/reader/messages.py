@@ -22,12 +22,23 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from arkqueue import errors
-from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import (
+    ArchiveKind,
+    ChangeStatus,
+    Fault,
+    FileChange,
+    Origin,
+    Revision,
+    SourceFile,
+    TreeChange,
+    Workflow,
+)
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
 from arkqueue.repository.protocol import Advance
@@ -263,6 +274,32 @@ def _file(value: object) -> SourceFile:
         return SourceFile(parts[0], base64.b64decode(parts[1], validate=True), parts[2])
     except (binascii.Error, ValueError):
         raise Malformed("a file whose text is none") from None
+
+
+def put_workflow(parsed: Workflow) -> dict[str, Any]:
+    """Workflow files as they were parsed; what a committer can make of them is bounded by `workflow`."""
+    from arkqueue.workflow import to_json
+
+    return {"tasks": [to_json(task) for task in parsed.tasks], "faults": [astuple(fault) for fault in parsed.faults]}
+
+
+def take_workflow(value: object) -> Workflow:
+    from arkqueue.workflow import from_json
+
+    found = _dict(value)
+    try:
+        tasks = tuple(from_json(_dict(task)) for task in _list(found.get("tasks")))
+    except ValueError as error:
+        raise Malformed(f"a task that is none ({str(error)[:200]})") from None
+    return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))))
+
+
+def _fault(value: object) -> Fault:
+    parts = _list(value)
+    if len(parts) != 6:
+        raise Malformed("a fault that is none")
+    path, line, column, *words = parts
+    return Fault(text(path), number(line), number(column), *map(text, words))
 
 
 def put_path(path: bytes) -> str:

@@ -23,7 +23,7 @@ import subvertpy
 from subvertpy import SubversionException, client
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
-from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
+from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
@@ -247,6 +247,11 @@ class SubversionArchive:
                 is_link = "svn:special" in properties
                 files.append(linked(path) if is_link else SourceFile(path, text.getvalue()))
             return tuple(files)
+
+    def workflow(self, revision_id: str) -> Workflow:
+        from arkqueue.workflow import parse
+
+        return parse(self.read_workflows(revision_id))
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         return tuple(sorted(self._changed(previous, revision_id, PathBudget())))
