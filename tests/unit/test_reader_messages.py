@@ -39,12 +39,6 @@ def test_what_is_put_is_taken() -> None:
     assert messages.take_identity(sent(messages.put_identity(identity))) == identity
     file = SourceFile("_workflows/a.yaml", bytes(range(256)), "fault")
     assert messages.take_files(sent([messages.put_file(file)])) == (file,)
-    good = parse([SourceFile("_workflows/a.yaml", b"- {name: a, command: make, env: {A: x}}\n")])
-    faulty = parse([SourceFile("_workflows/a.yaml", b"- {name: a, comand: make}\n")])
-    assert good.tasks
-    assert faulty.faults
-    for parsed in (good, faulty):
-        assert messages.take_workflow(sent(messages.put_workflow(parsed))) == parsed
     change = TreeChange((b"a/\xff", "ä".encode()), -4096)
     assert messages.take_change(sent(messages.put_change(change))) == change
     changes = (FileChange(ChangeStatus.ADDED, "a\udcff"), FileChange(ChangeStatus.DELETED, "ä"))
@@ -52,6 +46,17 @@ def test_what_is_put_is_taken() -> None:
     status = os.lstat("/")
     taken = messages.take_status(sent(messages.put_status(status)))
     assert (taken, taken.st_ctime_ns, taken.st_mtime_ns) == (status, status.st_ctime_ns, status.st_mtime_ns)
+
+
+@pytest.mark.parametrize("rest", [b"", b"#" * messages.SHORT], ids=["short", "long"])
+def test_workflow_files_arrive_parsed(rest: bytes) -> None:
+    good, faulty = b"- {name: a, command: make, env: {A: x}}\n", b"- {name: a, comand: make}\n"
+    for body in (good, faulty):
+        files = [SourceFile("_workflows/a.yaml", body + rest), SourceFile("_workflows/b.yaml", fault="is a link")]
+        put = messages.put_workflow(files)
+        assert ("files" in put) == (not rest)
+        assert messages.take_workflow(sent(put)) == parse(files)
+    assert parse([SourceFile("_workflows/a.yaml", good + rest)]).tasks
 
 
 def test_errors_arrive_with_their_kind_and_what_the_system_said() -> None:
@@ -93,6 +98,7 @@ REVISION_OF = messages.put_revision(REVISION)
         (messages.take_workflow, {"tasks": [{"name": 1}], "faults": []}),
         (messages.take_workflow, {"tasks": [], "faults": [["a.yaml", "1", 1, "wrong", "", ""]]}),
         (messages.take_workflow, {"tasks": []}),
+        (messages.take_workflow, {"files": [["a.yaml", "IyMj" * messages.SHORT, ""]]}),
         (messages.take_change, {"made": ["../etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["/etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["a/../../b"], "grown": 0}),

@@ -49,6 +49,8 @@ LONGEST = 128 * 2**20
 """Bytes of a frame. The paths of a million files take about half of that."""
 LENGTH = struct.Struct(">I")
 """What stands before each frame: its bytes."""
+SHORT = 2**14
+"""Bytes of workflow files that the server parses itself, which takes it some milliseconds. The parser takes 11 MB of memory, once."""
 LONGEST_FAULT = 2**16
 """Characters of an error's text."""
 
@@ -276,17 +278,25 @@ def _file(value: object) -> SourceFile:
         raise Malformed("a file whose text is none") from None
 
 
-def put_workflow(parsed: Workflow) -> dict[str, Any]:
-    """Workflow files as they were parsed; what a committer can make of them is bounded by `workflow`."""
-    from arkqueue.workflow import to_json
+def put_workflow(files: Sequence[SourceFile]) -> dict[str, Any]:
+    """Workflow files: short ones as they are, longer ones parsed. What a committer can make of them is bounded by `workflow`."""
+    if sum(len(file.text) for file in files) <= SHORT:
+        return {"files": [put_file(file) for file in files]}
+    from arkqueue.workflow import parse, to_json
 
+    parsed = parse(files)
     return {"tasks": [to_json(task) for task in parsed.tasks], "faults": [astuple(fault) for fault in parsed.faults]}
 
 
 def take_workflow(value: object) -> Workflow:
-    from arkqueue.workflow import from_json
+    from arkqueue.workflow import from_json, parse
 
     found = _dict(value)
+    if "files" in found:
+        files = take_files(found["files"])
+        if sum(len(file.text) for file in files) > SHORT:
+            raise Malformed("workflow files that are too long for the server to parse")
+        return parse(files)
     try:
         tasks = tuple(from_json(_dict(task)) for task in _list(found.get("tasks")))
     except ValueError as error:

@@ -266,7 +266,7 @@ CALLS: dict[str, Callable[[Archive, Given, _Reader], Any]] = {
     "read_workflows": lambda archive, given, _: [
         put_file(file) for file in archive.read_workflows(given["revision_id"])
     ],
-    "workflow": lambda archive, given, _: put_workflow(archive.workflow(given["revision_id"])),
+    "workflow": lambda archive, given, _: put_workflow(archive.read_workflows(given["revision_id"])),
     "changed_paths": lambda archive, given, _: archive.changed_paths(given["previous"], given["revision_id"]),
     "changes": lambda archive, given, _: put_changes(
         archive.changes(given["base"], given["revision_id"], most=given["most"], **_files(given))
