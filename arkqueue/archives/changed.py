@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
+from arkqueue.archives.patience import answer_within
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArkqueueError
 from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Revision, RunId
 from arkqueue.repository.limits import TooManyPaths
-from arkqueue.repository.opening import open_registered
+from arkqueue.repository.opening import location_of, open_location
 from arkqueue.repository.reader.entries import named
 
 PATIENCE = 5.0
@@ -23,7 +23,7 @@ PATIENCE = 5.0
 MOST_LOOKED_AT = 100_000
 """Entries of folders that are looked at for one answer."""
 MOST_AT_ONCE = 2
-"""Repositories that are asked at once. One that hangs keeps its place until it answers."""
+"""Repositories that are asked at once. One that hangs keeps its place until its reader process is ended."""
 
 _places = threading.BoundedSemaphore(MOST_AT_ONCE)
 
@@ -50,12 +50,14 @@ def changed_files(session: Session, configuration: Configuration, run: RunId, li
     (row,) = session.rows("revision_of_run", run=run)
     recorded = Revision(row.revision, row.number, row.author, row.date, "")
 
+    location = location_of(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+
     def read() -> Sequence[FileChange]:
-        opened = open_registered(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+        opened = open_location(configuration, location)
         return opened.changes(row.previous, row.revision, most=MOST_LOOKED_AT, recorded=recorded)
 
     try:
-        changes = _answer(read)
+        changes = _in_turn(read, is_ended=not location.needs_mirror)
     except ArchiveMismatch as error:
         return ChangedFiles(files=[], total=0, fault=named(error, row.archive))
     except (ArkqueueError, TooManyPaths) as error:
@@ -69,24 +71,19 @@ def changed_files(session: Session, configuration: Configuration, run: RunId, li
     )
 
 
-def _answer(read: Callable[[], Sequence[FileChange]]) -> Sequence[FileChange]:
+def _in_turn(read: Callable[[], Sequence[FileChange]], *, is_ended: bool) -> Sequence[FileChange]:
     """What a repository says. Raises TimeoutError where it does not say it in time, or where too many others are asked."""
-    said: Future[Sequence[FileChange]] = Future()
     places = _places
+    if not places.acquire(timeout=PATIENCE):
+        raise TimeoutError
 
-    def ask() -> None:
+    def ask() -> Sequence[FileChange]:
         try:
-            said.set_result(read())
-        except BaseException as error:
-            said.set_exception(error)
+            return read()
         finally:
             places.release()
 
-    if not places.acquire(timeout=PATIENCE):
-        raise TimeoutError
-    # A thread of its own, as nothing can end a call of libsvn.
-    threading.Thread(target=ask, name="read changed files", daemon=True).start()
-    return said.result(PATIENCE)
+    return answer_within(PATIENCE, ask, "read changed files", is_ended=is_ended)
 
 
 def _shown(path: str) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from arkqueue.archives.patience import answer_within
 from arkqueue.archives.settings import check_settings, check_whole
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
@@ -25,7 +24,6 @@ from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location
 from arkqueue.repository.opening import location_of, open_registered
-from arkqueue.repository.reader.client import processes
 from arkqueue.repository.reader.entries import EntryReader, last_known, named
 from arkqueue.views.archives import settings_of
 from arkqueue.views.find import no_main_branch
@@ -245,26 +243,12 @@ def check_name(name: str) -> None:
 
 def _answer(location: Location, read: Callable[[], T]) -> T:
     """What a repository says, if it says it in time."""
-    said: Future[T] = Future()
-
-    def ask() -> None:
-        try:
-            said.set_result(read())
-        except BaseException as error:
-            said.set_exception(error)
-
-    thread = threading.Thread(target=ask, name=f"read {location.shown}", daemon=True)
-    thread.start()
+    goes_on = location.needs_mirror
     try:
-        return said.result(PATIENCE)
+        return answer_within(PATIENCE, read, f"read {location.shown}", is_ended=not goes_on)
     except TimeoutError:
-        if said.done():
-            raise
-        if not location.needs_mirror:
-            assert thread.ident is not None
-            processes.give_up(thread.ident)
         remedy = "Check its server and the network, and try again"
-        remedy += "; this host's copy of it is being made meanwhile." if location.needs_mirror else "."
+        remedy += "; this host's copy of it is being made meanwhile." if goes_on else "."
         raise ArchiveUnreachable(location.shown, f"has not answered for {PATIENCE:.0f} s", remedy) from None
 
 

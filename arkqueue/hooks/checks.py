@@ -55,7 +55,7 @@ def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | 
         before = old if old.strip("0") else _main_head(archive)
         if before and archive.workflows_key(before) == archive.workflows_key(new):
             continue
-        for fault in parse(archive.read_workflows(new)).faults:
+        for fault in archive.workflow(new).faults:
             faults.append(replace(fault, path=f"{branch}:{fault.path}") if len(branches) > 1 else fault)
     return faults
 

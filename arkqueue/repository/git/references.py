@@ -1,7 +1,7 @@
 """What a Git tree refers to and an export of it lacks: submodules, and the files that Git LFS keeps elsewhere.
 
-All folders of a tree are looked at once. What is found of a folder is remembered by the folder's id, so that the next revision
-costs what it changes, and a tree that holds itself a thousand times costs no more than one folder.
+Each folder of a tree is looked at once, and its findings are kept by the folder's id. So the next revision costs what it
+changes, and a tree that holds the same folder a thousand times costs no more than one folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The server's side of its reader processes: who starts them, gives them calls, and ends them.
 
 A call goes to one reader process, and a process has one call at a time; so it is known whose call a process was at when it broke. A process serves all archives
-in turns. One is kept warm. Another one is started where a call has waited for `TURN` seconds, and while a call takes longer than `SLOW`, so that no archive waits
-for one whose repository hangs; what is there beyond the first ends when it has been idle for `IDLE` seconds.
+in turns, and is kept warm. No archive waits for one whose repository hangs: another process is started when a call has waited for `TURN` seconds, and while a
+call takes longer than `SLOW`. Each further process ends when it has been idle for `IDLE` seconds.
 
 What becomes of a call whose process breaks:
 
@@ -51,7 +51,7 @@ from arkqueue.repository.reader.process import OUT_OF_MEMORY, TERMINATED
 DEADLINE = 600.0
 """Seconds in which a call is answered; of a call that writes files, seconds in which its process does something."""
 TRANSFER_DEADLINE = 1900.0
-"""The same, where the call may transfer what is new in a remote repository of Git: git has limits of its own."""
+"""Seconds for a call that may transfer new commits from a remote Git repository. The git program has shorter limits of its own."""
 MEMORY = 2**30
 """Bytes that a process may allocate. The paths of a million files take about half of that."""
 STARTING = 60.0

@@ -100,7 +100,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     go = threading.Event()
     monkeypatch.setattr(changed, "_places", threading.BoundedSemaphore(changed.MOST_AT_ONCE))
     monkeypatch.setattr(changed, "PATIENCE", 0.05)
-    monkeypatch.setattr(changed, "open_registered", lambda *_: go.wait() and pytest.fail("nobody waits any more"))
+    monkeypatch.setattr(changed, "open_location", lambda *_: go.wait() and pytest.fail("nobody waits any more"))
     yield
     go.set()
     for thread in reading():
