@@ -107,11 +107,13 @@ class Graph:
             rows = self._advance(settled, entering, [*again, *judged])
             skipped = self.ids("skip_dependents", settled=[*bad, *again]) if bad or again else []
             canceled: list[int] = []
+            tied: list[int] = []
             if held := [row for row in rows if row.held_back]:
-                canceled = self._fire([row.id for row in held if row.cancels])
+                canceled, tied = self._fire([row.id for row in held if row.cancels])
                 rows += self._advance((), [row.id for row in held], (), fired=True)
             settled = [*skipped, *canceled, *(row.id for row in rows if row.settles)]
-            changed = [*skipped, *canceled, *(row.id for row in rows if row.unblocks)]
+            # What waits for a running victim has not begun after all, as it was judged to have.
+            changed = [*skipped, *canceled, *tied, *(row.id for row in rows if row.unblocks)]
             bad = canceled  # what needs a skipped task has been skipped with it
             entering, then, again = then, (), ()
 
@@ -124,27 +126,31 @@ class Graph:
         self.ready.update(row.id for row in rows if row.is_ready)
         return rows
 
-    def _fire(self, entering: Sequence[int]) -> list[int]:
-        """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other."""
+    def _fire(self, entering: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other.
+
+        Returns what was canceled, and which of the entering tasks wait for a running victim now.
+        """
         cancelers = self.rows("cancelers", entering=entering)
-        canceled = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
+        canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
         if inside := [row.id for row in cancelers if row.here]:
             # Also one that has nothing to cancel has fired before another one of its run cancels it.
             self.do("fire", firing=[row.id for row in cancelers])
             for canceler in inside:
-                canceled += self._cancel_victims([canceler], here=True)
-        return canceled
+                more_canceled, more_tied = self._cancel_victims([canceler], here=True)
+                canceled, tied = canceled + more_canceled, tied + more_tied
+        return canceled, tied
 
-    def _cancel_victims(self, firing: Sequence[int], *, here: bool) -> list[int]:
+    def _cancel_victims(self, firing: Sequence[int], *, here: bool) -> tuple[list[int], list[int]]:
         if not firing:
-            return []
+            return [], []
         if not self.rows("lock_victims", firing=firing, here=here):
-            return []  # `advance` notes that they fired
+            return [], []  # `advance` notes that they fired
         # What stops comes first: a canceler that another one cancels fires all the same, as they fire together.
         fired = self.rows("stop_victims", firing=firing, here=here)
         if any(row.asked for row in fired):
             self.to_wake.add("stop")
-        return self.ids("cancel_victims", firing=firing, here=here)
+        return self.ids("cancel_victims", firing=firing, here=here), [row.id for row in fired if row.is_tied]
 
 
 def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]) -> T:

@@ -248,4 +248,4 @@ with pair as (
 update task t set fired = true, unmet = t.unmet + coalesce(c.n, 0)
 from unnest(%(firing)s::bigint[]) f(id) left join counted c on c.target = f.id
 where t.id = f.id and {from enable}
-returning t.id, (select count(*) from asked) as asked;
+returning t.id, (select count(*) from asked) as asked, c.n is not null as is_tied;

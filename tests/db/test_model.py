@@ -21,7 +21,22 @@ from arkqueue.model import End, Workflow
 from arkqueue.states import State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
-from tests.model import Appended, Blocks, Entry, Key, Kind, Ledger, Model, Name, Refused, RunKey, RunSeen, Seen, Task
+from tests.model import (
+    Appended,
+    Blocks,
+    Entry,
+    Key,
+    Kind,
+    Ledger,
+    Model,
+    Name,
+    Refused,
+    Run,
+    RunKey,
+    RunSeen,
+    Seen,
+    Task,
+)
 
 
 class Subject(Protocol):
@@ -251,7 +266,7 @@ class Beside(RuleBasedStateMachine):
         gone = self.model.deleted_branches
         runs = [run for run in self.model.runs if run.own and not run.dropped and run.branch not in gone]
         if runs:
-            run = data.draw(st.sampled_from(runs))
+            run = self.draw_run(data, runs)
             some = st.lists(st.sampled_from(sorted(task.name for task in run.own)), min_size=1, unique=True)
             self.both("trigger", run.branch, run.place.number, data.draw(st.none() | some), data.draw(st.booleans()))
 
@@ -299,7 +314,7 @@ class Beside(RuleBasedStateMachine):
 
     def cancel_run(self, data: st.DataObject) -> None:
         runs = [run for run in self.model.runs if not all(task.settled for task in run.tasks.values())]
-        self.both("cancel_run", data.draw(st.sampled_from(runs)).key)
+        self.both("cancel_run", self.draw_run(data, runs).key)
 
     def restart(self, data: st.DataObject) -> None:
         self.both("restart", self.pick_any(data, State.RUNNING))
@@ -324,12 +339,16 @@ class Beside(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         runs = [run for run in self.model.runs if run.place.number > 1]
         settled = [run for run in runs if all(task.settled for task in run.own)]
-        self.both("delete", data.draw(st.sampled_from(settled or runs)).key)
+        self.both("delete", self.draw_run(data, settled or runs).key)
 
     # ------------------------------------------------------------------------------------------------------------------------ together
 
     def last(self, branch: str) -> int:
         return self.model.on_branch(branch)[-1].place.number
+
+    def draw_run(self, data: st.DataObject, runs: Sequence[Run]) -> Run:
+        """One of the runs, drawn by its key: a failing example prints what was drawn, and from a run everything can be reached."""
+        return self.model.run(data.draw(st.sampled_from([run.key for run in runs])))
 
     def keys(self, *states: State) -> list[Key]:
         return [task.key for task in self.model.tasks() if task.state in states and not task.implicit]

@@ -464,6 +464,21 @@ def test_a_retried_canceler_cancels_again_what_it_had_waited_to_see_stopped(arch
     assert archive.states() == {"v@2": "canceled", "c@3": "ready"}
 
 
+def test_what_waits_for_a_victim_that_still_runs_has_not_begun(archive: AnArchive) -> None:
+    """A canceled task blocks all ends as long as what it needed has not begun, also where that came back and met a running victim."""
+    archive.commit({"v": ""})
+    archive.claim("v@2")
+    archive.commit({"p": "", "a": "depends: [p]\ncancels: ['PREV:v']", "b": "depends: [a]"})
+    archive.cancel("b@3")
+    archive.cancel("a@3")
+    archive.run("p@3")
+    archive.retry("a@3")
+    archive.commit({"any": "depends: [{task: 'PREV:b', when: settled}]"})
+    assert (archive.state("a@3"), archive.state("b@3"), archive.state("any@4")) == ("waiting", "canceled", "waiting")
+    archive.end("v@2", None, End.STOPPED)
+    assert (archive.state("a@3"), archive.state("any@4")) == ("ready", "ready")
+
+
 def test_a_wide_run_that_is_canceled_adds_no_edges(archive: AnArchive) -> None:
     """Each of many blocks the next one, which waits for each of many: that needs no edge for each pair of them."""
     many = 200
