@@ -157,12 +157,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """One ``depends`` entry. ``task`` None: the task itself (PREV) or every one (``PREV:*`` has ``task == "*"``)."""
+    """One ``depends`` entry. ``task`` None: the task itself (PREV) or every one (``PREV:*`` has ``task == "*"``).
+
+    ``excepted``: names that ``PREV:*`` leaves out, sorted.
+    """
 
     task: str | None
     previous: bool = False
     when: When = When.COMPLETED
     optional: bool = False
+    excepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

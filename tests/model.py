@@ -447,7 +447,7 @@ class Model:
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
         if wish.task == "*":
-            return self._star(run, wish.when)
+            return self._star(run, wish)
         name = Name(wish.task) if wish.task else task.key.inside
         if wish.previous:
             return self.nearest(name, run)
@@ -463,9 +463,11 @@ class Model:
                 return
         self._edge(source, target, when, product=product)
 
-    def _star(self, run: Run, when: When) -> Task:
-        """The run's gate for ``PREV:*``, made when first asked for."""
-        name = Name("PREV:*" if when is When.COMPLETED else "PREV:*:settled")
+    def _star(self, run: Run, wish: Depends) -> Task:
+        """The run's gate for a ``PREV:*``, made when first asked for; one for all that wait for the same."""
+        name = Name("PREV:*" if wish.when is When.COMPLETED else "PREV:*:settled")
+        if wish.excepted:
+            name = Name(f"{name.name}:except:{','.join(sorted(wish.excepted))}")
         if name not in run.tasks:
             gate = run.tasks[name] = Task(run, TaskDefinition(name.name), 0)
             names = {
@@ -478,7 +480,8 @@ class Model:
             for other in sorted(names - {Name(REPORT)}):
                 source = self.nearest(other, run)
                 assert source
-                self._edge(source, gate, when)
+                if other.name not in wish.excepted:
+                    self._edge(source, gate, wish.when)
         return run.tasks[name]
 
     def _in_order(self, run: Run) -> list[Task]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from arkqueue.model import Revision, TaskDefinition, Workflow
+from arkqueue.plan.graph import gates_needed
 
 MOST_REVISIONS = 100
 MOST_ROWS = 10_000
@@ -28,8 +29,7 @@ class Entry:
         """About how many tasks and edges its commit run has. A gate of ``PREV:*`` is taken for as many edges as there are tasks."""
         tasks = self.workflow.tasks
         edges = sum(len(task.depends) + len(task.cancels) for task in tasks)
-        gates = {depends.when for task in tasks for depends in task.depends if depends.task == "*"}
-        return 2 + (2 + len(gates)) * len(tasks) + edges
+        return 2 + (2 + gates_needed(self.workflow)) * len(tasks) + edges
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -10,11 +10,12 @@ Called by ``plan.ledger`` and ``queue.triggering``; never reads a repository or 
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from arkqueue.model import (
     COMMIT,
@@ -31,8 +32,10 @@ from arkqueue.model import (
 )
 from arkqueue.plan.globs import matches, matches_branch
 
-EVERYTHING = "PREV:*"
-"""What the gates of ``PREV:*`` are called; no task can have this name."""
+EVERYTHING: Final = "PREV:*"
+"""What the names of the gates of ``PREV:*`` begin with; no task can have such a name."""
+LONGEST_EXCEPT: Final = 100
+"""Characters of excepted names in the name of a gate; of longer ones it has the beginning and a digest."""
 
 
 class Occurrence(NamedTuple):
@@ -74,6 +77,23 @@ class Plan:
     """(task, dependency) pairs of a run that is no commit run: the branch never had the dependency (design 5.18)."""
     lost: tuple[tuple[str, TaskId], ...] = ()
     """(task, source) pairs: the task needs the product of a source that will not have one (design 5.18)."""
+
+
+def gate_name(entry: Depends) -> str:
+    """The name of the gate that an entry ``PREV:*`` goes through: entries that wait for the same have the same gate."""
+    name = EVERYTHING + (":settled" if entry.when is When.SETTLED else "")
+    if not entry.excepted:
+        return name
+    excepted = ",".join(entry.excepted)
+    if len(excepted) > LONGEST_EXCEPT:
+        excepted = f"{excepted[:LONGEST_EXCEPT]}~{hashlib.sha256(excepted.encode()).hexdigest()[:12]}"
+    return f"{name}:except:{excepted}"
+
+
+def gates_needed(workflow: Workflow) -> int:
+    """The most gates of ``PREV:*`` that a run of a workflow has."""
+    entries = [entry for task in workflow.tasks for entry in task.depends if entry.task == "*"]
+    return len({gate_name(entry) for entry in entries}) if entries else 0
 
 
 def keys_needed(workflow: Workflow, *, some: bool = False) -> set[Key] | None:
@@ -173,17 +193,18 @@ class _Edges:
         if not entry.previous:
             self.add(Edge(target, self.inside[str(entry.task)], settled=settled))
         elif entry.task == "*":
-            self.add(Edge(target, self._gate(settled)))
+            self.add(Edge(target, self._gate(entry)))
         elif (source := Key(entry.task) if entry.task else target) in self.past:
             self.add(Edge(target, self.past[source].task, settled=settled))
 
-    def _gate(self, settled: bool) -> Key:
-        gate = Key(EVERYTHING + (":settled" if settled else ""))
+    def _gate(self, entry: Depends) -> Key:
+        gate = Key(gate_name(entry))
         if gate not in self.gates:
             self.gates[gate] = None
-            for occurrence in self.past.values():
-                if occurrence.kind in (TaskKind.COMMIT, TaskKind.ORDINARY):
-                    self.add(Edge(gate, occurrence.task, settled=settled))
+            excepted = frozenset(entry.excepted)
+            for key, occurrence in self.past.items():
+                if occurrence.kind in (TaskKind.COMMIT, TaskKind.ORDINARY) and key.name not in excepted:
+                    self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
         return gate
 
     def all(self) -> tuple[Edge, ...]:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from arkqueue.model import COMMIT, REPORT, Fault, Key, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
 from arkqueue.plan.entry import Entry
-from arkqueue.plan.graph import Occurrence, Plan, plan
+from arkqueue.plan.graph import Occurrence, Plan, gates_needed, plan
 
-IMPLICIT = 4
-"""The most tasks of a run that no file defines: COMMIT, REPORT and two gates of ``PREV:*``."""
+IMPLICIT = 2
+"""The tasks of a run that no file defines, beside gates of ``PREV:*``: COMMIT and REPORT."""
 
 
 class NewRevision(NamedTuple):
@@ -112,8 +112,14 @@ class NewIds:
 
 def ids_needed(workflows: Iterable[Workflow]) -> tuple[int, int]:
     """The most runs and tasks that runs of these workflows have."""
-    sizes = [len(workflow.tasks) + IMPLICIT for workflow in workflows]
-    return len(sizes), sum(sizes)
+    of_one: dict[int, int] = {}
+    """By identity: the revisions of an archive share their workflows."""
+    runs = tasks = 0
+    for workflow in workflows:
+        if id(workflow) not in of_one:
+            of_one[id(workflow)] = len(workflow.tasks) + IMPLICIT + gates_needed(workflow)
+        runs, tasks = runs + 1, tasks + of_one[id(workflow)]
+    return runs, tasks
 
 
 def generations(revisions: Iterable[Revision], before: int, author: str | None) -> Iterator[int]:

@@ -22,8 +22,6 @@ from arkqueue.queue.storage import Branch, Content, Reading, read, write
 from arkqueue.states import State
 from arkqueue.workflow import from_json
 
-PREV_ALL = "PREV:*"
-"""What the gate of a run that goes through everything before it is called."""
 MOST_NAMED = 10
 """Tasks that a refusal names."""
 
@@ -128,8 +126,7 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
     def needed(edge: NewEdge) -> Needed:
         if edge.source in own:
             inside = own[edge.source]
-            name = PREV_ALL if inside.kind is TaskKind.GATE else inside.name
-            return Needed(task=name, state=None, is_awaited=not edge.met)
+            return Needed(task=inside.name, state=None, is_awaited=not edge.met)
         at = there[edge.source]
         name = str(name_of(at.archive, at.number, at.run, at.name, branch=at.branch, main=at.main, item=at.item))
         return Needed(task=name, state=State(at.state), is_awaited=not edge.met)

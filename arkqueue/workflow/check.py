@@ -12,11 +12,12 @@ from typing import Final
 
 from arkqueue.model import COMMIT, PREV, REPORT, Fault
 from arkqueue.workflow.format import CancelsEntry, DependsEntry
-from arkqueue.workflow.nodes import Node
+from arkqueue.workflow.nodes import Entry, Node
 from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask
 from arkqueue.workflow.values import shown
 
+EVERY_ONE: Final = f"{PREV}:*"
 MAX_NAMES: Final = 10
 """As many are listed of those that an unreadable file may have."""
 MAX_CYCLES: Final = 20
@@ -33,6 +34,13 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
         for node, entry in _entries(task, "depends"):
             if isinstance(entry, DependsEntry):
                 yield from _depends_fault(task, node, entry)
+        for node, name, is_optional in _excepted(task):
+            if name in known or is_optional:
+                continue
+            unknown[name] = None
+            if not unread:
+                yield task.fault(node, f"depends.except: {_no_such_task(name)}", speller.nearest(name, names))
+        yield from _except_faults(task)
         for kind in ("depends", "cancels"):
             yield from _repeated(task, kind)
             for node, entry in _entries(task, kind):
@@ -46,7 +54,7 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
                 if not unread:
                     yield task.fault(
                         node,
-                        f"{kind}: there is no task {shown(word)} in this revision's workflow files; mend the name, or add the task",
+                        f"{kind}: {_no_such_task(word)}",
                         speller.nearest(word, names),
                     )
     if unread and unknown:
@@ -62,7 +70,52 @@ def _entries(task: FoundTask, kind: str) -> Iterator[tuple[Node, DependsEntry | 
     long = DependsEntry if kind == "depends" else CancelsEntry
     for node, entry in zip(task.edges.get(kind, ()), getattr(task.fields, kind) or (), strict=True):
         at = node.value["task"].value if isinstance(node.value, dict) else node
-        yield at, long(task=entry) if isinstance(entry, str) else entry
+        yield at, long.model_validate({"task": entry}) if isinstance(entry, str) else entry
+
+
+def _excepted(task: FoundTask) -> Iterator[tuple[Node, str, bool]]:
+    """Each name that a ``PREV:*`` leaves out, with its node, and whether its entry is optional; COMMIT and REPORT are faults of their own."""
+    for node, entry in zip(task.edges.get("depends", ()), task.fields.depends or (), strict=True):
+        if isinstance(entry, DependsEntry) and entry.excepted and entry.task == EVERY_ONE:
+            for at, name in zip(_listed(_except(node).value), entry.excepted, strict=True):
+                if name not in (COMMIT, REPORT):
+                    yield at, name, entry.optional
+
+
+def _except_faults(task: FoundTask) -> Iterator[Fault]:
+    """What is wrong with ``except``, whatever tasks there are (design 5.7)."""
+    for node, entry in zip(task.edges.get("depends", ()), task.fields.depends or (), strict=True):
+        if not isinstance(entry, DependsEntry) or not entry.excepted:
+            continue
+        written = _except(node)
+        if entry.task != EVERY_ONE:
+            yield task.fault(written.key, f"depends: 'except' goes with {EVERY_ONE} alone; remove it")
+            continue
+        seen: set[str] = set()
+        for at, name in zip(_listed(written.value), entry.excepted, strict=True):
+            if name == REPORT:
+                yield task.fault(at, f"depends.except: {EVERY_ONE} does not include {REPORT}; remove it")
+            elif name == COMMIT:
+                message = f"depends.except: each {COMMIT} waits for the one before it all the same; remove it"
+                yield task.fault(at, message)
+            elif name in seen:
+                yield task.fault(at, f"depends.except: {shown(name)} is named twice; remove one")
+            seen.add(name)
+
+
+def _except(node: Node) -> Entry:
+    """What was written as ``except``, in the node of an entry that has it."""
+    assert isinstance(node.value, dict)
+    return node.value["except"]
+
+
+def _listed(node: Node) -> list[Node]:
+    """The entries of a list, for which a single entry may have been written without brackets."""
+    return node.value if isinstance(node.value, list) else [node]
+
+
+def _no_such_task(name: str) -> str:
+    return f"there is no task {shown(name)} in this revision's workflow files; mend the name, or add the task"
 
 
 def _in_run(word: str) -> bool:

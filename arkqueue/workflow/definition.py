@@ -54,9 +54,9 @@ def _given(fields: Fields) -> dict[str, Any]:
 
 def _depends(entry: str | DependsEntry) -> Depends:
     if isinstance(entry, str):
-        entry = DependsEntry(task=entry)
+        entry = DependsEntry.model_validate({"task": entry})
     task, previous = _reference(entry.task)
-    return Depends(task, previous, entry.when, entry.optional)
+    return Depends(task, previous, entry.when, entry.optional, tuple(sorted(entry.excepted or ())))
 
 
 def _cancels(entry: str | CancelsEntry) -> Cancels:

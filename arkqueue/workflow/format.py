@@ -62,6 +62,9 @@ class DependsEntry(StrictModel):
     task: Reference
     when: When = When.COMPLETED
     optional: Flag = False
+    excepted: Annotated[OneOrMore[Name], Field(min_length=1)] | None = Field(
+        None, alias="except", description="Tasks that PREV:* leaves out."
+    )
 
 
 class CancelsEntry(StrictModel):

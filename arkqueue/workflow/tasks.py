@@ -297,7 +297,8 @@ class _File:
             self._fault(node, what, last)
         elif kind == "extra_forbidden":
             word = str(error["loc"][-1])
-            near = self.speller.nearest(word, tuple(_NESTED[trail[0]].model_fields))
+            fields = _NESTED[trail[0]].model_fields
+            near = self.speller.nearest(word, tuple(field.alias or name for name, field in fields.items()))
             if word == PREV and trail[0] in _EDGES:
                 self._fault(key, f"{trail[0]}: 'PREV: name' is a mapping; write PREV:name without the space", word)
             else:

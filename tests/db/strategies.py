@@ -18,6 +18,8 @@ UNKNOWN = "nobody"
 
 changed_paths = st.frozensets(st.sampled_from(PATHS))
 _when = st.sampled_from([When.COMPLETED, When.COMPLETED, When.SETTLED])
+_SOME_LEFT_OUT = (("a",), ("b",), ("a", "c"), NAMES)
+"""What a ``PREV:*`` of the random workflows excepts; all of the names leave nothing but COMMIT."""
 _once_in_six = st.sampled_from([False] * 5 + [True])
 
 
@@ -26,6 +28,13 @@ def _words(previous: list[str | None], inside: list[str]) -> st.SearchStrategy[t
     earlier = st.sampled_from([(name, True) for name in previous])
     within = st.sampled_from([(name, False) for name in inside or [UNKNOWN]])
     return st.one_of(earlier, within, within) if inside else earlier
+
+
+@st.composite
+def entries(draw: st.DrawFn, task: str | None, previous: bool) -> Depends:
+    """An entry of ``depends``; now and then a ``PREV:*`` leaves some tasks out."""
+    excepted = draw(st.sampled_from([(), (), *_SOME_LEFT_OUT])) if task == "*" else ()
+    return Depends(task, previous, draw(_when), optional=task == UNKNOWN, excepted=excepted)
 
 
 @st.composite
@@ -39,7 +48,7 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
     return TaskDefinition(
         name,
         path="_workflows/random.yaml",
-        depends=tuple(Depends(task, previous, draw(_when), optional=task == UNKNOWN) for task, previous in depends),
+        depends=tuple(draw(entries(task, previous)) for task, previous in depends),
         cancels=tuple(Cancels(task, previous, draw(_once_in_six)) for task, previous in cancels),
         command=None if gate else "true",
         retries=Retries(max=0 if gate else draw(st.sampled_from([0, 0, 0, 1, 2]))),
@@ -55,7 +64,7 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
 def commit_extensions(draw: st.DrawFn) -> TaskDefinition:
     """What a workflow adds to COMMIT (design 5.3, 5.13)."""
     words = draw(st.lists(st.sampled_from(["*", "*", *NAMES]), min_size=1, max_size=2, unique=True))
-    depends = tuple(Depends(task, True, draw(_when)) for task in words)
+    depends = tuple(draw(entries(task, True)) for task in words)
     return TaskDefinition(COMMIT, path="_workflows/random.yaml", depends=depends)
 
 

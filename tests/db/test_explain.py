@@ -527,6 +527,17 @@ def test_many_obstacles_are_cut_off(session: Session) -> None:
     assert told.reasons[-1].text == "10 more tasks stand in its way."
 
 
+def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:
+    archive = an_archive(session)
+    tasks = {"COMMIT": "depends: [{task: 'PREV:*', except: [pdf]}]", "index": "", "pdf": ""}
+    archive.commit(tasks)
+    archive.fail("index@2", "pdf@2")
+    archive.commit(tasks)
+    told = why(archive, "index@3")
+    assert "It waits for papers@2/index (through papers@3/COMMIT, papers@3/PREV:*:except:pdf)" in told.text
+    assert "papers@2/pdf" not in told.text
+
+
 # By name
 
 

@@ -466,6 +466,7 @@ class Beside(RuleBasedStateMachine):
                 for wish in task.definition.depends:
                     words = "PREV:*" if wish.task == "*" else "PREV:x" if wish.task else "PREV"
                     found.add(f"depends {words if wish.previous else 'x'} {wish.when}")
+                    found.update({f"PREV:* with except {wish.when}"} if wish.excepted else ())
                 found.update({"COMMIT extended"} if task.name == "COMMIT" and task.definition.depends else ())
                 found.update({"canceled as superseded"} if task.superseded_by else ())
                 found.update({"stopped as superseded"} if task.superseded_by and task.attempts else ())

@@ -407,6 +407,7 @@ SHARDS = 12
 """The number of tests among which the examples are divided, so that all workers take part."""
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
+    *("PREV:* with except completed", "PREV:* with except settled"),
     *("COMMIT extended", "faults", "paths leave out", "branches leave out", "definitions that change"),
     *("canceled as superseded", "stopped as superseded", "stopping across runs"),
     *("blocked behind what never began", "blocked behind a failure that it waited for"),

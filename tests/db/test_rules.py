@@ -370,6 +370,22 @@ def test_what_a_canceled_task_needed_inside_its_run_holds_nobody_up(archive: AnA
     assert archive.states() == {"pdf@2": "running", "upload@2": "canceled", "pdf@3": "completed", "upload@3": "ready"}
 
 
+def test_strict_order_but_for_one_task(session: Session) -> None:
+    archive = an_archive(session)
+    tasks = {
+        "COMMIT": "depends: [{task: 'PREV:*', when: settled, except: [pdf]}]",
+        "index": "",
+        "pdf": "depends: [index]",
+    }
+    archive.commit(tasks)
+    archive.commit(tasks)
+    assert archive.state("index@3") == "waiting"
+    archive.run("index@2")
+    archive.claim("pdf@2")
+    archive.run("index@3", "pdf@3")
+    assert archive.state("pdf@2") == "running"
+
+
 def test_what_never_began_blocks_through_the_gate_of_everything(archive: AnArchive) -> None:
     tasks = {"a": "depends: ['PREV:*']"}
     archive.commit(tasks)

@@ -36,13 +36,13 @@ WAITING, READY, RUNNING, DEFERRED = State.WAITING, State.READY, State.RUNNING, S
 # ---------------------------------------------------------------------------------------------------------------------------- builders
 
 
-def needs(word: str, when: When = When.COMPLETED, optional: bool = False) -> Depends:
+def needs(word: str, when: When = When.COMPLETED, optional: bool = False, excepted: tuple[str, ...] = ()) -> Depends:
     previous, _, name = word.rpartition(":") if ":" in word else (word if word == "PREV" else "", "", word)
-    return Depends(None if word == "PREV" else name, bool(previous), when, optional)
+    return Depends(None if word == "PREV" else name, bool(previous), when, optional, excepted)
 
 
-def settled(word: str) -> Depends:
-    return needs(word, When.SETTLED)
+def settled(word: str, *excepted: str) -> Depends:
+    return needs(word, When.SETTLED, excepted=excepted)
 
 
 def cancels(word: str, only_unstarted: bool = False) -> Cancels:
@@ -835,6 +835,17 @@ def test_the_strict_order_of_the_source_document_is_one_line(archive: Archive) -
     assert archive.at("2:b", "3:a", "4:a") == [READY, WAITING, WAITING]
     archive.do("2:b", 1)
     assert archive.at("3:a", "4:a") == [READY, WAITING]
+
+
+def test_strict_order_but_for_one_task_is_one_line(archive: Archive) -> None:
+    strict = task(COMMIT, settled("PREV:*", "pdf"), gate=True)
+    for number in (2, 3):
+        archive.revision(number, strict, task("index"), task("pdf", "index"))
+    archive.do("2:index")
+    archive.start("2:pdf")
+    assert archive.at("2:pdf", "3:index") == [RUNNING, READY]
+    gate = archive.task(k("3:PREV:*:settled:except:pdf"))
+    assert {edge.source.key for edge in gate.into} == {k("2:COMMIT"), k("2:index")}
 
 
 # ----------------------------------------------------------------------------------------------------- 13. names left out, 14., 16.

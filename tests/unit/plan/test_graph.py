@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from arkqueue.model import Key, TaskId, TaskKind, Trigger, Workflow
-from arkqueue.plan import Occurrence, Plan, keys_needed, matches, plan
+from arkqueue.model import Depends, Key, TaskId, TaskKind, Trigger, Workflow
+from arkqueue.plan import Occurrence, Plan, gate_name, keys_needed, matches, plan
+from arkqueue.plan.graph import gates_needed
 from tests.builders import a_workflow
 
 EXAMPLE = {"indexing": "depends: [PREV]", "build-PDF": "depends: [indexing]\ncancels: [PREV]"}
@@ -62,6 +63,32 @@ def test_strict_order_is_one_line() -> None:
     assert edges(p) == {
         "COMMIT < 1", "COMMIT < PREV:*:settled", "PREV:*:settled <= 1", "PREV:*:settled <= 2", "a < COMMIT"
     }  # fmt: skip
+
+
+def test_prev_star_leaves_out_what_it_excepts() -> None:
+    tasks = {"COMMIT": "depends: [{task: 'PREV:*', when: settled, except: [pdf]}]", "pdf": ""}
+    p = planned(tasks, {"COMMIT": 1, "index": 2, "pdf": 3})
+    assert edges(p) == {
+        "COMMIT < 1", "COMMIT < PREV:*:settled:except:pdf", "PREV:*:settled:except:pdf <= 1",
+        "PREV:*:settled:except:pdf <= 2", "pdf < COMMIT",
+    }  # fmt: skip
+
+
+def test_each_set_of_exceptions_has_a_gate_of_its_own() -> None:
+    wishes = {"a": "[x, y]", "b": "[y, x]", "c": "[x]"}
+    tasks = {name: f"depends: [{{task: 'PREV:*', except: {names}}}]" for name, names in wishes.items()}
+    workflow = a_workflow({**tasks, "d": "depends: ['PREV:*']", "x": "", "y": ""})
+    p = plan(workflow, trigger=Trigger.COMMIT, branch="main", changed=(), past={})
+    gates = [node.key.name for node in p.nodes if node.kind is TaskKind.GATE]
+    assert gates == ["PREV:*:except:x,y", "PREV:*:except:x", "PREV:*"]
+    assert gates_needed(workflow) == 3
+
+
+def test_a_long_list_of_exceptions_makes_no_long_name_and_no_equal_ones() -> None:
+    names = [f"a-task-with-a-long-name-{number}" for number in range(200)]
+    long, longer = (gate_name(Depends("*", True, excepted=tuple(some))) for some in (names[:199], names))
+    assert long != longer
+    assert max(len(long), len(longer)) < 200
 
 
 @pytest.mark.parametrize(("changed", "inside"), [(("docs/a.tex",), True), (("src/x.py",), False), ((), False)])
