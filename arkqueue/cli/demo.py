@@ -101,6 +101,8 @@ def _server(home: Path) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # Temporary folders can be small, and what is shown here needs little room.
+            env={**os.environ, "ARKQUEUE_MIN_FREE": "0"},
             start_new_session=True,
         )
     try:

@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, Slots
+from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, SizeOrNothing, Slots
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import LONGEST_RENEWAL, Pull
 
@@ -176,6 +176,8 @@ class Configuration(_Strict):
     """The longest ``OUTPUT`` file that a task may write."""
     workspace_pool: Size = 20 << 30
     """How much room the trees may take that are kept for later workspaces."""
+    min_free: SizeOrNothing = 1 << 30
+    """Below so much free space on the disk of the home folder or of the workspaces, a task manager claims nothing; 0: it always claims."""
     credentials: tuple[Credentials, ...] = ()
     docker: Docker = Docker()
     mounts: tuple[PersistentMount, ...] = ()

@@ -58,6 +58,10 @@ def size(value: Any) -> Any:
     raise PydanticCustomError("size", "is no size; write it like 64KiB, 15MiB or 1GiB")
 
 
+def size_or_nothing(value: Any) -> Any:
+    return 0 if value in (0, "0") and not isinstance(value, bool) else size(value)
+
+
 def memory(value: Any) -> Any:
     found = size(value)
     if found < LEAST_MEMORY:
@@ -73,6 +77,7 @@ def number(value: Any) -> Any:
 
 Duration = Annotated[float, BeforeValidator(duration), Field(gt=0)]
 Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+SizeOrNothing = Annotated[int, BeforeValidator(size_or_nothing)]
 Cpu = Annotated[float, BeforeValidator(number), Field(ge=0.01, le=1024, allow_inf_nan=False)]
 Memory = Annotated[int, BeforeValidator(memory)]
 Pids = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_PIDS)]

@@ -49,11 +49,14 @@ class Gateway(Protocol):
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
-    def register(self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None) -> None:
+    def register(
+        self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None, low_disk: str | None
+    ) -> None:
         """Say that this process is here, once and then again and again: after ``SILENCE`` without a word it counts as gone.
 
         ``account``: the user of its host that it runs as, ``root`` for the superuser whatever its name is there. ``fault``: why this host can start no
-        tasks for now; ``engine_fault``: why it can start no containers. None: it can.
+        tasks for now; ``engine_fault``: why it can start no containers. None: it can. ``low_disk``: which disk has so little room that it claims
+        nothing; None: there is room.
         """
 
     def unregister(self) -> None:

@@ -53,8 +53,10 @@ class SqlGateway:
     def _vital(self) -> Session:
         return self.vital or self.session
 
-    def register(self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None) -> None:
-        told = {"fault": fault, "engine_fault": engine_fault, "account": account}
+    def register(
+        self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None, low_disk: str | None
+    ) -> None:
+        told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
         claim.register(self._vital, self.process, self.host, hostname, slots, **told)
 
     def unregister(self) -> None:

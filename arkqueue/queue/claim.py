@@ -57,10 +57,12 @@ def register(
     *,
     fault: str | None = None,
     engine_fault: str | None = None,
+    low_disk: str | None = None,
     account: str | None = None,
 ) -> None:
-    """Say that a task manager is here, why it can start no tasks for now, or no containers (None: it can), and as which user of its host it runs."""
-    told = {"fault": fault, "engine_fault": engine_fault, "account": account}
+    """Say that a task manager is here, and as which user of its host it runs; why it can start no tasks for now, or no containers (None: it can); and which disk
+    has so little room that it claims nothing."""
+    told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
     session.do("register_manager", process=process, host=host, hostname=hostname, slots=slots, **told)
 
 

@@ -233,6 +233,7 @@ create table task_manager (
     slots       int not null,
     fault       text,   -- why it can start no task for now
     engine_fault text,  -- why it can start none in a container
+    low_disk    text,   -- which of its disks has less room than its `min_free`, so that it claims nothing
     account     text,   -- the user of its host that it runs as; null: it is of a version that does not say
     started_at  timestamptz not null default clock_timestamp(),
     seen_at     timestamptz not null default clock_timestamp(),

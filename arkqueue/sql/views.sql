@@ -324,7 +324,7 @@ from mine;
 
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.
-select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.account, tm.started_at, tm.seen_at, tm.stopped_at,
+select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.started_at, tm.seen_at, tm.stopped_at,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
        (select count(*) from attempt a where a.process = tm.process and a.ended_at is null) as running
 from task_manager tm
@@ -362,6 +362,9 @@ select
     (select count(*) from task_manager
      where coalesce(fault, engine_fault) is not null and stopped_at is null
        and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers_unfit,
+    (select count(*) from task_manager
+     where low_disk is not null and stopped_at is null
+       and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers_low_on_disk,
     (select coalesce(sum(slots), 0) from task_manager
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
 

@@ -25,11 +25,12 @@ from arkqueue.task_manager.adoption import Adoption
 from arkqueue.task_manager.attempt import Attempt, Means, Why, perform
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.fitness import Fitness
+from arkqueue.task_manager.free_space import FreeSpace
 from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import WORK, Workspaces
+from arkqueue.workspace import BASES, WORK, Workspaces
 
 log = logging.getLogger("arkqueue")
 
@@ -86,6 +87,9 @@ class TaskManager:
         try:
             give = self.executors.give if os.geteuid() != 0 else None
             self._workspaces = Workspaces(configuration.home, configuration.workspace_pool, give)
+            home = configuration.home
+            give_up = self._workspaces.give_up_base
+            self._space = FreeSpace([home, home / WORK], home / BASES, configuration.min_free, give_up)
             said = self.executors.announce() if engine or self.executors.used_docker else ""
         except BaseException:
             self.executors.close()
@@ -161,13 +165,14 @@ class TaskManager:
 
     def _claiming(self) -> None:
         has_begun = is_swept = is_away = False
-        told = self._fitness.faults
+        told: tuple[object, ...] = ()
         seen_at = 0.0
         while not self._closing.is_set():
             try:
                 with self._claims:
-                    faults = self._fitness.faults
-                    if time.monotonic() - seen_at >= self._configuration.renew or not has_begun or faults != told:
+                    # How much is free differs from time to time, whether it is enough does not.
+                    faults = *self._fitness.faults, self._space.look() is None
+                    if time.monotonic() - seen_at >= self._configuration.renew or faults != told:
                         self._register()
                         seen_at, told = time.monotonic(), faults
                     if not has_begun:
@@ -194,9 +199,10 @@ class TaskManager:
                 self._closing.wait(PAUSE)
 
     def _register(self) -> None:
-        fault, engine_fault = self._fitness.faults
         user = "root" if os.geteuid() == 0 else account()
-        self._gateway.register(socket.gethostname(), self._configuration.slots, user, fault, engine_fault)
+        self._gateway.register(
+            socket.gethostname(), self._configuration.slots, user, *self._fitness.faults, self._space.lack
+        )
 
     def _take_over(self) -> None:
         """See to what an earlier task manager of this home left: the locks prove that it and its guards are gone; containers are adopted."""
@@ -238,7 +244,7 @@ class TaskManager:
         with self._idle:
             free = self._configuration.slots - self._busy
             self._is_more = True
-        if free > 0:
+        if free > 0 and self._space.lack is None:
             since = boottime()
             claims, self._is_more = self._fitness.claim(free, self._claim_up_to)
             self._begin(claims, since)
@@ -250,7 +256,8 @@ class TaskManager:
         try:
             with self._idle:
                 free = self._configuration.slots - self._busy
-            if free <= 0 or not self._is_steady or self._closing.is_set() or not self._fitness.is_fit:
+            may_claim = free > 0 and self._is_steady and self._fitness.is_fit and not self._space.is_short()
+            if not may_claim or self._closing.is_set():
                 return self._gateway.finish(outcomes, patience)
             return self._finish_and_claim(outcomes, free)
         finally:

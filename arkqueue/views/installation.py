@@ -16,8 +16,8 @@ from arkqueue.views.rows import view_of
 class TaskManagerView:
     """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
 
-    ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``account``: the user of its host that it runs
-    as (None: it is of a version that does not say).
+    ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``low_disk``: which of its disks has less
+    room than its ``min_free``, so that it claims nothing. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
     """
 
     process: str
@@ -28,6 +28,7 @@ class TaskManagerView:
     alive: bool
     fault: str | None
     engine_fault: str | None
+    low_disk: str | None
     account: str | None
     started_at: datetime
     seen_at: datetime

@@ -112,13 +112,17 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
-    fit = [m for m in alive if not m.fault]
+    fit = [m for m in alive if not m.fault and not m.low_disk]
     pool = session.rows("pool", task=row.id)[0].pool
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
     if not fit:
-        faults = "; ".join(f"{m.hostname}: {(m.fault or m.engine_fault or '').rstrip('.')}" for m in alive)
-        text = f"{subject} is ready, but no host can start it for now; one task at times is tried, at most a minute apart. {faults}."
+        # What a host cannot start is found out by trying, how full its disk is by looking.
+        tried = "" if all(m.low_disk for m in alive) else "; one task at times is tried, at most a minute apart"
+        faults = "; ".join(
+            f"{m.hostname}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in alive
+        )
+        text = f"{subject} is ready, but no host can start it for now{tried}. {faults}."
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name])
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
@@ -131,6 +135,11 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     some = "at least " if ahead > MOST_AHEAD else ""
     text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
+
+
+def _claims_nothing(manager: TaskManagerView) -> str:
+    """Why a task manager claims nothing, where its disk is short of room."""
+    return f"it claims nothing until there is room: {manager.low_disk}" if manager.low_disk else ""
 
 
 def _last(managers: Sequence[TaskManagerView]) -> str:

@@ -20,6 +20,18 @@ archive: functions given by the caller fill a tree (``Fill``) or bring a base fr
 
 from arkqueue.workspace.bases import Owner, Tree
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
-from arkqueue.workspace.workspaces import POOL, WORK, Fill, Workspace, Workspaces, owner_named
+from arkqueue.workspace.workspaces import BASES, POOL, WORK, Fill, Workspace, Workspaces, owner_named
 
-__all__ = ["OUTPUT_LIMIT", "POOL", "WORK", "Fill", "Outputs", "Owner", "Tree", "Workspace", "Workspaces", "owner_named"]
+__all__ = [
+    "BASES",
+    "OUTPUT_LIMIT",
+    "POOL",
+    "WORK",
+    "Fill",
+    "Outputs",
+    "Owner",
+    "Tree",
+    "Workspace",
+    "Workspaces",
+    "owner_named",
+]

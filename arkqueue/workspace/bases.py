@@ -213,6 +213,12 @@ class Bases:
             base.is_broken |= is_spoiled
             self._let_go(base, attempt)
 
+    def give_up_one(self) -> bool:
+        """Remove the least lately used of the idle ones, as the disk is short of room; whether there was one."""
+        with self._changed:
+            taken = sum(base.size for base in self._bases)
+        return self._make_room(max(0, taken - 1))
+
     # Which one
 
     def _take(self, attempt: AttemptId, tree: Tree, key: str, owner: Owner) -> tuple[Base, bool]:

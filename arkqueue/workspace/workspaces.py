@@ -31,6 +31,9 @@ POOL = 20 * 2**30
 WORK = "work"
 """The folder of all workspaces in a home folder."""
 
+BASES = "bases"
+"""The folder of the trees that they are made from."""
+
 LayeredBy = Literal["kernel", "engine"]
 """Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
 
@@ -100,7 +103,7 @@ class Workspaces:
                 # Others may pass through it, to the folder that is theirs, but not look around; whatever our umask is.
                 self._work.chmod(0o711)
             self._kernel = KernelLayers(self._work)
-            self._bases = Bases(home / "bases", pool_limit, self._bases_in_use())
+            self._bases = Bases(home / BASES, pool_limit, self._bases_in_use())
 
     def prepare(
         self,
@@ -211,6 +214,10 @@ class Workspaces:
             if attempt is not None and attempt not in live:
                 notes.append(self._remove(attempt, name))
         return [note for note in notes if note]
+
+    def give_up_base(self) -> bool:
+        """Remove the least lately used of the trees that nothing uses; whether there was one."""
+        return self._bases.give_up_one()
 
     def of_processes(self) -> list[AttemptId]:
         """The attempts whose workspaces are here and that were no containers'."""

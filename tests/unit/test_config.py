@@ -33,6 +33,7 @@ def test_without_anything_the_defaults_hold() -> None:
     assert (found.log_head, found.log_tail) == (1048576, 15728640)
     assert found.slots >= 1
     assert (found.workspace_pool, found.mounts) == (20 << 30, ())
+    assert found.min_free == 1 << 30
     assert found.docker == Docker()
     assert (found.docker.host, found.docker.pull, found.docker.pids) == ("unix:///var/run/docker.sock", "missing", 4096)
     assert (found.docker.cpu, found.docker.memory, found.docker.most_cpu) == (None, None, None)
@@ -102,6 +103,13 @@ def test_keys_of_a_table_come_each_from_its_own_place(tmp_path: Path) -> None:
 MOUNT = '[[mounts]]\nname = "index"\narchives = ["*"]\n'
 
 
+@pytest.mark.parametrize("written", ["0", '"0"', '"0B"'])
+def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> None:
+    assert load(tmp_path, f"min_free = {written}").min_free == 0
+    assert load(tmp_path, environ={"ARKQUEUE_MIN_FREE": "0"}).min_free == 0
+    assert load(tmp_path, 'min_free = "3MiB"').min_free == 3 << 20
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -115,6 +123,9 @@ MOUNT = '[[mounts]]\nname = "index"\narchives = ["*"]\n'
         ('[docker]\npull = "often"', "docker.pull must be 'missing', 'always' or 'never'"),
         ("[docker]\ncpu = true", "docker.cpu must be a number"),
         ('workspace_pool = "20GB"', "workspace_pool is no size"),
+        ("workspace_pool = 0", "workspace_pool is no size"),
+        ("min_free = 1", "min_free is no size"),
+        ("min_free = false", "min_free is no size"),
         (MOUNT, "mounts[1] give folder or volume, one of them"),
         (MOUNT + 'folder = "/srv/a"\nvolume = "a"', "mounts[1] give folder or volume, one of them"),
         (MOUNT + 'foldr = "/srv/a"', "mounts[1].foldr is unknown (did you mean folder?)"),

@@ -126,6 +126,9 @@ def health(request: Request) -> JSONResponse:
     if count := numbers.task_managers_unfit:
         what = "1 task manager" if count == 1 else f"{count} task managers"
         faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
+    if count := numbers.task_managers_low_on_disk:
+        what = "1 task manager claims" if count == 1 else f"{count} task managers claim"
+        faults.append(f"{what} nothing, as a disk there has less room than min_free (the log there says which)")
     return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults, "queue_manager": managed})
 
 
@@ -152,6 +155,8 @@ def metrics(request: Request) -> PlainTextResponse:
         ("task_managers", "gauge", "Task managers that are running.", {"": n.task_managers}),
         ("task_managers_unfit", "gauge", "Those that can start no tasks for now, or none in containers.",
          {"": n.task_managers_unfit}),
+        ("task_managers_low_on_disk", "gauge", "Those that claim nothing, as a disk has less room than min_free.",
+         {"": n.task_managers_low_on_disk}),
         ("slots", "gauge", "Tasks that can run at once.", {"": n.slots}),
     ]  # fmt: skip
     lines: list[str] = []

@@ -55,6 +55,7 @@ class Installation:
             "DOCKER_SOCKET": engine_url.removeprefix("unix://"),
             "ARKQUEUE_WORK": str(self.work),
             "ARKQUEUE_REPOSITORIES": str(self.repositories),
+            "ARKQUEUE_MIN_FREE": "0",
             "ARKQUEUE_LISTEN": "127.0.0.1:0",  # one that the engine finds free at that moment
         }
 

@@ -56,7 +56,7 @@ def processes_of(marker: str) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "ARKQUEUE_MIN_FREE": "0", **more}
 
 
 @dataclass

@@ -41,7 +41,7 @@ def managers(session: Session, home_folder: Path) -> Iterator[Managers]:
     started: list[TaskManager] = []
 
     def start(**settings: Any) -> TaskManager:
-        settings = {"home": home_folder, "slots": 4, "poll": "100ms", **settings}
+        settings = {"home": home_folder, "slots": 4, "poll": "100ms", "min_free": 0, **settings}
         opener = gateways(settings.pop("session", session), settings["slots"])
         manager = TaskManager(opener, Configuration.load({}, **settings))
         manager.start()
@@ -156,7 +156,7 @@ from arkqueue.gateway.sql import SqlGateway
 from arkqueue.task_manager import TaskManager
 
 database = Database.open(sys.argv[1])
-configuration = Configuration.load({}, home=sys.argv[2], **{"slots": 2, "poll": "100ms"} | json.loads(sys.argv[3]))
+configuration = Configuration.load({}, home=sys.argv[2], **{"slots": 2, "poll": "100ms", "min_free": 0} | json.loads(sys.argv[3]))
 manager = TaskManager(partial(SqlGateway, Session(database, Wakeups(database))), configuration)
 manager.start()
 threading.Event().wait()

@@ -71,7 +71,7 @@ def test_task_manager_runs_tasks_with_nothing_but_copies_of_values(
             "third": command(f"echo > {begun.path}; sleep 1000"),
         }
     )
-    manager = TaskManager(opener, Configuration.load({}, home=home_folder, poll="100ms", renew="100ms"))
+    manager = TaskManager(opener, Configuration.load({}, home=home_folder, poll="100ms", renew="100ms", min_free=0))
     manager.start()
     try:
         settled(archive, "second@2", "completed")

@@ -106,6 +106,19 @@ class TestLayers:
         assert recorded.asked == ["export", "update", "update", "update"]
         assert len(bases(tmp_path)) == 1
 
+    @needs_layers
+    def test_idle_base_is_given_up_for_room_and_one_in_use_is_not(
+        self, workspaces: Workspaces, svn: SubversionRepository, tmp_path: Path
+    ) -> None:
+        revision, recorded = svn.commit(BIG), source(svn)
+        workspaces.prepare(ONE, source=tree_of(recorded, revision, archive=1))
+        workspaces.prepare(TWO, source=tree_of(recorded, revision, archive=2), layered_by="kernel")
+        assert len(bases(tmp_path)) == 2
+        assert [workspaces.give_up_base(), workspaces.give_up_base()] == [True, False]
+        assert len(bases(tmp_path)) == 1
+        for attempt in (ONE, TWO):
+            assert workspaces.remove(attempt) == ""
+
     @pytest.mark.parametrize("layered_by", ["kernel", None])
     @pytest.mark.parametrize("all_files", [False, True])
     def test_files_that_differ_from_the_base_carry_the_time_of_their_workspace(

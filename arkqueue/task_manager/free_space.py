@@ -1,0 +1,67 @@
+"""Whether the disks of a task manager have room for further tasks: below `min_free` it claims nothing.
+
+What runs goes on, and its ends are recorded. The disks are looked at before each claim, so the task manager goes on as soon as there is room again. It makes
+some itself: of the trees that are kept for later workspaces, the least lately used go first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+log = logging.getLogger("arkqueue")
+
+
+class FreeSpace:
+    """Of one task manager. The thread that claims calls `look`; any thread may read ``lack``."""
+
+    def __init__(self, folders: Collection[Path], bases: Path, least: int, give_up_base: Callable[[], bool]) -> None:
+        """``folders``, and that of the ``bases``, are on the disks that are looked at. ``least``: bytes that have to be free on each; 0: it never lacks any."""
+        self._folders, self._bases, self._least, self._give_up_base = folders, bases, least, give_up_base
+        self.lack: str | None = None
+        """Why nothing is claimed; None: there is room."""
+
+    def look(self) -> str | None:
+        """Look at the disks; the answer is ``lack``. Each look that finds the disk of the bases short of room removes one of them."""
+        was = self.lack
+        self.lack = found = self._find()
+        if found is not None:
+            if was is None:
+                log.warning("%s: nothing is claimed until there is room", found)
+            if _free(self._bases) < self._least:
+                self._give_up_base()
+        elif was is not None:
+            log.warning("every disk has room again: tasks are claimed")
+        return found
+
+    def is_short(self) -> bool:
+        """Whether a disk is short of room now, for a caller that must not be held up by making some."""
+        return self._find() is not None
+
+    def _find(self) -> str | None:
+        if not self._least:
+            return None
+        for folder in (*self._folders, self._bases):
+            if (free := _free(folder)) < self._least:
+                return f"the disk of {folder} has {_size(int(free))} free, less than min_free ({_size(self._least)})"
+        return None
+
+
+def _free(folder: Path) -> float:
+    """Bytes that are free; of a disk that cannot be looked at, endless: tasks that do not start there will say what is wrong with it."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return float("inf")
+    return disk.f_bavail * disk.f_frsize
+
+
+def _size(count: int) -> str:
+    """Bytes as people say them. Rounded down, so that what is less is never said to be as much."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            tenths = count * 10 >> power
+            return f"{tenths // 10}.{tenths % 10} {unit}" if tenths % 10 else f"{tenths // 10} {unit}"
+    return f"{count} B"
