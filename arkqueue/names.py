@@ -25,6 +25,10 @@ COMMIT_RUN = 1
 """The number of a revision's commit run (design 5.1), which a name without a run means."""
 
 
+RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "openapi.json", "robots.txt"})
+"""What no new archive may be called: the first parts of the server's own addresses, as the page of an archive has its name for an address (design 8)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """A run (``task`` None) or a task. ``revision`` is a ledger number, or ``g`` and a prefix of a SHA. None: the main branch, the commit run."""

@@ -19,7 +19,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
-from arkqueue.names import name_of
+from arkqueue.names import RESERVED, name_of
 from arkqueue.plan import Entry
 from arkqueue.queue import archives
 from arkqueue.repository import Archive, Identity, Location
@@ -51,6 +51,9 @@ def add(
     ``start``: the revision of the main branch after which the ledger begins instead. The other branches begin at their heads.
     """
     check_name(name)
+    if name in RESERVED:
+        fault = f"the server has an address of its own at /{name}, so that no archive may be called that"
+        raise Invalid(f"archive {name!r}", fault, "Choose another name.")
     check_whole(url)
     location = location_of(configuration, url, kind)
     check_settings(session, configuration, name, location.kind, settings)

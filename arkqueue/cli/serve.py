@@ -172,6 +172,8 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
         if web:
             announce()
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
+        if web:
+            _tell_about_names(session)
         if worker:
             _tell_about_processes(session)
             _tell_about_mounts(session, configuration)
@@ -255,6 +257,18 @@ def _containers_are_meant(session: Session, configuration: Configuration) -> boo
     return "docker" in configuration.model_fields_set or any(
         archive.settings.get("image") for archive in archives.watched(session)
     )
+
+
+def _tell_about_names(session: Session) -> None:
+    """Say of which archives the pages lie elsewhere, as the server has an address of its own where they would be."""
+    from arkqueue.names import RESERVED
+
+    for archive in archives.watched(session):
+        if archive.name in RESERVED:
+            click.echo(
+                f"archive {archive.name}: the server has an address of its own at /{archive.name}. The archive keeps its name; "
+                f"its page will lie under /-/archives/{archive.name}."
+            )
 
 
 def _tell_about_processes(session: Session) -> None:

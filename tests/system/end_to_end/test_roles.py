@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from arkqueue.db.session import Session
+from tests.builders import an_archive
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Archive, Installation, Role, Stage, is_gone, tasks
 from tests.waiting import eventually
@@ -129,6 +131,17 @@ def test_another_api_of_a_home_leaves_the_command_line_to_the_first_one(shared: 
         second.terminate()
     assert (home / "url").read_text() == address
     assert arkqueue("archive", "list").code == 0
+
+
+def test_archive_that_is_called_like_an_address_of_the_server_is_told_of_at_the_start(
+    installations: Installations, session: Session
+) -> None:
+    an_archive(session, "docs")  # no version of today would register it
+    an_archive(session, "papers")
+    web = installations().start("web")
+    said = "archive docs: the server has an address of its own at /docs. The archive keeps its name; its page will lie under /-/archives/docs."
+    eventually(lambda: said in web.said)
+    assert web.said.count("/-/archives/") == 1
 
 
 @pytest.mark.parametrize("wrong", [{"password": "wrong"}, {"dbname": "nothing"}])

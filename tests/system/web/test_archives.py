@@ -13,10 +13,12 @@ import pytest
 from arkqueue.archives import registration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, Workflow
+from arkqueue.names import RESERVED
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import locate, open_archive
+from arkqueue.web import ApiServer
 from tests.builders import an_archive, the_archive
 from tests.repositories import SubversionRepository, a_git_repository, a_subversion_repository, run
 from tests.system.web.conftest import Client, problem
@@ -39,6 +41,23 @@ def test_subversion_archive_is_registered_at_its_head(admin: httpx.Client, tmp_p
     assert admin.get("/archives").json() == [admin.get("/archives/papers").json()]
     (run,) = admin.get("/runs").json()["runs"]
     assert (run["full_name"], run["state"], run["baseline"]) == ("papers@2", "completed", True)
+
+
+def test_no_archive_is_called_like_an_address_of_the_server(
+    admin: httpx.Client, session: Session, server: ApiServer, tmp_path: Path
+) -> None:
+    document = httpx.get(f"{server.url}/openapi.json").json()
+    addresses = {path.split("/")[1] for path in [*document["paths"], "/docs", "/openapi.json"]}
+    assert addresses <= RESERVED
+    repository = a_subversion_repository(tmp_path)
+    for name in RESERVED:
+        refused = admin.post("/archives", json={"name": name, "url": str(repository.path)})
+        problem(refused, 422, f"the server has an address of its own at /{name}", "Choose another name")
+    assert admin.get("/archives").json() == []
+    # One of an earlier version keeps its name.
+    an_archive(session, "docs")
+    assert admin.get("/archives/docs").json()["name"] == "docs"
+    assert admin.post("/tokens", json={"name": "t", "scope": "read", "archives": ["docs"]}).status_code == 201
 
 
 def test_archive_can_start_after_an_earlier_revision(admin: httpx.Client, tmp_path: Path) -> None:
