@@ -107,7 +107,7 @@ class SubversionRepository:
 
     def change(self, *actions: str | Path, message: str = "", author: str = "ada") -> str:
         """Actions of svnmucc, as one commit: ``change("cp", "HEAD", "trunk", "branch", "rm", "old")``."""
-        said = run("svnmucc", "-U", self.url, "--username", author, "-m", message, *actions)
+        said = run("svnmucc", "-U", self.url, "--username", author, "-m", message, "--", *actions)
         return said.split()[0].removeprefix("r")
 
     def mkdir(self, path: str) -> str:

@@ -7,20 +7,48 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arkqueue.errors import ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Fault, SourceFile
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
+from arkqueue.repository.limits import MOST_WORKFLOW_BYTES, MOST_WORKFLOW_FILES
 from arkqueue.workflow import parse
 
 FAULTY = 65
 """The exit code by which the checker refuses (``EX_DATAERR``); a checker that crashes ends with 1 and refuses nothing."""
 
 
+LONGEST_LOOK = 8
+"""Seconds that svnlook may take to say what a transaction changes."""
+
 _PUSHED = re.compile(r"(?P<old>[0-9a-f]+) (?P<new>[0-9a-f]+) (?P<ref>.+)", re.DOTALL)
+
+
+class _TooMuch(Exception):
+    """A commit or push has more to be checked than fits into the time that a committer is made to wait; says what to do.
+
+    It is refused: who could make the check too long would switch it off otherwise.
+    """
+
+
+class _Budget:
+    """The workflow files that a commit or a push may have in all its folders and branches together: as many as one revision may have."""
+
+    def __init__(self) -> None:
+        self._files = self._bytes = 0
+
+    def take(self, files: int = 0, size: int = 0) -> None:
+        """Count files, or bytes of them, that are about to be judged; raises `_TooMuch`."""
+        self._files += files
+        self._bytes += size
+        if self._files > MOST_WORKFLOW_FILES or self._bytes > MOST_WORKFLOW_BYTES:
+            raise _TooMuch(
+                f"more workflow files than are checked at once ({MOST_WORKFLOW_FILES:,} files, "
+                f"{MOST_WORKFLOW_BYTES // 2**20} MiB); divide this into several commits or pushes"
+            )
 
 
 def lines_of(text: str) -> list[str]:
@@ -31,12 +59,20 @@ def lines_of(text: str) -> list[str]:
 def check_transaction(repository: Path | str, transaction: str) -> list[Fault]:
     """The faults of the workflow files that a Subversion transaction changes, in every folder with a ``_workflows``; paths are the repository's."""
     look = _Svnlook(str(repository), transaction)
-    folders = {match[1] or "" for path in look.changed() if (match := re.match(rf"((?:.*/)?){WORKFLOWS}(?:/|$)", path))}
-    return [
-        replace(fault, path=folder + fault.path)
-        for folder in sorted(folders)
-        for fault in parse(list(look.workflows(folder))).faults
-    ]
+    faults: list[Fault] = []
+    budget = _Budget()
+    try:
+        for folder in look.folders():
+            try:
+                files = list(look.workflows(folder, budget))
+            except ArchiveUnreachable:
+                # To pass over it would let through what it holds.
+                faults.append(Fault(folder + WORKFLOWS, 0, 0, "this cannot be read, so nothing of the commit is taken"))
+                continue
+            faults += [replace(fault, path=folder + fault.path) for fault in parse(files).faults]
+    except _TooMuch as too_much:
+        faults.append(Fault(WORKFLOWS, 0, 0, str(too_much)))
+    return faults
 
 
 def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | None = None) -> list[Fault]:
@@ -51,13 +87,27 @@ def check_push(repository: Path | str, lines: Iterable[str], quarantine: Path | 
             faults.append(Fault(WORKFLOWS, 0, 0, "a line of this push cannot be read, so nothing of it is taken"))
         elif pushed["ref"].startswith("refs/heads/") and pushed["new"].strip("0"):
             branches.append((pushed["old"], pushed["new"], pushed["ref"].removeprefix("refs/heads/")))
-    for old, new, branch in branches:
-        before = old if old.strip("0") else _main_head(archive)
-        if before and archive.workflows_key(before) == archive.workflows_key(new):
-            continue
-        for fault in archive.workflow(new).faults:
-            faults.append(replace(fault, path=f"{branch}:{fault.path}") if len(branches) > 1 else fault)
+    try:
+        for branch, found in _faults_of(archive, branches):
+            faults += [replace(fault, path=f"{branch}:{fault.path}") if len(branches) > 1 else fault for fault in found]
+    except _TooMuch as too_much:
+        faults.append(Fault(WORKFLOWS, 0, 0, str(too_much)))
     return faults
+
+
+def _faults_of(archive: Archive, branches: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, tuple[Fault, ...]]]:
+    """The faults of each branch (old head, new head, name); those of equal workflow files at the first that has them."""
+    budget = _Budget()
+    judged = set()
+    for old, new, branch in branches:
+        key = archive.workflows_key(new)
+        before = old if old.strip("0") else _main_head(archive)
+        if key in judged or (before and archive.workflows_key(before) == key):
+            continue
+        judged.add(key)
+        files = archive.read_workflows(new)
+        budget.take(len(files), sum(len(file.text) for file in files))
+        yield branch, parse(list(files)).faults
 
 
 def _main_head(archive: Archive) -> str:
@@ -87,45 +137,77 @@ class _Svnlook:
     repository: str
     transaction: str
 
-    def changed(self) -> list[str]:
-        return [line[4:] for line in lines_of(self._ask("changed"))]
-
-    def workflows(self, folder: str) -> Iterator[SourceFile]:
-        root = folder + WORKFLOWS
+    def folders(self) -> list[str]:
+        """Where a ``_workflows``, or something in it, changes: its parent, with a slash at the end; "" is the root."""
         try:
-            listed = lines_of(self._ask("tree", "--full-paths", "-N", root))
+            changed = lines_of(self._ask("changed", timeout=LONGEST_LOOK))
+        except subprocess.TimeoutExpired:
+            raise _TooMuch("this changes too much to be checked; commit the workflow files on their own") from None
+        beside = re.compile(rf"....((?:.*/)?){WORKFLOWS}(?:/|$)", re.DOTALL)
+        return sorted({match[1] for line in changed if (match := beside.match(line))})
+
+    def workflows(self, folder: str, budget: _Budget) -> Iterator[SourceFile]:
+        root = folder + WORKFLOWS
+        budget.take(files=1)  # to list the folder takes as long as a file does
+        try:
+            listed = lines_of(self._ask("tree", root, options=("--full-paths", "-N")))
         except NotFound:
             return  # the commit deletes it
         if listed == [root]:
             yield (linked if self._is_link(root) else no_folder)(WORKFLOWS)
-        for path in listed:
-            name = path[len(root) + 1 :]
-            if not path.startswith(root + "/") or "/" in name or not is_workflow_file(name):
+        names = [path[len(root) + 1 :] for path in listed if path.startswith(f"{root}/")]
+        for name in names:
+            if "/" in name or not is_workflow_file(name):
                 continue
-            if self._is_link(path):
+            budget.take(files=1)
+            # Each start of svnlook takes milliseconds, so it is asked once for most files: a link begins with its mark.
+            text = self._beginning(f"{root}/{name}")
+            budget.take(size=len(text))
+            if text.startswith(b"link ") and self._is_link(f"{root}/{name}"):
                 yield linked(f"{WORKFLOWS}/{name}")
-                continue
-            too_long = int(self._ask("filesize", path)) >= len(TOO_LONG)
-            text = TOO_LONG if too_long else self._ask_bytes("cat", path)
-            yield SourceFile(f"{WORKFLOWS}/{name}", text)
+            else:
+                yield SourceFile(f"{WORKFLOWS}/{name}", text)
 
     def _is_link(self, path: str) -> bool:
         return "svn:special" in [line.strip() for line in lines_of(self._ask("proplist", path))]
 
-    def _ask(self, command: str, *arguments: str) -> str:
-        return self._ask_bytes(command, *arguments).decode("utf-8", "surrogateescape")
+    def _beginning(self, path: str) -> bytes:
+        """A file, or as much of it as tells that it is too long."""
+        with subprocess.Popen(
+            self._command("cat", path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as look:
+            assert look.stdout is not None
+            assert look.stderr is not None
+            text = look.stdout.read(len(TOO_LONG))
+            if len(text) == len(TOO_LONG):
+                look.kill()
+                return text
+            fault = look.stderr.read()
+        if look.returncode:
+            raise self._failed("cat", fault)
+        return text
 
-    def _ask_bytes(self, command: str, *arguments: str) -> bytes:
-        # Without a UTF-8 locale, svnlook writes other paths than it reads.
+    def _command(self, command: str, *paths: str, options: Sequence[str] = ()) -> list[str]:
+        # Without a UTF-8 locale, svnlook writes other paths than it reads. A path may begin like an option.
+        return [
+            *("env", "LC_ALL=C.UTF-8", "svnlook", command, "-t", self.transaction),
+            *(*options, "--", self.repository, *paths),
+        ]
+
+    def _ask(self, command: str, *paths: str, options: Sequence[str] = (), timeout: float | None = None) -> str:
         done = subprocess.run(
-            ["env", "LC_ALL=C.UTF-8", "svnlook", command, "-t", self.transaction, self.repository, *arguments],
+            self._command(command, *paths, options=options),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
+            timeout=timeout,
         )
         if done.returncode:
-            fault = done.stderr.decode("utf-8", "replace").strip()
-            if "E160013" in fault:
-                raise NotFound(self.transaction, f"svnlook {command} says: {fault}")
-            raise ArchiveUnreachable(self.repository, f"svnlook {command} says: {fault}", "Check the repository.")
-        return done.stdout
+            raise self._failed(command, done.stderr)
+        return done.stdout.decode("utf-8", "surrogateescape")
+
+    def _failed(self, command: str, told: bytes) -> NotFound | ArchiveUnreachable:
+        fault = told.decode("utf-8", "replace").strip()
+        if "E160013" in fault:
+            return NotFound(self.transaction, f"svnlook {command} says: {fault}")
+        return ArchiveUnreachable(self.repository, f"svnlook {command} says: {fault}", "Check the repository.")

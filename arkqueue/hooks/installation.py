@@ -314,8 +314,7 @@ def _find_checker(
         svnlook = shutil.which("svnlook", path=search)
         if svnlook is None:
             raise Invalid("svnlook", "is not here", "Install Subversion's tools: the checking hook asks svnlook.")
-        svnlook = os.path.abspath(svnlook)
-        values |= {"SVNLOOK": shlex.quote(svnlook), "PATH": shlex.quote(f"{os.path.dirname(svnlook)}:{os.defpath}")}
+        values["PATH"] = shlex.quote(f"{os.path.dirname(os.path.abspath(svnlook))}:{os.defpath}")
     return [] if limit else ["there is no `timeout` program: a commit waits for its check without limit"]
 
 

@@ -24,6 +24,10 @@ from tests.system.hooks.conftest import TOKEN
 GOOD = "- name: index\n- name: build\n  depends: [index]\n"
 FAULTY = "- name: index\n- name: build\n  depends: [indexng]\n"
 FAULT = "a.yaml:3:13: "
+LARGE = "x" * 900_000
+TOO_MUCH = (
+    "more workflow files than are checked at once (1,000 files, 4 MiB); divide this into several commits or pushes"
+)
 
 
 @pytest.fixture
@@ -142,6 +146,41 @@ def test_commit_passes_with_a_warning_when_the_checker_cannot_run(
     assert "remote: arkqueue: warning: the checker could not run" in said
 
 
+@pytest.mark.parametrize("folder", ["-x", "--help", "a@1"])
+def test_folder_that_looks_like_something_else_switches_nothing_off(
+    subversion: SubversionRepository, folder: str
+) -> None:
+    said = refused(subversion, {"_workflows/a.yaml": FAULTY, f"{folder}/_workflows/-a.yaml": FAULTY})
+    assert f"  _workflows/{FAULT}" in said
+    assert f"{folder}/_workflows/-{FAULT}" in said
+
+
+def test_folder_that_cannot_be_read_lets_nothing_pass(subversion: SubversionRepository, tmp_path: Path) -> None:
+    """Where svnlook fails for one folder, the commit is refused, and the faults of the others are told."""
+    svnlook = tmp_path / "programs" / "svnlook"
+    svnlook.parent.mkdir()
+    svnlook.write_text(
+        '#!/bin/sh\ncase "$*" in *tree*bad/_workflows*) exit 1 ;; esac\nPATH=/usr/bin:/bin; exec svnlook "$@"\n'
+    )
+    svnlook.chmod(0o755)
+    hook = subversion.path / "hooks" / "pre-commit"
+    hook.write_text(hook.read_text().replace("PATH=", f"PATH={svnlook.parent}:", 1))
+    said = refused(subversion, {"bad/_workflows/a.yaml": GOOD, "c/_workflows/a.yaml": FAULTY})
+    assert "bad/_workflows: this cannot be read" in said
+    assert f"c/_workflows/{FAULT}" in said
+    subversion.commit({"c/_workflows/a.yaml": GOOD})
+
+
+def test_commit_with_more_than_is_checked_at_once_is_refused(subversion: SubversionRepository) -> None:
+    """Or it would switch the check off, which a commit does not wait for longer than 20 seconds."""
+    large = "[] #" + LARGE
+    said = refused(
+        subversion, {**{f"{name}/_workflows/a.yaml": large for name in "abcde"}, "_workflows/a.yaml": FAULTY}
+    )
+    assert f"_workflows/{FAULT}" in said
+    assert TOO_MUCH in said
+
+
 # Git
 
 
@@ -172,6 +211,42 @@ def test_push_of_links_and_of_what_is_no_folder_is_refused(git: GitRepository) -
         git.commit(changes, push=False)
         passed, told = push(git, "main")
         assert (passed, said in told) == (not said, True), told
+
+
+def test_replacement_that_was_pushed_before_switches_nothing_off(git: GitRepository) -> None:
+    """Git's programs would read the good commit for the faulty one, which arkqueue then runs."""
+    good = git.commit({"_workflows/a.yaml": GOOD})
+    bad = git.commit({"_workflows/a.yaml": FAULTY}, push=False)
+    assert push(git, f"{good}:refs/replace/{bad}")[0]
+    passed, said = push(git, "main")
+    assert not passed
+    assert f"_workflows/{FAULT}" in said
+
+
+def test_push_with_more_than_is_checked_at_once_is_refused(git: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    git.commit({"a": "1"})
+    branches = [f"b{n}" for n in range(5)]
+    for branch in branches:
+        git.switch(branch, "main")
+        git.commit({"_workflows/a.yaml": f"[] # {branch}{LARGE}"}, push=False)
+    passed, said = push(git, *branches)
+    assert not passed
+    assert TOO_MUCH in said
+    assert push(git, *branches[:3])[0]
+    monkeypatch.setattr("arkqueue.hooks.checks.MOST_WORKFLOW_FILES", 2)
+    lines = [f"{'0' * 40} {git.id(branch)} refs/heads/{branch}" for branch in branches[:3]]
+    assert hooks.check_push(git.path, lines[:2]) == []
+    assert len(hooks.check_push(git.path, lines)) == 1
+
+
+def test_equal_workflow_files_of_many_branches_are_judged_once(git: GitRepository) -> None:
+    git.commit({"a": "1"})
+    branches = []
+    for n in range(12):
+        git.switch(f"b{n}", "main")
+        git.commit({"_workflows/a.yaml": "[] #" + LARGE, "b": str(n)}, push=False)
+        branches.append(f"b{n}")
+    assert push(git, *branches)[0]
 
 
 def test_checker_is_not_started_for_other_pushes(git: GitRepository, checker: Checker) -> None:
