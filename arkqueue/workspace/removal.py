@@ -44,31 +44,43 @@ def remove_folder(parent: Path, name: str, mounted: Sequence[bytes] | None = Non
 
 
 class Removal:
-    """Removes one folder of the work folder, however deep, following no symlink. Nobody else may be at work in it.
+    """Removes one folder of the work folder, however deep, following no symlink, also where a task is still at work in it.
 
-    The folders in it that are not empty are moved up to the work folder, and when the turn of each comes, those in it likewise. So no path is
-    ever long, no recursion deep, and one folder is open at a time. Others may pass through the work folder, so a folder
-    is closed to them before it is moved there: it may hold a setuid file that a container's root has left.
+    The folders in it that are not empty are moved into a folder of our own, and when the turn of each comes, those in it likewise. So no path is
+    ever long, no recursion deep, and one folder is open at a time. Our own folder is closed to others: what is moved there may hold a setuid
+    file that a container's root has left. It lies in the work folder and is named like a part of the attempt, should this be interrupted.
     """
 
     def __init__(self, work: int, name: str) -> None:
         self._work = work
-        self._pending = [name]
-        self._prefix = f".{name.lstrip('.')}.{time.time_ns()}"
+        self._name = name
+        self._ours = f".{name.lstrip('.')}.{time.time_ns()}"
+        self._within: int | None = None
+        """Our own folder, opened, once there is one."""
+        self._pending: list[str] = []
+        """What was moved into it."""
         self._moved = 0
         self._faults: list[tuple[str, OSError]] = []
 
     def run(self) -> list[tuple[str, OSError]]:
-        while self._pending:
-            self._remove(self._pending.pop())
+        try:
+            self._remove(self._name, self._work)
+            while self._pending:
+                assert self._within is not None
+                self._remove(self._pending.pop(), self._within)
+        finally:
+            if self._within is not None:
+                os.close(self._within)
+                with contextlib.suppress(OSError):  # what could not be removed is in it
+                    os.rmdir(self._ours, dir_fd=self._work)
         return self._faults
 
-    def _remove(self, folder: str) -> None:
+    def _remove(self, folder: str, parent: int) -> None:
         with self._tolerant(folder):
             try:
-                descriptor = self._open(folder)
+                descriptor = self._open(folder, parent)
             except NotADirectoryError:  # a task has put something else in its place
-                os.unlink(folder, dir_fd=self._work)
+                os.unlink(folder, dir_fd=parent)
                 return
             try:
                 with os.scandir(descriptor) as entries:
@@ -76,46 +88,39 @@ class Removal:
                 for name, is_folder in found:
                     with self._tolerant(name):
                         if is_folder:
-                            self._remove_or_move_up(name, descriptor)
+                            self._remove_or_move(name, descriptor)
                         else:
                             os.unlink(name, dir_fd=descriptor)
             finally:
                 os.close(descriptor)
-            os.rmdir(folder, dir_fd=self._work)
+            os.rmdir(folder, dir_fd=parent)
 
-    def _open(self, folder: str) -> int:
-        try:
-            descriptor = os.open(folder, FOLDER, dir_fd=self._work)
-        except PermissionError:
-            os.chmod(folder, 0o700, dir_fd=self._work)  # a folder: it was one when it was found or made
-            descriptor = os.open(folder, FOLDER, dir_fd=self._work)
+    def _open(self, folder: str, parent: int) -> int:
         with contextlib.suppress(PermissionError):  # another user's; then what is in it stays, or we are root
-            os.fchmod(descriptor, 0o700)
-        return descriptor
+            _take(folder, parent)
+        return os.open(folder, FOLDER, dir_fd=parent)
 
-    def _remove_or_move_up(self, name: str, parent: int) -> None:
+    def _remove_or_move(self, name: str, parent: int) -> None:
         try:
             os.rmdir(name, dir_fd=parent)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM):
                 raise
-            self._move_up(name, parent)
+            self._move(name, parent)
 
-    def _move_up(self, name: str, parent: int) -> None:
+    def _move(self, name: str, parent: int) -> None:
+        if self._within is None:
+            os.mkdir(self._ours, 0o700, dir_fd=self._work)
+            self._within = os.open(self._ours, FOLDER, dir_fd=self._work)
         self._moved += 1
-        to = f"{self._prefix}.{self._moved}"
         with contextlib.suppress(PermissionError):  # another user's, and we are not root
-            os.chmod(name, 0o700, dir_fd=parent)
+            _take(name, parent)  # a folder that changes its parent is written to
         try:
-            os.rename(name, to, src_dir_fd=parent, dst_dir_fd=self._work)
-        except PermissionError:  # a folder that changes its parent is written to
-            try:
-                os.chmod(name, 0o700, dir_fd=parent)
-                os.rename(name, to, src_dir_fd=parent, dst_dir_fd=self._work)
-            except PermissionError:  # another user's: only an empty one can go
-                os.rmdir(name, dir_fd=parent)
-                return
-        self._pending.append(to)
+            os.rename(name, str(self._moved), src_dir_fd=parent, dst_dir_fd=self._within)
+        except PermissionError:  # another user's: only an empty one can go
+            os.rmdir(name, dir_fd=parent)
+            return
+        self._pending.append(str(self._moved))
 
     @contextlib.contextmanager
     def _tolerant(self, name: str) -> Iterator[None]:
@@ -127,3 +132,15 @@ class Removal:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY or not self._faults:  # else it is full of what has been noted
                 self._faults.append((name, error))
+
+
+def _take(folder: str, parent: int) -> None:
+    """Make a folder ours to read and write and closed to all others. What a task puts in its place meanwhile is never followed.
+
+    Raises NotADirectoryError, and PermissionError for another user's.
+    """
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | NOT_FOLLOWED, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{place}", 0o700)  # fchmod wants a folder that can be read
+    finally:
+        os.close(place)

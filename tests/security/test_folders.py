@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pwd
 import re
@@ -160,21 +161,53 @@ def test_i_leave_a_setuid_file_in_a_container_and_run_it_on_the_host(
 def test_i_wait_for_my_setuid_file_to_come_by_when_the_workspace_is_removed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Removing moves folders up into one that everybody may pass through. None of them is open there."""
+    """Removing moves folders out of each other. Nobody else can enter where they are moved to."""
     workspaces = Workspaces(home)
     workspace = workspaces.prepare(AttemptId(1))
     deep = workspace.tree / "a" / "b"
     deep.mkdir(parents=True)
     (deep / "id").touch()
     (deep / "id").chmod(0o4755)
-    moved: list[int] = []
+    closed: list[bool] = []
     rename = os.rename
 
     def watched(name: str, to: str, **where: int) -> None:
-        moved.append(stat.S_IMODE(os.stat(name, dir_fd=where["src_dir_fd"]).st_mode))
         rename(name, to, **where)
+        closed.append(stat.S_IMODE(os.stat(where["dst_dir_fd"]).st_mode) == 0o700)
 
     monkeypatch.setattr(os, "rename", watched)
     assert workspaces.remove(AttemptId(1)) == ""
-    assert len(moved) >= 3
-    assert set(moved) == {0o700}
+    assert len(closed) >= 3
+    assert all(closed)
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("when", ["rmdir", "rename"])
+def test_i_swap_a_folder_for_a_link_while_root_removes_my_workspace(
+    home: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Another task of the same user is at work in it, and wins the race each time: before root moves a folder, and after."""
+    kept = open_folder / "kept"
+    kept.mkdir(mode=0o755)
+    (kept / "file").touch(mode=0o644)
+    workspaces = Workspaces(home)
+    workspace = workspaces.prepare(AttemptId(1))
+    (workspace.tree / "mine" / "full").mkdir(parents=True)
+    swapped: list[str] = []
+    real = getattr(os, when)
+
+    def swapping(name: str, *to: str, **where: int) -> None:
+        folder = where["src_dir_fd" if to else "dir_fd"]
+        if name == "mine" and not swapped:
+            swapped.append(name)
+            os.rename(name, "aside", src_dir_fd=folder, dst_dir_fd=folder)
+            os.symlink(kept, name, dir_fd=folder)
+            if not to:
+                raise OSError(errno.ENOTEMPTY, "as it was when it was asked")
+        real(name, *to, **where)
+
+    monkeypatch.setattr(os, when, swapping)
+    workspaces.remove(AttemptId(1))
+    assert swapped
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o755
+    assert stat.S_IMODE((kept / "file").stat().st_mode) == 0o644
