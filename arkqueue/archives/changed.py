@@ -1,4 +1,4 @@
-"""The files that a revision changes, as people see them: the repository is asked when somebody looks, and nothing is kept.
+"""The files that a revision changes, and what it refers to, as people see them: the repository is asked when somebody looks, and nothing is kept.
 
 Called by the API. The answer never fails for what a repository does: a fault is part of it, as the rest of what is shown with it does not need the repository.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from arkqueue.archives.patience import answer_within
 from arkqueue.config import Configuration
@@ -17,6 +18,8 @@ from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Revision, RunI
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.opening import location_of, open_location
 from arkqueue.repository.reader.entries import named
+
+T = TypeVar("T")
 
 PATIENCE = 5.0
 """Seconds that a repository has to answer: a person waits, for something beside the point."""
@@ -42,6 +45,14 @@ class ChangedFiles:
 
     files: list[ChangedFile]
     total: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFollowed:
+    """Sentences for people. ``fault``: why they cannot be told; empty: they can."""
+
+    notes: list[str]
     fault: str
 
 
@@ -71,19 +82,37 @@ def changed_files(session: Session, configuration: Configuration, run: RunId, li
     )
 
 
-def _in_turn(read: Callable[[], Sequence[FileChange]], *, is_ended: bool) -> Sequence[FileChange]:
+def not_followed(session: Session, configuration: Configuration, run: RunId) -> NotFollowed:
+    """What the revision of a run refers to and its tasks do not get with its files."""
+    (row,) = session.rows("revision_of_run", run=run)
+    location = location_of(configuration, row.url, ArchiveKind(row.kind), row.uuid)
+
+    def read() -> Sequence[str]:
+        return open_location(configuration, location).not_followed(row.revision)
+
+    try:
+        return NotFollowed(notes=list(_in_turn(read, is_ended=not location.needs_mirror)), fault="")
+    except ArchiveMismatch as error:
+        return NotFollowed(notes=[], fault=named(error, row.archive))
+    except ArkqueueError as error:
+        return NotFollowed(notes=[], fault=str(error))
+    except TimeoutError:
+        return NotFollowed(notes=[], fault=f"the repository has not answered for {PATIENCE:.0f} s")
+
+
+def _in_turn(read: Callable[[], T], *, is_ended: bool) -> T:
     """What a repository says. Raises TimeoutError where it does not say it in time, or where too many others are asked."""
     places = _places
     if not places.acquire(timeout=PATIENCE):
         raise TimeoutError
 
-    def ask() -> Sequence[FileChange]:
+    def ask() -> T:
         try:
             return read()
         finally:
             places.release()
 
-    return answer_within(PATIENCE, ask, "read changed files", is_ended=is_ended)
+    return answer_within(PATIENCE, ask, "read a revision", is_ended=is_ended)
 
 
 def _shown(path: str) -> str:

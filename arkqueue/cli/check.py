@@ -144,6 +144,10 @@ def _of_revision(ctx: click.Context, revision: str, server: str | None) -> dict[
     from arkqueue.names import parse_name
 
     # A run by hand may have a part of the tasks only; the commit's has them all, or all faults.
-    run = find_run(client(ctx, server), str(replace(parse_name(revision), run=1)))
+    asked = client(ctx, server)
+    run = find_run(asked, str(replace(parse_name(revision), run=1)))
     tasks = [task["name"] for task in run["tasks"] if task["kind"] == "ordinary"]
-    return {"place": run["full_name"], "tasks": tasks, "faults": run["faults"]}
+    found = asked.get(f"/runs/{run['id']}/not-followed")
+    # The faults are the ledger's, and are told also where the repository does not answer.
+    notes = [f"what is not followed cannot be told: {found['fault']}"] if found["fault"] else found["notes"]
+    return {"place": run["full_name"], "tasks": tasks, "faults": run["faults"], "not_followed": notes}

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
-from arkqueue.archives.changed import ChangedFiles, changed_files
+from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
@@ -173,6 +173,13 @@ def changes_of_run(
     """The files that the revision of a run changes, against the revision before it; the repository is asked for them."""
     caller = admit(request, Scope.READ)
     return changed_files(caller.session, caller.configuration, caller.run(id), limit)
+
+
+@router.get("/runs/{id}/not-followed")
+def not_followed_of_run(request: Request, id: int) -> NotFollowed:
+    """What the revision of a run refers to and its tasks do not get with its files; the repository is asked for it."""
+    caller = admit(request, Scope.READ)
+    return not_followed(caller.session, caller.configuration, caller.run(id))
 
 
 @router.get("/runs/{id}/graph")

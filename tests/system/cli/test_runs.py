@@ -204,7 +204,10 @@ def test_faults_of_a_revision_are_shown(arkqueue: Cli, session: Session) -> None
     assert "_workflows/test.yaml:1:1: a fault" in arkqueue("show", "papers@2").lines
     assert "1 fault" in arkqueue("runs").out
     done = arkqueue("check", "--revision", "papers@2")
-    assert (done.code, done.out) == (1, "_workflows/test.yaml:1:1: a fault\n")
+    assert (done.code, done.lines[0]) == (1, "_workflows/test.yaml:1:1: a fault")
+    assert [line.partition(":")[2].partition(":")[0] for line in done.lines[1:]] == [
+        " what is not followed cannot be told"
+    ]
 
 
 def test_commit_messages_do_not_reach_the_terminal_as_they_are(arkqueue: Cli, session: Session) -> None:

@@ -108,7 +108,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def reading() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "read changed files"]
+    return [thread for thread in threading.enumerate() if thread.name == "read a revision"]
 
 
 @pytest.mark.usefixtures("hanging")
@@ -123,3 +123,22 @@ def test_a_token_for_other_archives_sees_no_files(client: Client, archive: AnArc
     problem(client(Scope.READ, "others").get(f"/runs/{archive.run_id(2)}/changes"), 404)
     problem(client(Scope.HOOK).get(f"/runs/{archive.run_id(2)}/changes"), 403)
     problem(client(Scope.READ).get("/runs/999/changes"), 404)
+
+
+def test_what_a_revision_refers_to_is_told(reader: httpx.Client, archive: AnArchive, repository: Repository) -> None:
+    if isinstance(repository, SubversionRepository):
+        repository.propset("svn:externals", "^/d x", "")
+    else:
+        (repository.work / "lib").mkdir()
+        repository.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib")
+        repository.git("commit", "-qm", "link")
+        repository.push()
+    commit(archive, repository, {"a": "3"}, {})
+    answer = reader.get(f"/runs/{archive.run_id(4)}/not-followed").json()
+    said = "are not followed"
+    assert (len(answer["notes"]), said in answer["notes"][0], answer["fault"]) == (1, True, "")
+    assert reader.get(f"/runs/{archive.run_id(2)}/not-followed").json() == {"notes": [], "fault": ""}
+    repository.path.rename(repository.path.with_name("away"))
+    answer = reader.get(f"/runs/{archive.run_id(4)}/not-followed").json()
+    assert answer["notes"] == []
+    assert answer["fault"]

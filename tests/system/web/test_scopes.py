@@ -45,6 +45,7 @@ CALLS = {
     "GET /runs/{id}": Call(READ),
     "DELETE /runs/{id}": Call(OPERATE),
     "GET /runs/{id}/changes": Call(READ),
+    "GET /runs/{id}/not-followed": Call(READ),
     "GET /runs/{id}/graph": Call(READ),
     "GET /graph": Call(READ, query="archive=secret&first=1&last=2"),
     "POST /runs/{id}/{verb}": Call(OPERATE, {}),
