@@ -113,7 +113,7 @@ class ArchiveSettings:
 
     ``branches``: globs of the Git branches that are tracked (none: the main branch). ``process``: whether its tasks may run as processes on a task manager's
     host, as the operating system's user ``process_user`` (None: the task manager's own). ``author``: who commits for its tasks. ``task_url``: where working copies
-    commit to (None: the archive's own URL).
+    commit to (None: the archive's own URL). ``follow``: URL prefixes of what working copies fetch beside the archive (none: nothing).
 
     ``image``: the container image of tasks that name none (None: those run as processes, where that is allowed). ``images``, ``users`` and ``networks``: globs of
     what its tasks may name (none: every image, every user of the image, the networks ``bridge`` and ``none``).
@@ -124,6 +124,7 @@ class ArchiveSettings:
     process_user: str | None = None
     author: str | None = None
     task_url: str | None = None
+    follow: tuple[str, ...] = ()
     image: str | None = None
     images: tuple[str, ...] = ()
     users: tuple[str, ...] = ()

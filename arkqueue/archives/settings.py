@@ -6,13 +6,17 @@ Registration and the API call it. It looks at the configuration of this host and
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.executor.exposure import exposure
 from arkqueue.model import ArchiveKind, ArchiveSettings
+from arkqueue.names import without_password
 from arkqueue.repository import is_relative, locate
+from arkqueue.repository.following.addresses import NoAddress
+from arkqueue.repository.following.allowance import OWN, check_prefix
 from arkqueue.repository.origin import check_author
 from arkqueue.views.installation import task_managers
 from arkqueue.workflow.containers import image_fault
@@ -43,6 +47,8 @@ def check_settings(
         check_author(kind, settings.author)
     if settings.task_url is not None and "task_url" in changed:
         _check_task_url(kind, settings.task_url)
+    if "follow" in changed:
+        _check_follow(kind, settings.follow)
     if changed & _WHO:
         if settings.process_user is not None:
             _check_process_user(session, name, settings, settings.process_user, is_new="process_user" in changed)
@@ -70,6 +76,20 @@ def _check_task_url(kind: ArchiveKind, url: str) -> None:
         fault = "holds a password, which whoever may look at the archive would see"
         remedy = "Keep it in arkqueue.toml ([[credentials]]), and give the URL without it."
         raise Invalid(f"the task URL {location.shown}", fault, remedy)
+
+
+def _check_follow(kind: ArchiveKind, prefixes: Sequence[str]) -> None:
+    for prefix in prefixes:
+        thing = f"follow {without_password(prefix)}"
+        try:
+            check_prefix(prefix)
+        except NoAddress as fault:
+            remedy = "Give the beginning of a URL, with its host: https://git.example.org/group/"
+            if kind is ArchiveKind.SUBVERSION:
+                remedy += "; ^/ stands for the archive's own repository."
+            raise Invalid(thing, str(fault), remedy) from None
+        if prefix.startswith(OWN) and kind is not ArchiveKind.SUBVERSION:
+            raise Invalid(thing, "is for Subversion archives", "Give the URL.")
 
 
 def _check_process_user(session: Session, name: str, settings: ArchiveSettings, user: str, *, is_new: bool) -> None:

@@ -42,6 +42,7 @@ def _settings(command: Any) -> Any:
             click.option("--process-user", metavar="USER", help="The operating system's user that its processes run as."),
             click.option("--author", metavar="NAME", help="Who commits for its tasks; of a Git archive: \"Name <email>\"."),
             click.option("--task-url", metavar="URL", help="Where its tasks' working copies commit to."),
+            click.option("--follow", "follow", multiple=True, metavar="URL-PREFIX", help="What its working copies fetch beside the archive: externals, submodules and Git LFS files whose URL begins so; again for more. Else: none."),
             click.option("--image", metavar="IMAGE", help="The container image of its tasks that name none."),
             click.option("--allow-image", "images", multiple=True, metavar="GLOB", help="An image that its tasks may name, or a glob of them; again for more. Else: every image."),
             click.option("--allow-user", "users", multiple=True, metavar="GLOB", help="A user (or user:group) that they may be in a container; again for more. Else: every one."),
@@ -123,6 +124,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("tracks", ", ".join(map(visible, settings["branches"]))),
         ("author", visible(settings["author"] or "")),
         ("task url", visible(settings["task_url"] or "")),
+        ("follows", _shown(settings["follow"])),
         ("added", at(found["created_at"])),
         ("removed", at(found["removed_at"]) if found["removed_at"] else ""),
         ("read", at(found["read_at"])),
@@ -160,15 +162,26 @@ def _left_out(schedule: Any) -> str:
     return f"{schedule['left_out']} since {at(schedule['left_out_since'])}" if schedule["left_out"] else ""
 
 
-@archive.command("set", epilog="Example: arkqueue archive set papers --executor process")
+@archive.command(
+    "set",
+    epilog="Examples: arkqueue archive set papers --executor process; arkqueue archive set papers follow https://git.example.org/group/",
+)
 @click.argument("name")
+@click.argument("words", nargs=-1, metavar="[follow URL-PREFIX...]")
 @_settings
 @as_json
 @calls_server
-def set_(client: Client, name: str, as_json: bool, **options: Any) -> None:
-    """Change how an archive is looked after; what is not given stays, and an empty text unsets."""
+def set_(client: Client, name: str, words: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Change how an archive is looked after; what is not given stays, and an empty text unsets.
+
+    "follow URL-PREFIX..." is the same as --follow for each of them.
+    """
     from arkqueue.cli.client import archive_path
 
+    if words:
+        if words[0] != "follow" or len(words) == 1 or options["follow"]:
+            raise click.UsageError('After NAME come options, or "follow" and the URL prefixes that are followed.')
+        options["follow"] = words[1:]
     body = _given(options)
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
@@ -375,7 +388,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     }
     if options["executor"] is not None:
         body["process"] = options["executor"] == "process"
-    for key in ("branches", "images", "users", "networks"):
+    for key in ("branches", "follow", "images", "users", "networks"):
         if options[key]:
             body[key] = [glob for glob in options[key] if glob]
     return body

@@ -23,6 +23,7 @@ written). A Protocol stands here because two real implementations do: `subversio
 """
 
 from arkqueue.repository.credentials import Handover
+from arkqueue.repository.following.allowance import Followed, Following, Login
 from arkqueue.repository.location import Identity, Location, is_relative, locate, notice_key, notice_keys
 from arkqueue.repository.protocol import (
     TOO_LONG,
@@ -46,9 +47,12 @@ __all__ = [
     "WORKFLOW_FILE_LIMIT",
     "Advance",
     "Archive",
+    "Followed",
+    "Following",
     "Handover",
     "Identity",
     "Location",
+    "Login",
     "Recorded",
     "TreeWatch",
     "fingerprint_of",

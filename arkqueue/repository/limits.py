@@ -18,6 +18,13 @@ MOST_PATHS = 1_000_000
 """Entries of folders that are looked at to find what a revision changes."""
 LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
 """Bytes of UTF-8."""
+MOST_FOLLOWED = 200
+"""Externals, submodules and requests for files of Git LFS that one working copy follows, those within others included."""
+DEEPEST_FOLLOWED = 8
+"""How deeply they may be in one another."""
+MOST_FOLLOWED_BYTES = 8 * 2**30
+MOST_FOLLOWED_SECONDS = 1800.0
+"""For all that one working copy follows."""
 
 
 class TooManyPaths(Exception):

@@ -8,11 +8,13 @@ Called by whoever has an archive's row and wants to read its repository: the que
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from arkqueue.config import Configuration
 from arkqueue.model import ArchiveKind
-from arkqueue.repository import Archive, Location, locate
+from arkqueue.repository import Archive, Following, Location, Login, locate
+from arkqueue.repository.following.addresses import Address, NoAddress, read_address
 from arkqueue.repository.reader.archive import ReadArchive
 
 
@@ -21,6 +23,23 @@ def location_of(configuration: Configuration, url: str, kind: ArchiveKind | None
     location = replace(locate(url, kind), uuid=uuid)
     found = configuration.credentials_for(location.url)
     return replace(location, username=found.username or None, password=found.secret()) if found else location
+
+
+def following_of(configuration: Configuration, url: str, prefixes: Sequence[str]) -> Following:
+    """What working copies of a repository at ``url`` may follow, with the passwords of the servers that are allowed."""
+    if not prefixes:
+        return Following()
+    servers = {found.server for text in (url, *prefixes) if (found := _address(text)) is not None}
+    entries = [(entry, found) for entry in configuration.credentials if (found := _address(entry.url)) is not None]
+    logins = [Login(entry.url, entry.username, entry.secret()) for entry, found in entries if found.server in servers]
+    return Following(tuple(prefixes), tuple(logins))
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return read_address(text)
+    except NoAddress:
+        return None
 
 
 def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | None = None, uuid: str = "") -> Archive:

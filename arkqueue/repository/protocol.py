@@ -13,6 +13,7 @@ from typing import Protocol
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository.credentials import Handover
+from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_PATHS
 from arkqueue.repository.location import Identity, Location, local_path
 
@@ -197,6 +198,15 @@ class Archive(Protocol):
 
         ``handover``: where the task finds the credentials of this archive's location, if it has any (None: it has its own).
         ``target`` must not exist or be empty. The answer is a folder to put first on the task's PATH, if any.
+        """
+
+    def follow(
+        self, revision_id: str, target: Path, following: Following, *, recorded: Revision | None = None
+    ) -> Followed:
+        """Put into a new working copy what the revision refers to, from allowed addresses: externals, submodules, files of Git LFS.
+
+        The answer says what is not there. What is allowed and cannot be had is an error: `ArchiveUnreachable`, or `WorkspaceError`
+        where another try would not help.
         """
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
+from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.protocol import Archive, TreeWatch
 
 
@@ -50,6 +51,9 @@ class Recorded:
             handover=handover,
             recorded=self.revision,
         )
+
+    def follow(self, target: Path, following: Following) -> Followed:
+        return self.archive.follow(self.revision.id, target, following, recorded=self.revision)
 
     def _recorded(self, revision_id: str) -> Revision | None:
         """None of another revision: a base is also asked what it was made of."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 import threading
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from arkqueue.executor.exposure import exposure
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
-from arkqueue.repository import Handover, Recorded, locate
+from arkqueue.repository import Following, Handover, Recorded, locate
 from arkqueue.repository.changes import as_json
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import local_path
@@ -110,7 +111,7 @@ class Preparation:
         if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
             raise Withheld(found.thing, found.fault, found.remedy)
         self._tell(claim, definition, log)
-        source = _source(claim, definition, self.sources)
+        source = _source(claim, definition, self.sources, log)
         claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
             log,
@@ -167,7 +168,7 @@ class Preparation:
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
         self._tell(claim, definition, log)
-        source = _source(claim, definition, self.sources, OWN_FILES)
+        source = _source(claim, definition, self.sources, log, OWN_FILES)
         claim, changes = self._changes(claim, definition, log)
         workspace = self._noted(
             log,
@@ -236,8 +237,8 @@ class Preparation:
             raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
 
     def _tell(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> None:
-        """Say once in a run what is missing from its files."""
-        if definition.checkout is not Checkout.NONE and self.told.is_first(claim):
+        """Say once in a run what is missing from its files. The log of a working copy says of each what becomes of it."""
+        if definition.checkout not in (Checkout.NONE, Checkout.WORKING_COPY) and self.told.is_first(claim):
             for sentence in self.sources.open(claim.archive, claim.archive.url).not_followed(claim.revision):
                 log.note(sentence)
 
@@ -298,7 +299,7 @@ def full_name(claim: Claim) -> str:
 
 
 def _source(
-    claim: Claim, definition: TaskDefinition, sources: Sources, files: Path | None = None
+    claim: Claim, definition: TaskDefinition, sources: Sources, log: LogWriter, files: Path | None = None
 ) -> Tree | Fill | None:
     """How the workspace gets its files. ``files``: where the task sees those beside the tree, if not where they are."""
     archive = claim.archive
@@ -308,7 +309,8 @@ def _source(
     url = (is_copy and archive.settings.task_url) or archive.url
     recorded = Recorded(sources.open(archive, url), claim.recorded)
     if is_copy:
-        return lambda workspace: _working_copy(claim, recorded, workspace, files)
+        following = sources.following(archive, url)
+        return lambda workspace: _working_copy(claim, recorded, workspace, files, following, log)
     if definition.checkout is Checkout.PATHS:
         return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths)
     return Tree(archive.id, claim.branch, claim.revision, recorded, _renewed(claim, recorded))
@@ -349,12 +351,22 @@ def _some_files(claim: Claim, recorded: Recorded, workspace: Workspace, paths: S
     renew_in_place(_renewed(claim, recorded), workspace.tree)
 
 
-def _working_copy(claim: Claim, recorded: Recorded, workspace: Workspace, files: Path | None) -> Path | None:
+def _working_copy(
+    claim: Claim, recorded: Recorded, workspace: Workspace, files: Path | None, following: Following, log: LogWriter
+) -> Path | None:
     archive = claim.archive
-    return recorded.working_copy(
+    path_first = recorded.working_copy(
         claim.branch,
         workspace.tree,
         author=archive.settings.author or AUTHORS[archive.kind],
         origin=Origin(full_name(claim), claim.generation + 1),
         handover=Handover(workspace.files, files or workspace.files),
     )
+    followed = recorded.follow(workspace.tree, following)
+    for sentence in followed.notes:
+        log.note(sentence)
+    if followed.wanted:
+        prefixes = dict.fromkeys((*following.prefixes, *followed.wanted))
+        command = shlex.join(["arkqueue", "archive", "set", archive.name, "follow", *prefixes])
+        log.note(f"to have what is not allowed followed from now on: {command}")
+    return path_first

@@ -14,8 +14,8 @@ from arkqueue import workflow
 from arkqueue.config import Configuration
 from arkqueue.gateway import Gateway
 from arkqueue.model import Claim, Registration, Revision, TaskDefinition, TaskId
-from arkqueue.repository import Archive, Location
-from arkqueue.repository.opening import location_of, open_location
+from arkqueue.repository import Archive, Following, Location
+from arkqueue.repository.opening import following_of, location_of, open_location
 
 MOST_DEFINITIONS = 2000
 MOST_OPEN = 4
@@ -68,6 +68,10 @@ class Sources:
     def base(self, claim: Claim) -> Revision | None:
         """The revision that a claim has as its base, as the ledger has it."""
         return self._gateway.base(claim.attempt) if claim.base is not None else None
+
+    def following(self, archive: Registration, url: str) -> Following:
+        """What working copies of the repository at ``url`` fetch beside it, with the passwords as they are now."""
+        return following_of(self._configuration, url, archive.settings.follow)
 
     def open(self, archive: Registration, url: str) -> Archive:
         """The repository at ``url`` (the archive's, or where its tasks commit to), opened by this thread."""

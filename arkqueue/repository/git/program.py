@@ -58,12 +58,15 @@ _running: set[subprocess.Popen[bytes]] = set()
 _starting = threading.Lock()
 
 
-def run_git(thing: str, *arguments: str, timeout: float) -> str:
+def run_git(
+    thing: str, *arguments: str, timeout: float, given: bytes | None = None, longest_file: int | None = None
+) -> str:
     """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known.
 
-    It has a session of its own, which is ended whole when it takes longer than ``timeout`` (seconds).
+    It has a session of its own, which is ended whole when it takes longer than ``timeout`` (seconds). ``given``: what it reads from its
+    standard input. ``longest_file``: bytes of a file that it may write.
     """
-    code, out, err = _run(thing, arguments, timeout)
+    code, out, err = _run(thing, arguments, timeout, given, longest_file)
     if code:
         raise _fault(thing, code, err)
     return out.decode(errors="surrogateescape")
@@ -79,11 +82,17 @@ def is_ancestor(repository: str, id: str, head: str) -> bool:
     return code == 0
 
 
-def _run(thing: str, arguments: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
+def _run(
+    thing: str, arguments: Sequence[str], timeout: float, given: bytes | None = None, longest_file: int | None = None
+) -> tuple[int, bytes, bytes]:
     """Its exit code, and what it prints."""
-    with _started(thing, [*_GIT, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    command = [*_GIT, *arguments]
+    if longest_file is not None:
+        command = ["sh", "-c", 'ulimit -f "$0" && exec "$@"', str(longest_file // 512), *command]
+    stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
+    with _started(thing, command, stdin=stdin, stderr=subprocess.PIPE) as process:
         try:
-            out, err = process.communicate(timeout=timeout)
+            out, err = process.communicate(given, timeout=timeout)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):

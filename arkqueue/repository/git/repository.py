@@ -17,18 +17,22 @@ from typing import TYPE_CHECKING
 import pygit2
 from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
-from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound
+from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.plan.globs import matches
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
 from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_git
+from arkqueue.repository.following.addresses import NoAddress, read_address
+from arkqueue.repository.following.allowance import Allowance, Followed, Following
 from arkqueue.repository.git import history as history
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
 from arkqueue.repository.git.dates import set_dates
+from arkqueue.repository.git.lfs import LargeFiles
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.references import references
+from arkqueue.repository.git.submodules import Clone, Submodules, contents_of
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
@@ -305,6 +309,36 @@ class GitArchive:
         if handover:
             hand_to_git(self._location, target, handover)
         return None
+
+    def follow(
+        self,
+        revision_id: str,
+        target: Path,
+        following: Following,
+        *,
+        recorded: Revision | None = None,  # noqa: ARG002
+    ) -> Followed:
+        allowance = Allowance(following)
+        submodules = Submodules(allowance, target, self._timeout)
+        files = LargeFiles(allowance, self._timeout)
+        try:
+            origin = read_address(self._location.url) if self._mirror else None
+        except NoAddress:
+            origin = None
+        pending = [(Clone(target / ".git", target, pygit2.Oid(hex=revision_id), origin), 1)]
+        try:
+            while pending:
+                clone, depth = pending.pop()
+                contents = contents_of(clone, allowance, clone.place or "the revision")
+                pending += [(made, depth + 1) for made in submodules.follow(clone, contents, depth)]
+                files.follow(clone, contents)
+        except TooManyPaths as error:
+            if not clone.place:
+                return Followed((f"what the revision refers to is not looked for: {error}",))
+            raise WorkspaceError(f"submodule {clone.place}", str(error)) from error
+        except (pygit2.GitError, KeyError) as error:
+            raise WorkspaceError(str(target), f"what it refers to cannot be read ({error})") from error
+        return allowance.result()
 
     # Below
 

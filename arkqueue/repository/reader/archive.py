@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository.credentials import Handover
-from arkqueue.repository.limits import MOST_PATHS
+from arkqueue.repository.following.allowance import Followed, Following
+from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
 from arkqueue.repository.protocol import Advance, TreeWatch
 from arkqueue.repository.reader import client
@@ -27,6 +28,7 @@ from arkqueue.repository.reader.messages import (
     take_change,
     take_changes,
     take_files,
+    take_followed,
     take_heads,
     take_identity,
     take_revision,
@@ -222,6 +224,28 @@ class ReadArchive:
             handover=[str(handover.folder), str(handover.seen)] if handover else None,
             recorded=_recorded(recorded),
         )
+
+    def follow(
+        self, revision_id: str, target: Path, following: Following, *, recorded: Revision | None = None
+    ) -> Followed:
+        """What is written is counted by this process, too: libsvn says nothing while it checks out."""
+        given: dict[str, Any] = {
+            "revision_id": revision_id,
+            "target": str(target),
+            "prefixes": list(following.prefixes),
+            "logins": [[login.url, login.username, login.password] for login in following.logins],
+            "recorded": _recorded(recorded),
+        }
+        call = Call(
+            self._location.shown,
+            f"fetching what revision {revision_id} refers to",
+            self._request("follow", 0, given),
+            client.TRANSFER_DEADLINE,
+            writes=True,
+            longest=MOST_FOLLOWED_SECONDS,
+            most_written=2 * MOST_FOLLOWED_BYTES,
+        )
+        return self._ask(call, take_followed)
 
     # Below
 

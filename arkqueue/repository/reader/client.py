@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, HostFault
+from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, HostFault, WorkspaceError
 from arkqueue.repository.protocol import TreeWatch
 from arkqueue.repository.reader.messages import (
     LENGTH,
@@ -97,7 +97,7 @@ class Call:
 
     ``request``: what the process is told. ``deadline``: seconds. ``writes``: it makes or changes files: it is not made a second time, and may go on for as
     long as something happens. ``watch``: who looks after the tree that it changes. ``again``: what another process is told where the first one breaks, if that is
-    something else.
+    something else. ``longest``: seconds that it may take in all; ``most_written``: bytes that its process may write; more is a `WorkspaceError`.
     """
 
     thing: str
@@ -107,6 +107,8 @@ class Call:
     writes: bool = False
     watch: TreeWatch | None = None
     again: Mapping[str, Any] | None = None
+    longest: float | None = None
+    most_written: int | None = None
 
 
 class ReaderProcess:
@@ -153,6 +155,7 @@ class ReaderProcess:
             self._await_ready()
         request = frame(call.request)
         began = heard = time.monotonic()
+        written = self._written() if call.most_written is not None else 0
         used: list[float] = []
         """Its processor time, as it was the first and the last time."""
 
@@ -164,6 +167,10 @@ class ReaderProcess:
             used[1:] = [self._processor_time()]
             if call.writes and used[0] != used[-1]:
                 heard, used[0] = now, used[-1]
+            if call.longest is not None and now - began >= call.longest:
+                raise WorkspaceError(call.thing, f"{call.doing}: it takes longer than {call.longest:.0f} s")
+            if call.most_written is not None and self._written() - written > call.most_written:
+                raise WorkspaceError(call.thing, f"{call.doing}: it has more than {call.most_written >> 21} MiB")
             if now - heard >= call.deadline:
                 has_computed = not call.writes and used[-1] - used[0] >= COMPUTES * call.deadline
                 raise _Overdue(has_computed=has_computed)
@@ -266,6 +273,14 @@ class ReaderProcess:
         data = b"".join(pieces)
         self._received = data[size:]
         return data[:size]
+
+    def _written(self) -> int:
+        """Bytes."""
+        try:
+            lines = dict(line.split(b": ") for line in Path(f"/proc/{self.pid}/io").read_bytes().splitlines())
+            return int(lines[b"wchar"])
+        except (OSError, ValueError, KeyError):
+            return 0
 
     def _processor_time(self) -> float:
         """Seconds."""

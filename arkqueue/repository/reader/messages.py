@@ -39,6 +39,7 @@ from arkqueue.model import (
     TreeChange,
     Workflow,
 )
+from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
 from arkqueue.repository.protocol import Advance
@@ -373,6 +374,11 @@ def inside(folder: Path) -> Callable[[Any], Path | None]:
         return found
 
     return optional(take)
+
+
+def take_followed(value: object) -> Followed:
+    found = _dict(value)
+    return Followed(texts(found.get("notes")), texts(found.get("wanted")))
 
 
 def put_location(location: Location) -> Sequence[str | None]:

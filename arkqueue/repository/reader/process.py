@@ -28,6 +28,7 @@ from typing import Any
 from arkqueue.errors import ArkqueueError
 from arkqueue.model import Origin
 from arkqueue.repository.credentials import Handover
+from arkqueue.repository.following.allowance import Following, Login
 from arkqueue.repository.git import program
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.protocol import Archive, open_archive
@@ -220,6 +221,12 @@ def _working_copy(archive: Archive, given: Given, _reader: _Reader) -> str | Non
     return None if path is None else str(path)
 
 
+def _follow(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+    following = Following(tuple(given["prefixes"]), tuple(Login(*login) for login in given["logins"]))
+    followed = archive.follow(given["revision_id"], Path(given["target"]), following, **_files(given))
+    return {"notes": list(followed.notes), "wanted": list(followed.wanted)}
+
+
 def _heads(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
     """With the main branch, which is asked for right afterwards."""
     heads = archive.heads(tuple(given["branches"]), given["main"])
@@ -280,6 +287,7 @@ CALLS: dict[str, Callable[[Archive, Given, _Reader], Any]] = {
         archive.update(given["before"], given["revision_id"], Path(given["target"]), reader, **_files(given))
     ),
     "working_copy": _working_copy,
+    "follow": _follow,
 }
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ from arkqueue.repository import (
 )
 from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_subversion
+from arkqueue.repository.following.addresses import NoAddress
+from arkqueue.repository.following.allowance import Allowance, Followed, Following
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
@@ -43,6 +45,7 @@ from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEdito
 from arkqueue.repository.subversion.export import contents, export
 from arkqueue.repository.subversion.externals import ExternalsEditor
 from arkqueue.repository.subversion.faults import NO_SUCH_REVISION, UNREADABLE, codes_of, explained
+from arkqueue.repository.subversion.following import Checkout, Externals, address_at
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.subversion.revisions import (
     PROPERTIES,
@@ -464,6 +467,21 @@ class SubversionArchive:
             except OSError as error:
                 raise WorkspaceError(str(target), f"cannot be written ({error.strerror})") from error
             return commands
+
+    def follow(
+        self, revision_id: str, target: Path, following: Following, *, recorded: Revision | None = None
+    ) -> Followed:
+        number = number_of(revision_id, self._location.shown)
+        with self._session(fresh=True) as session:
+            made = revision_of(number, self._properties(session, number, recorded))
+            try:
+                root, at = address_at(session.get_repos_root()), address_at(session.get_session_url())
+            except NoAddress as fault:
+                return Followed((f"svn:externals are not followed: the archive's own URL cannot be compared: {fault}",))
+            allowance = Allowance(following, root)
+            found = Externals(allowance, target, number, made.date, self._identity.uuid)
+            found.follow(Checkout(target, at, root, "", number, credentials(self._location)))
+            return allowance.result()
 
     # Below
 

@@ -21,7 +21,7 @@ from arkqueue.web.access import Caller, admit
 
 router = APIRouter(tags=["archives"], prefix="/archives")
 
-HOST = {"process", "process_user", "task_url", "images", "users", "networks"}
+HOST = {"process", "process_user", "task_url", "follow", "images", "users", "networks"}
 """Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""
 GLOBS = ("branches", "images", "users", "networks")
 
@@ -43,6 +43,11 @@ class Settings(BaseModel):
         default=None, max_length=1000, description="who commits for its tasks; Git: Name <email>"
     )
     task_url: str | None = Field(default=None, max_length=4096, description="where working copies commit to")
+    follow: list[str] | None = Field(
+        default=None,
+        max_length=100,
+        description="URL prefixes of the externals, submodules and Git LFS files that working copies fetch; none: nothing",
+    )
     image: str | None = Field(
         default=None,
         max_length=1000,
@@ -63,6 +68,13 @@ class Settings(BaseModel):
             raise ValueError("a glob is a printable text")
         return value
 
+    @field_validator("follow")
+    @classmethod
+    def _prefixes(cls, value: list[str] | None) -> list[str] | None:
+        if value is not None and not all(prefix and len(prefix) <= 1000 for prefix in value):
+            raise ValueError("a prefix is a text of at most 1,000 signs")
+        return value
+
     @field_validator("process_user")
     @classmethod
     def _user(cls, value: str | None) -> str | None:
@@ -79,7 +91,7 @@ class Settings(BaseModel):
 
     def applied_to(self, present: ArchiveSettings) -> ArchiveSettings:
         given = self.model_dump(include=self.model_fields_set & set(Settings.model_fields))
-        given |= {key: tuple(given[key] or ()) for key in GLOBS if key in given}
+        given |= {key: tuple(given[key] or ()) for key in (*GLOBS, "follow") if key in given}
         if "process" in given:
             given["process"] = bool(given["process"])
         return replace(present, **given)

@@ -1,0 +1,145 @@
+"""Addresses that committers write, read strictly, so that what is compared is what is asked.
+
+A URL that two programs may read in two ways is refused, and what is fetched is the URL that is put together anew from the
+parts that were compared. Called by `settings` for what an administrator allows, and by readers for what a revision names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from urllib.parse import quote, unquote_to_bytes
+
+_SCHEMES = {"http": 80, "https": 443, "svn": 3690, "svn+ssh": 22, "ssh": 22, "git": 9418}
+"""With their ports."""
+WITH_USERS = {"ssh", "svn+ssh"}
+HOME = "~"
+"""The folder of an SSH user, below which the paths of ``host:path`` are."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
+_SCP_LIKE = re.compile(r"(?:([^/:@]+)@)?(\[[^]/]*\]|[^/:@\[\]]+):(.*)", re.DOTALL)
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
+_USER = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_PLAIN = "!$&'()*+,;=:@"
+
+
+class NoAddress(ValueError):
+    """Nothing that is ever followed; the text says why, as "it is …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL in parts. ``path``: its segments, with nothing escaped. ``query``: as it is, only where it was asked for."""
+
+    scheme: str
+    host: str
+    path: tuple[str, ...]
+    user: str = ""
+    port: int | None = None
+    query: str = ""
+
+    def __str__(self) -> str:
+        """The one way to write it."""
+        user = f"{self.user}@" if self.user else ""
+        path = "/".join(quote(part, safe=_PLAIN) for part in self.path)
+        if self.scheme == "ssh" and self.port is None and self.path[:1] == (HOME,):
+            return f"{user}{self.host}:{'/'.join(self.path[1:])}"
+        port = f":{self.port}" if self.port is not None else ""
+        return f"{self.scheme}://{user}{self.host}{port}/{path}{self.query}".rstrip("/" if not self.query else "")
+
+    @property
+    def server(self) -> tuple[str, str, int | None, str]:
+        """Equal for two addresses of one server."""
+        return self.scheme, self.host, self.port, self.user
+
+    def is_below(self, prefix: Address) -> bool:
+        """Whether it is that address, or one in a folder of it."""
+        return self.server == prefix.server and self.path[: len(prefix.path)] == prefix.path
+
+
+def read_address(text: str, *, with_query: bool = False) -> Address:
+    """The address that a text is. Raises `NoAddress`. ``with_query``: it may have one, as links to stored files do."""
+    if not text or any(ord(sign) < 32 or 127 <= ord(sign) < 160 or sign in "\\\u2028\u2029" for sign in text):
+        raise NoAddress("it has signs that no address has")
+    if text.startswith("-"):
+        raise NoAddress("it begins like an option of a program")
+    if "::" in text.split("/", 1)[0] and not text.startswith("["):
+        raise NoAddress("it names a program that would fetch it")
+    found = _URL.fullmatch(text)
+    if found is None:
+        return _scp_like(text)
+    scheme = found[1].lower().replace("git+ssh", "ssh")
+    if scheme == "file":
+        raise NoAddress("it is a path of this host")
+    if scheme not in _SCHEMES:
+        raise NoAddress(f"it has the scheme {scheme}")
+    user, host, port = _authority(scheme, found[2])
+    rest, mark, query = found[3].partition("?")
+    if "#" in found[3] or (mark and not with_query):
+        raise NoAddress("it has a query or a fragment")
+    return Address(scheme, host, segments(rest), user, port, mark + query)
+
+
+def local_address(path: str) -> Address:
+    """The address of a repository on this host, of which only its own folders are ever followed."""
+    return Address("file", "", tuple(part for part in path.split("/") if part))
+
+
+def segments(path: str, base: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """The parts of a path. ``base``: what it is relative to; it may then begin with ``..``. Raises `NoAddress`."""
+    found = list(base or ())
+    rest = path.removeprefix("/") if base is None else path
+    for part in rest.removesuffix("/").split("/") if rest not in ("", "/") else []:
+        if base is not None and part == ".":
+            continue
+        if base is not None and part == "..":
+            if not found or found == [HOME]:
+                raise NoAddress("it leads above its server")
+            found.pop()
+            continue
+        if part.replace("%2e", ".").replace("%2E", ".") in ("", ".", ".."):
+            raise NoAddress("its path is not a plain one")
+        try:
+            name = unquote_to_bytes(part).decode()
+        except UnicodeDecodeError:
+            raise NoAddress("its path is not UTF-8") from None
+        if "%" in _ESCAPE.sub("", part) or _ESCAPE.search(name) or not name.isprintable() or set(name) & {"/", "\\"}:
+            raise NoAddress("its path is not a plain one")
+        found.append(name)
+    return tuple(found)
+
+
+def relative(base: Address, path: str) -> Address:
+    """An address relative to another one. Raises `NoAddress`."""
+    return replace(base, path=segments(path, base.path))
+
+
+def _authority(scheme: str, text: str) -> tuple[str, str, int | None]:
+    user, at, place = text.rpartition("@")
+    if at and (scheme not in WITH_USERS or not _USER.fullmatch(user)):
+        raise NoAddress("it has a user or a password in it")
+    host, colon, port = (
+        place.rpartition(":") if re.search(r":[0-9]*\Z", place) and not place.endswith("]") else (place, "", "")
+    )
+    host = host.lower()
+    if not _HOST.fullmatch(host):
+        raise NoAddress("it has no host that can be compared")
+    if colon and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        raise NoAddress("its port is none")
+    number = int(port) if colon else None
+    return user, host, None if number == _SCHEMES[scheme] else number
+
+
+def _scp_like(text: str) -> Address:
+    found = _SCP_LIKE.fullmatch(text)
+    if found is None:
+        raise NoAddress("it is a path of this host")
+    user, host, _ = _authority("ssh", f"{found[1]}@{found[2]}" if found[1] else found[2])
+    if found[3].startswith(("-", "//")):
+        raise NoAddress("its path is not a plain one")
+    if "%" in found[3]:  # ssh takes it as it is, and a URL would not
+        raise NoAddress("its path is not a plain one")
+    path = segments(found[3]) if found[3].startswith("/") else (HOME, *segments(found[3]))
+    return Address("ssh", host, path, user)

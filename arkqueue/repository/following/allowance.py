@@ -1,0 +1,151 @@
+"""What one working copy may follow: from which addresses, with which passwords, how much and for how long.
+
+What is not allowed is noted, never an error: the task runs without it, and its log says so. What is allowed and cannot be had
+is an error, so that no task runs on half of its files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from arkqueue.errors import WorkspaceError
+from arkqueue.names import without_password
+from arkqueue.repository.following.addresses import Address, NoAddress, read_address
+from arkqueue.repository.limits import MOST_FOLLOWED, MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS
+
+OWN = "^/"
+"""What an allowed folder of the archive's own repository begins with, as in ``svn:externals``."""
+LONGEST_SHOWN = 300
+MOST_NOTES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How to sign in below a URL, as the configuration says."""
+
+    url: str
+    username: str
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What the caller wants followed: URL prefixes that are allowed, and the passwords that may be used there."""
+
+    prefixes: tuple[str, ...] = ()
+    logins: tuple[Login, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """``notes``: sentences for the log. ``wanted``: the prefixes that would allow what was not followed."""
+
+    notes: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+
+
+class Allowance:
+    """Of one working copy. ``own``: the root of the repository that prefixes with ``^/`` are about."""
+
+    def __init__(self, following: Following, own: Address | None = None) -> None:
+        self.own = own
+        self._prefixes = [found for prefix in following.prefixes if (found := _read(prefix, own)) is not None]
+        self._logins = [(found, login) for login in following.logins if (found := _read(login.url, None)) is not None]
+        self._notes: dict[str, None] = {}
+        self._wanted: dict[str, None] = {}
+        self._count = self._bytes = 0
+        self._until = time.monotonic() + MOST_FOLLOWED_SECONDS
+
+    def allows(self, address: Address) -> bool:
+        return any(address.is_below(prefix) for prefix in self._prefixes)
+
+    def login(self, address: Address) -> Login | None:
+        """The longest one that fits."""
+        fitting = [(len(prefix.path), login) for prefix, login in self._logins if address.is_below(prefix)]
+        return max(fitting, key=lambda found: found[0])[1] if fitting else None
+
+    # What comes of it
+
+    def note(self, sentence: str) -> None:
+        if len(self._notes) < MOST_NOTES:
+            self._notes[shown(sentence, 2 * LONGEST_SHOWN)] = None
+        else:
+            self._notes["further ones are not named"] = None
+
+    def refuse(self, what: str, url: str, why: str) -> None:
+        """Something that is never followed."""
+        self.note(f"{what} is not followed: {shown(without_password(url))}: {why}")
+
+    def forbid(self, what: str, address: Address) -> None:
+        """Something that is followed where somebody allows it."""
+        own = self.own is not None and address.is_below(self.own)
+        prefix = OWN + "/".join(str(address).split("/")[len(str(self.own).split("/")) :]) if own else str(address)
+        self.note(f"{what} is not followed: the archive does not allow {shown(prefix)}")
+        if len(self._wanted) < MOST_NOTES and len(prefix) <= LONGEST_SHOWN:
+            self._wanted[prefix] = None
+
+    def result(self) -> Followed:
+        return Followed(tuple(self._notes), tuple(self._wanted))
+
+    # How much
+
+    def begin(self, what: str) -> None:
+        """Count one thing that is about to be followed."""
+        self._count += 1
+        if self._count > MOST_FOLLOWED:
+            raise WorkspaceError(
+                what, f"it is one of more than {MOST_FOLLOWED} that would be followed", "Refer to fewer."
+            )
+
+    def take(self, what: str, size: int) -> None:
+        """Count bytes that are about to be written."""
+        self._bytes += size
+        if self._bytes > MOST_FOLLOWED_BYTES:
+            raise too_much(what)
+
+    @property
+    def bytes_left(self) -> int:
+        return MOST_FOLLOWED_BYTES - self._bytes
+
+    def seconds_left(self, what: str) -> float:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise WorkspaceError(what, f"what the revision refers to takes longer than {MOST_FOLLOWED_SECONDS:.0f} s")
+        return left
+
+
+def too_much(what: str) -> WorkspaceError:
+    most = f"more than {MOST_FOLLOWED_BYTES >> 20} MiB"
+    return WorkspaceError(what, f"what the revision refers to has {most}", "Refer to less, or let the task fetch it.")
+
+
+def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
+    """A stranger's text in one line of a log."""
+    line = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text[:longest])
+    return line + ("…" if len(text) > longest else "")
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise `NoAddress` for what cannot be an allowed prefix."""
+    if prefix.startswith(OWN):
+        read_address("svn://own/" + prefix.removeprefix(OWN))
+    else:
+        read_address(prefix)
+
+
+def names_of(paths: Sequence[str]) -> str:
+    """Some paths for people."""
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} others" if len(paths) > 3 else "")
+
+
+def _read(prefix: str, own: Address | None) -> Address | None:
+    """None where it allows nothing here."""
+    try:
+        if not prefix.startswith(OWN):
+            return read_address(prefix)
+        below = read_address("svn://own/" + prefix.removeprefix(OWN)).path
+    except NoAddress:
+        return None
+    return None if own is None else Address(own.scheme, own.host, own.path + below, own.user, own.port)

@@ -1,0 +1,254 @@
+"""Puts into a new checkout what its ``svn:externals`` name, as far as the archive allows: each folder a checkout of its own.
+
+A definition without a revision is as it was when the archive's revision was made: in the same repository that revision, in
+another one the last revision of that date. So a run gives the same files whenever it runs; its log says which.
+
+Folders are checked out one by one, each after its address was judged, and never with the externals of their own: those are
+judged in turn. At last libsvn is told of those that have no externals, and of files, so that ``svn`` knows them in the
+working copy. It then meets nothing that was not judged.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import subvertpy
+from subvertpy import SubversionException, client
+
+from arkqueue.errors import ArchiveUnreachable, ArkqueueError, NotFound, WorkspaceError
+from arkqueue.model import ArchiveKind
+from arkqueue.repository.following import places
+from arkqueue.repository.following.addresses import Address, NoAddress, local_address, read_address
+from arkqueue.repository.following.allowance import Allowance, shown
+from arkqueue.repository.limits import DEEPEST_FOLLOWED
+from arkqueue.repository.location import Location
+from arkqueue.repository.subversion.access import connected, credentials
+from arkqueue.repository.subversion.definitions import (
+    Definition,
+    NoDefinition,
+    address_of,
+    lines_of,
+    read_definition,
+)
+from arkqueue.repository.subversion.faults import explained
+from arkqueue.repository.subversion.revisions import revision_of
+
+_EXTERNALS = "svn:externals"
+
+
+def address_at(url: str) -> Address:
+    """The address of a URL that libsvn gives. Raises `NoAddress`."""
+    if url.startswith("file://"):
+        return local_address(unquote(url.removeprefix("file://")))
+    return read_address(url)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A checkout on disk. ``place``: its path from the workspace's top, for people."""
+
+    path: Path
+    address: Address
+    root: Address
+    place: str
+    revision: int
+    auth: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An external that libsvn is to be told of. ``line``: its definition, judged and pinned."""
+
+    line: str
+    parts: tuple[str, ...]
+    what: str
+    is_file: bool
+
+
+class Externals:
+    """Follows those of one working copy. ``number``, ``date``: of the archive's revision; ``uuid``: of its repository."""
+
+    def __init__(self, allowance: Allowance, top: Path, number: int, date: datetime, uuid: str) -> None:
+        self._allowance, self._top = allowance, top
+        self._number, self._date, self._uuid = number, date, uuid
+
+    def follow(self, checkout: Checkout, depth: int = 1) -> bool:
+        """Follow the externals of a checkout; the answer is whether it has any."""
+        svn = client.Client(auth=checkout.auth)
+        try:
+            found = svn.propget(_EXTERNALS, str(checkout.path), "WORKING", "WORKING", True)
+        except UnicodeDecodeError:
+            self._allowance.note(
+                f"svn:externals of {checkout.place or 'the root'} are not followed: they are not UTF-8"
+            )
+            return True
+        values = {name: value if isinstance(value, str) else value.decode() for name, value in sorted(found.items())}
+        # A value that svn refuses could not be put back, and libsvn would meet its lines, which were not judged.
+        is_told = all(_is_taken(svn, name, value) for name, value in values.items())
+        told: dict[str, list[Known]] = {name: [] for name in values}
+        for name, value in values.items():
+            below = Path(name).relative_to(checkout.path).parts
+            for line in lines_of(value):
+                known = self._one(checkout, below, line, depth)
+                if known is None:
+                    continue
+                if known.is_file and not is_told:
+                    self._allowance.note(
+                        f"{known.what} is not followed: svn does not take other lines of these svn:externals"
+                    )
+                told[name].append(known)
+        if is_told and any(told.values()):
+            self._tell(svn, checkout, values, told)
+        return bool(values)
+
+    # Below
+
+    def _one(self, checkout: Checkout, below: tuple[str, ...], line: str, depth: int) -> Known | None:
+        """Follow one definition; the answer is what libsvn is to be told of it, if anything."""
+        inside = "/".join(part for part in (checkout.place, *below) if part) or "the root"
+        try:
+            definition = read_definition(line)
+        except NoDefinition as fault:
+            self._allowance.refuse(f"an external of {shown(inside)}", line, str(fault))
+            return None
+        parts = (*Path(checkout.place).parts, *below, *definition.target)
+        place = "/".join(parts)
+        what = f"external {shown(place)}"
+        try:
+            folder = Address(
+                checkout.address.scheme, checkout.address.host, checkout.address.path + below,
+                checkout.address.user, checkout.address.port,
+            )  # fmt: skip
+            address = address_of(definition, folder, checkout.root)
+        except NoAddress as fault:
+            self._allowance.refuse(what, definition.url, str(fault))
+            return None
+        is_local = address.scheme == "file"
+        if is_local and (self._allowance.own is None or not address.is_below(self._allowance.own)):
+            self._allowance.refuse(what, definition.url, "it is a path of this host outside the archive's repository")
+            return None
+        if not self._allowance.allows(address):
+            self._allowance.forbid(what, address)
+            return None
+        if refusal := places.refusal(self._top, parts, is_made=False):
+            self._allowance.refuse(what, definition.url, refusal)
+            return None
+        if depth > DEEPEST_FOLLOWED:
+            remedy = "Look whether a folder refers to itself."
+            raise WorkspaceError(what, f"it is {depth} externals deep, more than {DEEPEST_FOLLOWED}", remedy)
+        self._allowance.begin(what)
+        self._allowance.seconds_left(what)
+        return self._fetch(what, definition, address, parts, depth)
+
+    def _fetch(
+        self, what: str, definition: Definition, address: Address, parts: tuple[str, ...], depth: int
+    ) -> Known | None:
+        location = self._location(address)
+        auth = credentials(location)
+        thing = f"{what}: {location.shown}"
+        try:
+            session = connected(location, auth)
+            root = address_at(session.get_repos_root())
+            if address.scheme == "file" and root != self._allowance.own:
+                raise WorkspaceError(what, "it is in another repository of this host")
+            revision, peg = definition.revision, definition.peg
+            if revision is None:
+                revision = peg = self._at_the_time(session, what)
+            elif peg is None:
+                peg = session.get_latest_revnum()
+            kind = session.check_path("", peg)
+            if kind == subvertpy.NODE_NONE:
+                raise NotFound(thing, f"there is nothing at revision {peg}")
+            if not address.is_below(root):
+                raise WorkspaceError(thing, f"its server says that it belongs to {root}")
+            line = f"-r {revision} {_quoted(f'{_escaped(address)}@{peg}')} {_quoted('/'.join(definition.target))}"
+            known = Known(line, parts, what, kind != subvertpy.NODE_DIR)
+            if known.is_file:
+                if root == self._allowance.own:
+                    return known
+                self._allowance.refuse(
+                    what, str(address), "it is a file of another repository, which svn does not follow"
+                )
+                return None
+            path = self._top.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            client.Client(auth=auth).checkout(_escaped(address), str(path), revision, peg, True, ignore_externals=True)
+        except ArchiveUnreachable as error:
+            raise ArchiveUnreachable(thing, error.fault) from error
+        except SubversionException as error:
+            found = explained(thing, error)
+            raise WorkspaceError(found.thing, found.fault) if isinstance(found, NotFound) else found from error
+        except NoAddress as error:
+            raise WorkspaceError(thing, f"its server names no address that is followed: {error}") from error
+        except NotFound as error:
+            raise WorkspaceError(error.thing, error.fault, error.remedy) from error
+        nested = self.follow(Checkout(path, address, root, "/".join(parts), revision, auth), depth + 1)
+        return None if nested else known
+
+    def _location(self, address: Address) -> Location:
+        login = self._allowance.login(address)
+        if login is None:
+            return Location(ArchiveKind.SUBVERSION, _escaped(address))
+        return Location(ArchiveKind.SUBVERSION, _escaped(address), login.username or None, login.password)
+
+    def _at_the_time(self, session: Any, what: str) -> int:
+        """The revision of another repository when the archive's was made."""
+        if session.get_uuid() == self._uuid:
+            self._allowance.note(f"{what} names no revision: it is as in revision {self._number}, the archive's own")
+            return self._number
+        first, last = 0, session.get_latest_revnum()
+        while first < last:
+            middle = (first + last + 1) // 2
+            if revision_of(middle, session.rev_proplist(middle)).date <= self._date:
+                first = middle
+            else:
+                last = middle - 1
+        self._allowance.note(
+            f"{what} names no revision: it is as in revision {first}, the last one at the date of the archive's revision"
+        )
+        return first
+
+    def _tell(self, svn: Any, checkout: Checkout, values: dict[str, str], told: dict[str, list[Known]]) -> None:
+        """Let libsvn know externals by properties that name the judged ones alone, and put the properties back."""
+        all_of_them = [known for lines in told.values() for known in lines]
+        for known in all_of_them:
+            # What came after it was judged may have brought a symlink.
+            if known.is_file and (refusal := places.refusal(self._top, known.parts, is_made=False)):
+                raise WorkspaceError(known.what, refusal)
+        try:
+            for name in told:
+                svn.propset(_EXTERNALS, "".join(f"{known.line}\n" for known in told[name]) or "\n", name, False, False)
+            svn.update([str(checkout.path)], checkout.revision, True, False)
+        except SubversionException as error:
+            found: ArkqueueError = explained(f"externals of {checkout.place or 'the root'}", error)
+            raise WorkspaceError(found.thing, found.fault) from error
+        finally:
+            for name in told:
+                svn.propset(_EXTERNALS, values[name], name, False, False)
+        for known in all_of_them:
+            if not os.path.lexists(self._top.joinpath(*known.parts)):
+                raise WorkspaceError(known.what, "libsvn did not put it there")
+
+
+def _is_taken(svn: Any, folder: str, value: str) -> bool:
+    """Whether svn takes the value that a folder's property has; another client may have set it."""
+    try:
+        svn.propset(_EXTERNALS, value, folder, False, False)
+    except SubversionException:
+        return False
+    return bool(svn.propget(_EXTERNALS, folder, "WORKING", "WORKING", False).get(folder) in (value, value.encode()))
+
+
+def _escaped(address: Address) -> str:
+    """As libsvn wants it."""
+    url: str = subvertpy.subr.uri_canonicalize(str(address))
+    return url
+
+
+def _quoted(word: str) -> str:
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
