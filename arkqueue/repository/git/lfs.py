@@ -45,12 +45,9 @@ _PIECE = 2**18
 _LATER = 3600.0
 """Seconds."""
 _TYPE = "application/vnd.git-lfs+json"
-_VERSION = re.compile(
+_POINTER = re.compile(
     rb"version https?://(?:git-lfs\.github\.com/spec/v1|git-media\.io/v/2|hawser\.github\.com/spec/v1)\n"
-)
-_OID, _SIZE = (
-    re.compile(rb"^oid sha256:([0-9a-f]{64})$", re.MULTILINE),
-    re.compile(rb"^size ([0-9]{1,18})$", re.MULTILINE),
+    rb"oid sha256:([0-9a-f]{64})\nsize ([0-9]{1,18})\n?"
 )
 
 SETTINGS = {
@@ -268,9 +265,9 @@ def _pointers(clone: Clone, contents: Contents) -> dict[str, Pointer]:
             continue
         path = os.fsdecode(raw)
         text = repository.read(id)[1]
-        oid, size = _OID.search(text), _SIZE.search(text)
-        if _VERSION.match(text) and oid and size and repository.get_attr(path, "filter", flags) == "lfs":
-            found[path] = Pointer(oid[1].decode(), int(size[1]))
+        pointer = _POINTER.fullmatch(text)
+        if pointer and repository.get_attr(path, "filter", flags) == "lfs":
+            found[path] = Pointer(pointer[1].decode(), int(pointer[2]))
     return found
 
 

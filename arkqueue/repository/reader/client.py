@@ -170,7 +170,9 @@ class ReaderProcess:
             if call.longest is not None and now - began >= call.longest:
                 raise WorkspaceError(call.thing, f"{call.doing}: it takes longer than {call.longest:.0f} s")
             if call.most_written is not None and self._written() - written > call.most_written:
-                raise WorkspaceError(call.thing, f"{call.doing}: it has more than {call.most_written >> 21} MiB")
+                raise WorkspaceError(
+                    call.thing, f"{call.doing}: more than {call.most_written >> 20} MiB would be written"
+                )
             if now - heard >= call.deadline:
                 has_computed = not call.writes and used[-1] - used[0] >= COMPUTES * call.deadline
                 raise _Overdue(has_computed=has_computed)

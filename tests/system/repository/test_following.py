@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -9,7 +10,8 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -181,6 +183,59 @@ def test_submodules_are_as_git_leaves_them(tmp_path: Path) -> None:
         assert run("git", "submodule", "status", "--recursive", cwd=copy).startswith(f" {pinned} lib ")
         moved = copy.rename(tmp_path / "moved")
         assert run("git", "-C", "lib", "rev-parse", "HEAD", cwd=moved).strip() == pinned, "also seen by a container"
+
+
+@contextmanager
+def closed(repository: GitRepository, word: str) -> Iterator[tuple[str, list[str | None]]]:
+    """The repository over plain http, for bob alone; and what was sent as Authorization."""
+    run("git", "update-server-info", cwd=repository.path)
+    sent: list[str | None] = []
+    wanted = "Basic " + base64.b64encode(f"bob:{word}".encode()).decode()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.headers["Authorization"])
+            if sent[-1] == wanted:
+                super().do_GET()
+                return
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="papers"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(repository.path.parent))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", sent
+        server.shutdown()
+        thread.join()
+
+
+def test_password_of_a_submodule_goes_to_its_own_server_alone(tmp_path: Path) -> None:
+    lib, other, papers = (a_git_repository(tmp_path, name) for name in ("lib", "other", "papers"))
+    lib.commit({"l": "1"})
+    other.commit({"o": "1"})
+    with closed(lib, "one") as (one, sent), closed(other, "two") as (two, sent_to_other):
+        logins = (Login(one, "bob", "one"),)
+        text = f'[submodule "lib"]\n\tpath = lib\n\turl = {one}/lib.git\n'
+        papers.commit({".gitmodules": text})
+        papers.git("update-index", "--add", "--cacheinfo", f"160000,{lib.id()},lib")
+        papers.git("commit", "-qm", "link")
+        papers.push()
+        git_copy(str(papers.path), papers, tmp_path / "copy", one, two, logins=logins)
+        assert files_of(tmp_path / "copy") == ["lib/l"]
+        assert set(sent) == {None, "Basic Ym9iOm9uZQ=="}
+        assert "one" not in run("grep", "-r", "bob:", tmp_path / "copy", check=False), "the task gets it not"
+        (papers.work / ".gitmodules").write_text(text.replace(one, two))
+        papers.git("add", ".gitmodules")
+        papers.git("commit", "-qm", "elsewhere")
+        papers.push()
+        with pytest.raises(ArchiveUnreachable, match="the server refuses access"):
+            git_copy(str(papers.path), papers, tmp_path / "copy2", one, two, logins=logins)
+        assert set(sent_to_other) == {None}
 
 
 def test_submodules_that_are_not_allowed_are_told(tmp_path: Path) -> None:

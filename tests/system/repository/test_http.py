@@ -18,7 +18,7 @@ import pytest
 import arkqueue
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.model import SourceFile
-from arkqueue.repository import locate, open_archive
+from arkqueue.repository import Followed, Following, Login, locate, open_archive
 from tests.ports import a_port
 from tests.repositories import Content, Link, SubversionRepository, a_subversion_repository, run
 from tests.requirements import missing
@@ -116,6 +116,21 @@ def answers(port: int) -> bool:
         time.sleep(0.01)
         return False
     return True
+
+
+def test_an_external_comes_over_http_with_name_and_password(apache: Apache, tmp_path: Path) -> None:
+    apache.repository.commit({"lib/x": "1"})
+    svn = a_subversion_repository(tmp_path)
+    svn.commit({"a": "1"})
+    svn.propset("svn:externals", f"{apache.http}/lib@1 lib", "")
+    archive = open_archive(locate(svn.url))
+    archive.working_copy("2", "", tmp_path / "copy", author="ada")
+    with pytest.raises(ArchiveUnreachable, match=r"external lib: .*(refuses|asks for)"):
+        archive.follow("2", tmp_path / "copy", Following((apache.http,)))
+    followed = archive.follow(
+        "2", tmp_path / "copy", Following((apache.http,), (Login(apache.http, "bob", "pass word"),))
+    )
+    assert (followed, (tmp_path / "copy" / "lib" / "x").read_text()) == (Followed(), "1")
 
 
 def test_an_archive_is_read_over_http_with_name_and_password(apache: Apache) -> None:

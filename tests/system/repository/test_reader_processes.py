@@ -18,7 +18,8 @@ import pytest
 
 from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import TreeChange
-from arkqueue.repository import locate
+from arkqueue.repository import Following, locate
+from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import ReaderProcesses
@@ -125,6 +126,27 @@ def test_revision_that_is_computed_without_an_end_is_harmful(
     monkeypatch.setattr(client, "DEADLINE", 0.1)
     with pytest.raises(ArchiveHarmful, match="reading the workflow files of revision 0: no answer for"):
         archive.read_workflows("0")
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"), [("BYTES", "more than 0 MiB would be written"), ("SECONDS", "longer than 0 s")]
+)
+def test_what_a_working_copy_follows_is_cut_off(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, said: str
+) -> None:
+    """The second external never comes, so that the first one is there when somebody looks."""
+    svn = a_subversion_repository(tmp_path)
+    svn.commit({"trunk/a": "1", "lib/x": b"1" * 2**20})
+    monkeypatch.setattr(reader_archive, f"MOST_FOLLOWED_{limit}", 2**18 if limit == "BYTES" else 0.1)
+    archive = opened(svn.path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"svn://127.0.0.1:{silent.getsockname()[1]}/x"
+        svn.propset("svn:externals", f"^/lib@1 y\n{url}@1 x", "")
+        archive.working_copy("2", "", tmp_path / "copy", author="ada")
+        with pytest.raises(WorkspaceError, match=said):
+            archive.follow("2", tmp_path / "copy", Following(("^/", url)))
+    assert archive.heads() == {"": "2"}
+    assert len(processes.pids()) == 1
 
 
 def test_silent_server_holds_up_its_own_archive_alone(opened: Open, tmp_path: Path) -> None:
