@@ -32,11 +32,13 @@ _GIT = (
     *("-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false"),
     # What is fetched comes as one pack, which is there as a whole or not at all: others read the mirror meanwhile. The many small packs are packed together
     # now and then, the large ones left alone.
-    *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m"),
+    *("-c", "fetch.unpackLimit=1", "-c", "gc.bigPackThreshold=64m", "-c", "pack.windowMemory=256m"),
 )
 
 ANCESTRY_TIMEOUT = 600.0
 """Seconds to walk a history, however long it is."""
+MEMORY = 2**32
+"""Bytes that git may allocate. It holds a file of up to 512 MiB and what it is made of in memory, for each of its threads."""
 _PIECE = 1 << 18
 """Bytes of a blob that are in memory at once."""
 _FAULTS = (
@@ -51,6 +53,7 @@ _FAULTS = (
     (r"connection refused|connection timed out|connection reset|(unable|failed) to connect|hung up|early eof",
      "the server does not answer"),
     (r"no space left", "the disk of this host is full"),
+    (r"out of memory|malloc failed|cannot allocate memory", "it needs more memory than git may have (4 GiB) or the host has"),
 )  # fmt: skip
 _BOILERPLATE = "Please make sure you have the correct access rights\nand the repository exists."
 """What git says last of every remote that does not answer as it should."""
@@ -151,7 +154,7 @@ def _started(
                 command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
             )
             _running.add(process)
-        _lift_limit(process.pid)
+        _limit_memory(process.pid)
     except OSError as error:
         raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
     try:
@@ -169,12 +172,12 @@ def end_all() -> None:
         _end(process)
 
 
-def _lift_limit(pid: int) -> None:
-    """The limit of a reader process's memory (`reader.process`) is not that of git, which packs and unpacks whole histories."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if soft != hard:
-        with suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_DATA, (hard, hard))
+def _limit_memory(pid: int) -> None:
+    """In place of the limit of the reader process that starts it (`reader.process`): git packs and unpacks whole histories."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
+    with suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -691,6 +691,20 @@ def test_a_remote_that_does_not_exist_is_unreachable(repository: GitRepository, 
         open_archive(locate("git@example.org:x.git"))
 
 
+def test_a_remote_that_needs_more_memory_than_git_may_have_is_unreachable(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of nothing but zeros is small on the way, and as large as it likes in memory."""
+    repository.commit({"zeros": bytes(2**26)})
+    with repository.served() as server:
+        monkeypatch.setattr("arkqueue.repository.git.program.MEMORY", 48 * 2**20)
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        with pytest.raises(ArchiveUnreachable, match="more memory than git may have"):
+            archive.heads()
+        monkeypatch.undo()
+        assert list(archive.heads()) == ["main"]
+
+
 class _Silent(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Not in the test's output."""
