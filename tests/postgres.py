@@ -36,6 +36,7 @@ from arkqueue.db.connections import Connection, Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import DatabaseUnavailable
+from tests.soundness import assert_sound
 from tests.waiting import eventually
 
 _HOME = pytest.StashKey[Path]()
@@ -199,13 +200,13 @@ class Databases:
         """The statements that make a database as new."""
 
     @contextmanager
-    def one(self) -> Iterator[Kept]:
-        """A database as new; ends every session on it afterwards but those of its pool."""
+    def one(self, *, is_garbled: bool = False) -> Iterator[Kept]:
+        """A database as new; ends every session on it afterwards but those of its pool, and looks whether what is left holds, unless it is garbled on purpose."""
         kept = self._free.pop() if self._free else Kept(self._server, self._template)
         try:
             kept.check_pool()
             yield kept
-            emptied = self._emptied(kept)
+            emptied = self._emptied(kept, is_garbled)
         except BaseException:
             kept.close()
             raise
@@ -218,14 +219,18 @@ class Databases:
         for kept in self._free:
             kept.close()
 
-    def _emptied(self, kept: Kept) -> bool:
-        """Empty a database, unless its schema was changed or it is large. Returns whether it is as new now."""
+    def _emptied(self, kept: Kept, is_garbled: bool) -> bool:
+        """Look whether what a test left holds. Empty a database, unless its schema was changed or it is large. Returns whether it is as new now."""
         with _admin(kept.uri) as connection:
             kept.end_sessions(connection)
             (changed, size) = connection.execute(
                 "select (select is_called from tests.changes), sum(pg_relation_size(oid)) from pg_class"
                 " where relkind = 'r' and relnamespace = 'public'::regnamespace"
             ).fetchone()  # type: ignore[misc]  # it has always one row
+            if not changed and not is_garbled:
+                kept.check_pool()
+                with kept.pool.statement() as pooled:
+                    assert_sound(pooled)
             if changed or size > LARGE:
                 return False
             connection.execute(self._empty or self._learn(connection))
@@ -287,9 +292,9 @@ def empty_database(postgres: Embedded) -> Iterator[Callable[[], str]]:
 
 
 @pytest.fixture
-def kept(databases: Databases) -> Iterator[Kept]:
+def kept(databases: Databases, request: pytest.FixtureRequest) -> Iterator[Kept]:
     """A database with arkqueue's tables, as new."""
-    with databases.one() as kept:
+    with databases.one(is_garbled=request.node.get_closest_marker("garbles") is not None) as kept:
         yield kept
 
 
@@ -422,6 +427,8 @@ def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
     for server in made:
         if server.pid:
             server.thaw()
+            with psycopg.connect(server.uri, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
+                assert_sound(connection)
         server.destroy()
         shutil.rmtree(server.home)
 

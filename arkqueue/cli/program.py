@@ -40,6 +40,7 @@ COMMANDS = {
     "retry": ("verbs", "Run a failed task again."),
     "skip": ("verbs", "Let go on what waits for a task."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
+    "doctor": ("doctor", "Look for rows that break what has to hold."),
     "token": ("token", "Make and revoke tokens."),
     "migrate": ("serve", "Bring the database to this version."),
 }

@@ -12,6 +12,7 @@ from psycopg.rows import namedtuple_row
 
 from arkqueue import states
 from arkqueue.db import Connection, Database, Wakeups
+from arkqueue.db.connections import CALL_TIMEOUT
 from arkqueue.db.statements import load
 from arkqueue.runtime.admission import Admission
 
@@ -81,9 +82,9 @@ class Session:
             return rows(connection, block, binary=binary, **parameters)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Session]:
-        """A session for `rows` alone. All of them show the database as it is now, whatever is committed meanwhile."""
-        with self.database.transaction() as connection:
+    def snapshot(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Session]:
+        """A session for `rows` alone. All of them show the database as it is now, whatever is committed meanwhile. ``timeout``: seconds for all of it."""
+        with self.database.transaction(timeout=timeout) as connection:
             connection.execute("set transaction isolation level repeatable read read only")
             yield replace(self, database=cast(Database, _Held(connection)))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from arkqueue import logs
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
@@ -253,6 +255,7 @@ def test_attempt_that_is_adopted_while_it_lapses_is_not_lost(archive: AnArchive,
     assert archive.state("a@2") == "running"
 
 
+@pytest.mark.garbles
 def test_attempt_that_lapses_while_it_is_adopted_is_not_adopted(archive: AnArchive, second_connection: Connect) -> None:
     attempt = in_container(archive)
     lapser, watcher = second_connection(), second_connection()
@@ -263,6 +266,7 @@ def test_attempt_that_lapses_while_it_is_adopted_is_not_adopted(archive: AnArchi
     assert adopting.result() == []
 
 
+@pytest.mark.garbles
 def test_report_that_comes_before_the_adoption_counts(archive: AnArchive, second_connection: Connect) -> None:
     attempt = in_container(archive)
     holder, watcher = second_connection(), second_connection()

@@ -109,6 +109,7 @@ def test_a_lease_lapses_while_another_archive_is_busy(two: Two, second_connectio
     assert (ends(a), ends(b)) == (["lost"], ["lost"])
 
 
+@pytest.mark.garbles
 def test_many_lapsed_leases_of_a_busy_archive_hide_no_other(session: Session, second_connection: Connect) -> None:
     """Looked for are so many at a time; all of the first ones may belong to an archive that is busy."""
     a = an_archive(session, "a")

@@ -321,6 +321,7 @@ def test_no_more_is_claimed_than_there_are_slots(session: Session, slots: int) -
     assert len(claim.claim(session, PROCESS, HOST, slots)) == slots
 
 
+@pytest.mark.garbles
 def test_one_attempt_that_cannot_be_judged_holds_up_no_other_lost_one(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})

@@ -99,6 +99,7 @@ HOT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+@pytest.mark.garbles
 def test_nothing_that_is_done_for_each_task_reads_through_the_past(second_connection: Connect, mode: str) -> None:
     """Also with the generic plan that a server makes once it has seen a statement a few times."""
     assert_indices_are_used(second_connection(), mode, HOT)

@@ -300,6 +300,7 @@ def test_of_two_archives_that_take_a_name_at_once_one_gets_it(session: Session, 
 
 
 @pytest.mark.parametrize("what", ["log", "start"])
+@pytest.mark.garbles
 def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     session: Session, second_connection: Connect, what: str
 ) -> None:
@@ -325,6 +326,7 @@ def test_what_is_said_of_an_attempt_while_it_ends_comes_too_late(
     assert archive.sql("select position from log_chunk") == []
 
 
+@pytest.mark.garbles
 def test_a_renewal_waits_for_no_end_that_is_being_recorded(session: Session, second_connection: Connect) -> None:
     """Else one archive's long transaction would let the leases of all others lapse."""
     archive = an_archive(session)

@@ -14,6 +14,7 @@ from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
 from arkqueue.queue import tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.states import UNSETTLED, State
+from arkqueue.views.doctor import Diagnosis, examine
 from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, is_managed, measure, task_managers
 from arkqueue.web.access import admit
@@ -95,6 +96,16 @@ def _is_within(token: Token, admin: Token) -> bool:
 def list_task_managers(request: Request) -> list[TaskManagerView]:
     """The processes that run tasks, and those that did within a day."""
     return task_managers(admit(request, Scope.READ).session)
+
+
+@router.get("/doctor")
+def doctor(request: Request, archive: str | None = None) -> Diagnosis:
+    """Which rows break what has to hold and no constraint can say; of one archive, or of all and of what belongs to none."""
+    caller = admit(request, Scope.ADMIN)
+    if archive is None:
+        caller.require_every_archive("/doctor")
+        return examine(caller.session)
+    return examine(caller.session, caller.archive(archive))
 
 
 @open_router.head("/healthz", include_in_schema=False)

@@ -452,7 +452,19 @@ def test_mistakes_in_a_command_are_told_apart_from_a_no(
     assert said in done.err
 
 
-READING = {"archive list", "archive show", "check", "runs", "show", "watch", "logs", "graph", "explain", "token list"}
+READING = {
+    "archive list",
+    "archive show",
+    "check",
+    "runs",
+    "show",
+    "watch",
+    "logs",
+    "graph",
+    "explain",
+    "doctor",
+    "token list",
+}
 
 
 def test_every_reading_command_takes_json() -> None:

@@ -12,6 +12,7 @@ import pytest
 from arkqueue.db.embedded.server import Embedded
 from tests.postgres import a_database
 from tests.repositories import a_git_repository, a_subversion_repository
+from tests.soundness import assert_sound
 from tests.system.end_to_end.installation import IDLE, Archive, Installation, Stage
 
 Installations = Callable[..., Installation]
@@ -31,6 +32,15 @@ def shared(postgres: Embedded, template: str, tmp_path_factory: pytest.TempPathF
         arkqueue.start()
         yield arkqueue
         arkqueue.close()
+
+
+@pytest.fixture(autouse=True)
+def _sound(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The shared server goes on meanwhile: what the checks ask for holds at any moment."""
+    yield
+    if "shared" in request.fixturenames:
+        shared: Installation = request.getfixturevalue("shared")
+        assert_sound(shared.connection)
 
 
 @pytest.fixture

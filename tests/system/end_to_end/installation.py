@@ -213,11 +213,15 @@ class Installation:
 
     def sql(self, text: str, *values: Any) -> list[dict[str, Any]]:
         """Rows of a statement that a person could type, too; each sees what is committed by now."""
+        cursor = self.connection.execute(text.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    @property
+    def connection(self) -> psycopg.Connection[dict[str, Any]]:
         if self._connection is None or self._connection.closed or self._connection.broken:
             uri = self.database or self._embedded()
             self._connection = psycopg.connect(uri, autocommit=True, row_factory=dict_row, connect_timeout=10)
-        cursor = self._connection.execute(text.encode(), values)
-        return cursor.fetchall() if cursor.description else []
+        return self._connection
 
     def _embedded(self) -> str:
         from arkqueue.db.embedded.server import Embedded

@@ -61,6 +61,7 @@ CALLS = {
     "GET /tokens": Call(ADMIN, own=False),
     "POST /tokens": Call(ADMIN, {"name": "more", "scope": "read", "archives": ["secret"]}),
     "DELETE /tokens/{id}": Call(ADMIN, own=False),
+    "GET /doctor": Call(ADMIN, query="archive=secret"),
     "GET /task-managers": Call(READ, own=False),
     "GET /metrics": Call(READ, own=False),
     "GET /healthz": Call(ALL, own=False),

@@ -1,0 +1,288 @@
+-- What has to hold at any moment and no constraint can say, as questions for the rows of which it does not hold: the checks of views/doctor.py, one a block.
+--
+-- Each block answers with at most %(most)s rows: `archive`, `run` and `task` are ids (null: the row belongs to none that is known), `what` is what is wrong there.
+-- %(archive)s is the archive that is asked for; null: all of them. One snapshot shows what transactions left behind, never what they are about. So a block may
+-- count on everything that a transaction does at once.
+
+-- name: doctor_unmet
+-- A task counts as many unmet edges as it has (REPORT has none, and counts tasks).
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('it counts %%s unmet edges, and has %%s', t.unmet, coalesce(e.n, 0)) as what
+from task t left join (select target, count(*) as n from edge where not met and kind <> 'cancels' group by target) e on e.target = t.id
+where t.kind <> 'report' and t.unmet <> coalesce(e.n, 0) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_reports
+-- A REPORT that waits counts the unsettled tasks of its run.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('it counts %%s unsettled tasks of its run, which has %%s', t.unmet, coalesce(o.n, 0)) as what
+from task t
+left join (select run_id, count(*) as n from task where settled_at is null and kind not in ('gate', 'report') group by run_id) o on o.run_id = t.run_id
+where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.unmet <> coalesce(o.n, 0)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_waiting
+-- A waiting task has an unmet edge, and no task that may run has one.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when t.state = 'waiting' then 'it waits, and nothing is left that it could wait for'
+            else format('it is %%s, and has %%s unmet edges', t.state, t.unmet) end as what
+from task t
+where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held'
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_met
+-- An edge whose source meets it is met, but for what a canceled or skipped task of another run is to a settled one.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name, s.number, s.run, s.state) as what
+from edge e join task s on s.id = e.source join task t on t.id = e.target
+where not e.met and e.kind <> 'cancels'
+  and meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks)
+  and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and t.settled_at is not null)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_skips
+-- What needs the completion of a task of its run that ended badly, or a product that is lost, is skipped.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
+from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)
+where not e.met and e.kind = 'depends' and not e.settled and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
+  and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
+  and {from skip t}
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_roots
+-- A task that was skipped because of another one names a task that ended badly.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
+            when r.id is null then 'the task because of which it was skipped does not exist'
+            else format('it was skipped because of %%s, which is %%s', r.name, r.state) end as what
+from task t left join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
+where t.root_id is not null
+  and (t.state <> 'skipped' or r.id is null
+       or r.state not in ('failed', 'rejected', 'canceled', 'skipped') and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_blocks
+-- What a canceled or skipped task blocks in later runs follows from its unmet edges; no other task blocks anything.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('it blocks %%s in later runs, and by its unmet edges %%s', (array['nothing', 'what needs its completion', 'all that waits for it'])[t.blocks + 1],
+              (array['nothing', 'what needs its completion', 'all that waits for it'])[coalesce(b.blocks, 0) + 1]) as what
+from task t
+left join (
+    select c.id, max(blocks_behind(e.settled, e.crossing and not e.product, c.root_id is not null, s.state, s.waived, s.blocks,
+                                   s.attempts > 0 or s.unmet = 0 or e.product)) as blocks
+    from edge e join task c on c.id = e.target and c.state in ('canceled', 'skipped') join task s on s.id = e.source
+    where not e.met and e.kind in ('depends', 'stopping') group by c.id) b on b.id = t.id
+where t.blocks <> coalesce(b.blocks, 0) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_running
+-- A task runs exactly as long as its newest attempt has no end.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when a.id is null then 'it is running, and has no attempt without an end'
+            when t.state <> 'running' then format('it is %%s, and its attempt %%s has no end', t.state, a.number)
+            else format('its attempt %%s has no end, and is not its newest', a.number) end as what
+from (select id, task_id, number from attempt where ended_at is null) a
+full join (select id, archive_id, run_id, state, attempt_id from task where settled_at is null and state = 'running') r on r.id = a.task_id
+join task t on t.id = coalesce(a.task_id, r.id)
+where (a.id is null or r.id is null or t.attempt_id is distinct from a.id)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_attempts
+-- A task counts its attempts, and knows the newest.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('it counts %%s attempts and has %%s; its newest is %%s, and it says %%s', t.attempts, coalesce(a.n, 0), coalesce(a.newest::text, 'none'),
+              coalesce(t.attempt_id::text, 'none')) as what
+from task t left join (select task_id, count(*) as n, max(number) as last, max(id) as newest from attempt group by task_id) a on a.task_id = t.id
+where (t.attempts <> coalesce(a.n, 0) or t.attempts <> coalesce(a.last, 0) or t.attempt_id is distinct from a.newest)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_marks
+-- What a task says of itself fits its state: stop requests, times, waivers, who superseded it, what has fired.
+select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
+from task t cross join lateral (select concat(
+    case when t.stop is not null and t.state <> 'running' then ', and asked to stop' end,
+    case when t.superseded_by is not null and not (t.state = 'canceled' or t.state = 'running' and t.stop = 'cancel') then ', and superseded' end,
+    case when (t.due_at is not null) <> (t.state = 'deferred') then case when t.due_at is null then ', and never due' else ', and has a time at which it is due' end end,
+    case when t.waived and t.state not in ('failed', 'rejected', 'skipped') then ', and waived' end,
+    case when t.as_completed and not t.waived then ', and counts as completed, and nobody waived it' end,
+    case when t.fired and not t.cancels then ', and has fired, and cancels nothing' end,
+    case when not t.program and t.state in ('ready', 'running', 'deferred', 'failed', 'rejected') then ', and has no program' end,
+    case when t.blocks not in (0, 1, 2) then format(', and blocks %%s', t.blocks) end) as what) w
+where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_ready
+-- A ready task has the place and the pool that claims find it by.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when t.ready_at is null then 'it is ready, and nobody knows since when'
+            when t.entry_id is distinct from run.revision_id then 'it is ready, and has the place of another revision'
+            else format('it is ready in the pool %%s, and needs the pool %%s', coalesce(t.pool, 'of none'), coalesce(d.pool, a.pool)) end as what
+from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id left join definition d on d.id = t.definition_id
+where t.settled_at is null and t.state = 'ready'
+  and (t.ready_at is null or t.entry_id is distinct from run.revision_id or t.pool is distinct from coalesce(d.pool, a.pool))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_turns
+-- Every archive with a ready task takes turns at claims, unless it is stopped; no stopped one does.
+select coalesce(a.id, r.archive_id) as archive, null::bigint as run, t.task,
+       case when a.id is null then 'an archive that does not exist takes turns at claims'
+            when t.task is null then 'it is stopped, and takes turns at claims'
+            else format('it has ready tasks of the pool %%s, and takes no turns at claims for them', t.pool) end as what
+from archive a
+full join ready_archive r on r.archive_id = a.id
+left join (select archive_id, pool, min(id) as task from task where settled_at is null and state = 'ready' group by archive_id, pool) t
+    on t.archive_id = a.id and a.stopped is null and not coalesce(t.pool = any(r.pools), false)
+where (a.id is null or t.task is not null or a.stopped is not null and r.archive_id is not null)
+  and (%(archive)s::bigint is null or coalesce(a.id, r.archive_id) = %(archive)s) limit %(most)s;
+
+-- name: doctor_tasks
+-- A task repeats what its run says of where it is.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when run.id is null then format('its run %%s does not exist', t.run_id) else 'its archive, branch, number or run is not that of its run' end as what
+from task t left join run on run.id = t.run_id
+where (run.id is null or (t.archive_id, t.branch_id, t.number, t.run) <> (run.archive_id, run.branch_id, run.number, run.run))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_runs
+-- A run repeats what its revision says of where it is, has one COMMIT, and has the REPORT that it names.
+select run.archive_id as archive, run.id as run, null::bigint as task,
+       case when (r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <> run.archive_id
+                then 'its archive, branch or number is not that of its revision'
+            when c.n <> 1 then format('it has %%s tasks COMMIT', c.n)
+            when c.reports <> 0 and run.report_id is null or c.reports > 1 then format('it has %%s tasks REPORT', c.reports)
+            when c.named = 0 then 'the REPORT that it names is none of its own'
+            else 'it has no REPORT' end as what
+from run join revision r on r.id = run.revision_id join branch b on b.id = run.branch_id
+left join (
+    select t.run_id, count(*) filter (where t.kind = 'commit') as n, count(*) filter (where t.kind = 'report') as reports,
+           count(*) filter (where t.kind = 'report' and t.id = o.report_id) as named
+    from task t join run o on o.id = t.run_id where t.kind in ('commit', 'report') group by t.run_id) c on c.run_id = run.id
+where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <> run.archive_id or coalesce(c.n, 0) <> 1
+       or case when r.baseline and run.trigger = 'commit' then run.report_id is not null else coalesce(c.named, 0) <> 1 or c.reports <> 1 end)
+  and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_deleted
+-- Nothing of a deleted run is unsettled but its REPORT and gates, and nothing waits for its failures; a canceled run goes on only where something still stops.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when run.deleted_at is null then format('it is %%s, and its run was canceled', t.state)
+            when t.settled_at is null then format('it is %%s, and its run was deleted', t.state)
+            else format('it is %%s and not waived, and its run was deleted', t.state) end as what
+from run join task t on t.run_id = run.id
+where (run.deleted_at is not null
+           and (t.settled_at is null and t.kind not in ('gate', 'report') or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
+       or run.canceled_at is not null and t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.stop is not distinct from 'cancel'))
+  and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_ledger
+-- Each revision has its commit run, numbers and entries of a branch grow together, and the branch's head is the last of them.
+select b.archive_id as archive, null::bigint as run, null::bigint as task,
+       case when l.id is null then format('branch %%s: its head does not exist, or it has revisions and no head', quote_literal(b.name))
+            when l.is_last and b.head_id is distinct from l.id then format('branch %%s: its head is not its last revision %%s', quote_literal(b.name), l.number)
+            when l.id < l.before then format('branch %%s: revision %%s was read before the one that it follows', quote_literal(b.name), l.number)
+            else format('branch %%s: revision %%s has no commit run', quote_literal(b.name), l.number) end as what
+from branch b
+left join (
+    select r.id, r.branch_id, r.number, lag(r.id) over w as before, lead(r.id) over w is null as is_last,
+           exists (select from run where run.revision_id = r.id and run.trigger = 'commit') as has_run
+    from revision r window w as (partition by r.branch_id order by r.number)) l on l.branch_id = b.id
+where case when l.id is null then b.head_id is not null
+           else l.is_last and b.head_id is distinct from l.id or l.id < l.before or not l.has_run end
+  and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_edges
+-- An edge leads to a task from another one of its branch: across runs from an earlier place, inside a run as it says.
+select coalesce(t.archive_id, s.archive_id) as archive, coalesce(t.run_id, s.run_id) as run, coalesce(t.id, s.id) as task,
+       case when t.id is null then format('an edge leads from it to a task that does not exist (%%s)', e.target)
+            when s.id is null then format('an edge leads to it from a task that does not exist (%%s)', e.source)
+            when t.branch_id <> s.branch_id then 'an edge leads to it from another branch'
+            when e.crossing <> (t.run_id <> s.run_id) then format('its edge from %%s says wrongly whether it leads from one run to another', s.name)
+            else format('an edge leads to it from %%s of a later run', s.name) end as what
+from edge e left join task t on t.id = e.target left join task s on s.id = e.source
+where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing <> (t.run_id <> s.run_id)
+       or e.crossing and (s.number, s.run) >= (t.number, t.run))
+  and (%(archive)s::bigint is null or coalesce(t.archive_id, s.archive_id) = %(archive)s) limit %(most)s;
+
+-- name: doctor_completions
+-- What completed is remembered for its branch, at no lower place than it completed at.
+select a.archive_id as archive, null::bigint as run, null::bigint as task,
+       format('branch %%s: %%s completed at %%s, and %%s', quote_literal(a.name), quote_literal(t.name), t.number,
+              case when c.branch_id is null then 'this is not remembered' else format('what is remembered as the highest place is %%s', c.highest_number) end) as what
+from (select branch_id, name, item, max(number) as number from task where state = 'completed' and program group by branch_id, name, item) t
+join branch a on a.id = t.branch_id
+left join completion c on c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
+where (c.branch_id is null or c.highest_number < t.number or not exists (select from revision r where r.id = c.revision_id and r.branch_id = c.branch_id))
+  and (%(archive)s::bigint is null or a.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_names
+-- The names of a branch's ordinary tasks are remembered for PREV:*.
+select b.archive_id as archive, null::bigint as run, null::bigint as task,
+       format('branch %%s: its tasks called %%s are not remembered', quote_literal(b.name), quote_literal(t.name)) as what
+from (select branch_id, name from task where kind = 'ordinary' group by branch_id, name) t
+join branch b on b.id = t.branch_id
+where not exists (select from task_name n where n.branch_id = t.branch_id and n.name = t.name)
+  and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_definitions
+-- The definition of a task has the task's name, and says whether it cancels anything.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when d.id is null then 'it has no definition'
+            when jsonb_typeof(d.body) <> 'object' or jsonb_typeof(d.cancels) <> 'array' then 'its definition is not readable'
+            when d.body->>'name' is distinct from t.name then format('its definition is that of %%s', coalesce(d.body->>'name', 'no task'))
+            else 'it says other than its definition whether it cancels anything' end as what
+from task t left join definition d on d.id = t.definition_id
+where t.kind = 'ordinary'
+  and (d.id is null or jsonb_typeof(d.body) <> 'object' or jsonb_typeof(d.cancels) <> 'array' or d.body->>'name' is distinct from t.name
+       or t.cancels <> (d.cancels <> '[]'))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_items
+-- An item belongs to the run of its tasks.
+select t.archive_id as archive, t.run_id as run, t.id as task, 'its item does not exist, or is of another run' as what
+from task t left join item i on i.id = t.item_id
+where t.item_id is not null and i.run_id is distinct from t.run_id and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
+union all
+select null, i.run_id, null, format('item %%s belongs to a run that does not exist (%%s)', i.id, i.run_id)
+from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) limit %(most)s;
+
+-- name: doctor_lone_attempts
+-- Every attempt belongs to a task, and every piece of a log to an attempt.
+select null::bigint as archive, null::bigint as run, null::bigint as task, format('attempt %%s belongs to a task that does not exist (%%s)', a.id, a.task_id) as what
+from attempt a where %(archive)s::bigint is null and not exists (select from task t where t.id = a.task_id)
+union all
+select null, null, null, format('%%s pieces of a log belong to an attempt that does not exist (%%s)', count(*), c.attempt_id)
+from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
+
+-- name: doctor_logs
+-- The pieces of a log follow each other and end with it.
+select t.archive_id as archive, t.run_id as run, t.id as task, format('the log of its attempt %%s has pieces that overlap, or lie behind its end', a.number) as what
+from (select attempt_id, min(position) as first, max(position + octet_length(data)) as last, bool_or(is_overlapping) as is_overlapping
+      from (select attempt_id, position, data, coalesce(position < lag(position + octet_length(data)) over (partition by attempt_id order by position), false) as is_overlapping
+            from log_chunk) c
+      group by attempt_id) c
+join attempt a on a.id = c.attempt_id join task t on t.id = a.task_id
+where (c.is_overlapping or c.last > a.log_bytes) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_schedules
+-- A schedule's last run is one of its branch.
+select b.archive_id as archive, s.run_id as run, null::bigint as task,
+       format('branch %%s: the last run of the schedule %%s of %%s does not exist, or is of another branch', quote_literal(b.name), quote_literal(s.cron),
+              array_to_string(s.tasks, ', ')) as what
+from schedule s join branch b on b.id = s.branch_id left join run on run.id = s.run_id
+where s.run_id is not null and run.branch_id is distinct from s.branch_id and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_sequences
+-- No id that is there is given again.
+select null::bigint as archive, null::bigint as run, null::bigint as task, format('the next ids of the table %%s are in use: its highest is %%s', s.name, s.highest) as what
+from (select 'task' as name, (select max(id) from task) as highest, (select last_value from task_id) as last
+      union all select 'run', (select max(id) from run), (select last_value from run_id)
+      union all select 'revision', (select max(id) from revision), (select last_value from revision_id)
+      union all select 'attempt', (select max(id) from attempt), (select last_value from attempt_id)
+      union all select 'item', (select max(id) from item), (select last_value from item_id)) s
+where %(archive)s::bigint is null and s.highest > s.last limit %(most)s;
+
+-- name: doctor_places
+-- What is needed to name runs.
+select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run
+from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id where run.id = any(%(runs)s);
+
+-- name: doctor_archives
+-- The names of archives, also of removed ones.
+select id, name from archive where id = any(%(archives)s);

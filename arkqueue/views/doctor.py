@@ -1,0 +1,148 @@
+"""`arkqueue doctor`: what has to hold at any moment and no constraint of the database can say.
+
+``CHECKS`` is the list. Each check is one block of ``sql/doctor.sql``, whose sentence is the rule, and whose rows are those that break it. All of them are asked in one
+snapshot, so they may be asked while everything is at work. A broken rule is a mistake of arkqueue's, or of whoever wrote into its database: no command and no crash may
+leave one behind. The tests ask all checks after each of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from arkqueue.db.session import SQL, Session
+from arkqueue.views.naming import run_name, task_names
+
+MOST = 20
+"""Rows of one check that are told; that there are more is said."""
+PATIENCE = 100.0
+"""Seconds for all checks together; less than the command line's patience with the server."""
+
+REPORT_IT = "Report it as a mistake of arkqueue's, with these rows."
+AGAIN = "Cancel it (arkqueue cancel), then retry it (arkqueue retry): its edges are judged anew."
+LOCKED = "In a transaction that locks the archive's row (select … for no key update)"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule. ``block``: the query for the rows that break it. ``remedy``: what mends these, in a sentence."""
+
+    block: str
+    remedy: str
+
+    @property
+    def name(self) -> str:
+        return self.block.removeprefix("doctor_").replace("_", "-")
+
+    @property
+    def rule(self) -> str:
+        return SQL.describe(self.block)
+
+
+CHECKS = (
+    Check("doctor_unmet", f"{LOCKED}, set task.unmet to the number that is there; if that is 0, cancel and retry the task."),
+    Check("doctor_reports", f"{LOCKED}, set task.unmet to the number that is there."),
+    Check("doctor_waiting", AGAIN),
+    Check("doctor_met", AGAIN),
+    Check("doctor_skips", "Skip it (arkqueue skip), or retry what it needs (arkqueue retry)."),
+    Check("doctor_roots", f"{LOCKED}, set task.root_id to null and task.waived to true: then it can be retried by itself."),
+    Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
+    Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: the attempt is lost then, and run again."),
+    Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to what is there."),
+    Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null or false."),
+    Check("doctor_ready", AGAIN),
+    Check("doctor_turns", "Stop and take up the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
+    Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),
+    Check("doctor_runs", REPORT_IT),
+    Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, and cancel or delete the run again."),
+    Check("doctor_ledger", "Restore a backup from before, or take up the archive anew (arkqueue archive rewind)."),
+    Check("doctor_edges", f"{LOCKED}, delete the edge; then cancel and retry the task."),
+    Check("doctor_completions", f"{LOCKED}, write the row of completion anew; until then BASE of this task is wrong."),
+    Check("doctor_names", "Insert the name into task_name; until then PREV:* leaves it out."),
+    Check("doctor_definitions", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
+    Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
+    Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
+    Check("doctor_logs", "Nothing but this log is concerned: read it with care."),
+    Check("doctor_schedules", "Set schedule.run_id to null."),
+    Check("doctor_sequences", "Set the sequence to the highest id (setval) before anything is started: else ids are given twice."),
+)  # fmt: skip
+"""All rules, in the order in which they are told. Locks, lists and retention add theirs here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One broken rule. ``archive``, ``name``: the archive and the address of the task or run; None where the row belongs to none."""
+
+    check: str
+    archive: str | None
+    name: str | None
+    task: int | None
+    run: int | None
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """How one check went. ``more``: it found further rows, which are not told."""
+
+    check: str
+    rule: str
+    seconds: float
+    found: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the checks found."""
+
+    findings: list[Finding]
+    checks: list[Checked]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.findings
+
+
+def examine(session: Session, archive: int | None = None) -> Diagnosis:
+    """Ask all checks of one archive, or of all and of what belongs to none."""
+    broken: list[tuple[Check, Any]] = []
+    checks: list[Checked] = []
+    with session.snapshot(timeout=PATIENCE) as moment:
+        for check in CHECKS:
+            since = time.perf_counter()
+            rows = moment.rows(check.block, archive=archive, most=MOST + 1)
+            seconds = time.perf_counter() - since
+            broken += [(check, row) for row in rows[:MOST]]
+            found = min(len(rows), MOST)
+            checks.append(
+                Checked(check=check.name, rule=check.rule, seconds=seconds, found=found, more=len(rows) > MOST)
+            )
+        findings = _told(moment, broken) if broken else []
+    return Diagnosis(findings=findings, checks=checks)
+
+
+def _told(session: Session, broken: Iterable[tuple[Check, Any]]) -> list[Finding]:
+    rows = [row for _, row in broken]
+    archives = {row.id: row.name for row in session.rows("doctor_archives", archives=_ids(row.archive for row in rows))}
+    tasks = task_names(session, (row.task for row in rows))
+    runs = {row.id: run_name(row) for row in session.rows("doctor_places", runs=_ids(row.run for row in rows))}
+    return [
+        Finding(
+            check=check.name,
+            archive=archives.get(row.archive) or (f"archive {row.archive}" if row.archive is not None else None),
+            name=tasks.get(row.task) or (f"task {row.task}" if row.task is not None else runs.get(row.run)),
+            task=row.task,
+            run=row.run,
+            what=row.what,
+            remedy=check.remedy,
+        )
+        for check, row in broken
+    ]
+
+
+def _ids(ids: Iterable[int | None]) -> list[int]:
+    return sorted({id for id in ids if id is not None})

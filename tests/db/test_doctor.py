@@ -1,0 +1,141 @@
+"""`arkqueue doctor`: each check finds what is garbled, and names it; nothing that arkqueue does itself is found (that is asked after each test)."""
+
+from __future__ import annotations
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue import finish, schedules
+from arkqueue.views.doctor import CHECKS, MOST, examine
+from arkqueue.views.explain import explain_name
+from arkqueue.views.installation import measure
+from arkqueue.views.runs import runs as list_runs
+from tests.builders import AnArchive, an_archive
+
+GARBLED = {
+    "unmet": ("update task set unmet = unmet + 1 where name = 'b' and number = 2", "papers@2/b"),
+    "reports": ("update task set unmet = unmet + 1 where kind = 'report' and number = 2", "papers@2/REPORT"),
+    "waiting": ("update task set unmet = 0 where name = 'b' and number = 2", "papers@2/b"),
+    "met": ("update edge set met = false where target in (select id from task where name = 'b' and number = 3)", "papers@3/b"),
+    "skips": ("update task set state = 'waiting', settled_at = null, root_id = null, blocks = 0 where name = 'after'", "papers@4/after"),
+    "roots": ("update task set root_id = (select id from task where name = 'a' and number = 3) where name = 'after'", "papers@4/after"),
+    "blocks": ("update task set blocks = 2 where name = 'a' and number = 3", "papers@3/a"),
+    "running": ("update attempt set ended_at = now(), \"end\" = 'exited' where ended_at is null", "papers@2/a"),
+    "attempts": ("update task set attempts = attempts + 1 where name = 'a' and number = 3", "papers@3/a"),
+    "marks": ("update task set stop = 'cancel' where name = 'a' and number = 3", "papers@3/a"),
+    "ready": ("update task set entry_id = 0 where state = 'ready'", "papers@5/last"),
+    "turns": ("delete from ready_archive", "papers@5/last"),
+    "tasks": ("update task set number = 99 where name = 'a' and number = 3", "papers@99/a"),
+    "runs": ("update run set report_id = null where number = 3", "papers@3"),
+    "deleted": ("update run set deleted_at = now() where number = 2", "papers@2/a"),
+    "ledger": ("update branch set head_id = (select min(id) from revision)", None),
+    "edges": ("delete from task where name = 'a' and number = 3", "papers@3/b"),
+    "completions": ("delete from completion", None),
+    "names": ("delete from task_name where name = 'a'", None),
+    "definitions": ("update definition set body = '{}' where body->>'name' = 'after'", "papers@4/after"),
+    "items": ("update task set item_id = 77 where name = 'a' and number = 3", "papers@3/a"),
+    "lone-attempts": ("insert into log_chunk values (4711, 0, 'note', now(), 'x')", None),
+    "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
+    "schedules": ("insert into schedule (branch_id, cron, zone, tasks, next_at, run_id) select id, '', '', '{a}', now(), 99 from branch", None),
+    "sequences": ("select setval('task_id', 1)", None),
+}  # fmt: skip
+"""By check: what breaks its rule, and the address that is told."""
+
+
+@pytest.fixture
+def busy(archive: AnArchive) -> AnArchive:
+    """An archive with a running task that has a log, a ready, a waiting, a completed, a failed and a skipped one."""
+    archive.commit({"a": "", "b": "depends: [a]"})
+    attempt = archive.attempt("a@2")
+    archive.sql("update attempt set log_bytes = 5 where id = %s", attempt)
+    archive.sql("insert into log_chunk values (%s, 0, 'stdout', now(), 'hello')", attempt)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.run("a@3")
+    archive.commit({"bad": "", "after": "depends: [bad]"})
+    archive.fail("bad@4")
+    archive.commit({"last": ""})
+    return archive
+
+
+def test_every_check_has_a_case() -> None:
+    assert set(GARBLED) == {check.name for check in CHECKS}
+    assert all(check.rule.endswith(".") and check.remedy.endswith(".") for check in CHECKS)
+
+
+@pytest.mark.usefixtures("busy")
+def test_nothing_is_wrong_with_what_arkqueue_leaves(session: Session) -> None:
+    found = examine(session)
+    assert found.is_sound, found.findings
+    assert [check.found for check in found.checks] == [0] * len(CHECKS)
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("check", GARBLED)
+@pytest.mark.usefixtures("busy")
+def test_what_is_garbled_is_found_and_named(session: Session, check: str) -> None:
+    statement, name = GARBLED[check]
+    # No foreign key holds what the checks ask for.
+    session.database.retrying(lambda connection: connection.execute(statement.encode()))
+
+    found = examine(session)
+
+    mine = [finding for finding in found.findings if finding.check == check]
+    assert mine, found.findings
+    assert name in [finding.name for finding in mine]
+    assert all(finding.what and finding.remedy for finding in mine)
+    if check in ("lone-attempts", "sequences"):
+        assert {finding.archive for finding in mine} == {None}
+    else:
+        assert {finding.archive for finding in mine} == {"papers"}
+        other = an_archive(session, "books")
+        other.commit({"a": "", "z": ""})
+        assert examine(session, other.id).is_sound
+
+
+@pytest.mark.garbles
+def test_that_there_are_more_is_said(archive: AnArchive, session: Session) -> None:
+    archive.commit({f"t{n}": "" for n in range(MOST + 1)})
+    archive.sql("update task set priority = 60, unmet = 1 where kind = 'ordinary'")
+    (unmet,) = [check for check in examine(session).checks if check.check == "unmet"]
+    assert (unmet.found, unmet.more) == (MOST, True)
+
+
+# A row that is garbled in one archive stops no other
+
+IN_ONE_ARCHIVE = {
+    "a definition that is none": "update definition set body = '[]', cancels = '7' where id in (select definition_id from task where archive_id = 1)",
+    "a definition that is not there": "update task set definition_id = 4711 where archive_id = 1 and state <> 'waiting'",
+    "a counter of unmet edges": "update task set unmet = -3 where archive_id = 1",
+    "a ready task without a place": "update task set entry_id = null, pool = null where archive_id = 1 and state = 'ready'",
+    "a task whose run is gone": "update task set run_id = 4711 where archive_id = 1 and kind = 'ordinary'",
+    "an attempt that has ended": "update attempt set ended_at = now(), \"end\" = 'exited' where task_id in (select id from task where archive_id = 1)",
+    "settings that are none": "update archive set settings = '[]' where id = 1",
+    "a schedule that is none": "insert into schedule (branch_id, cron, zone, tasks, next_at) select id, 'nonsense', 'Nowhere', '{a}', now() - interval '1 day' from branch where archive_id = 1",
+    "a pool that nobody has": "update ready_archive set pools = '{nothing}' where archive_id = 1",
+}  # fmt: skip
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
+def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled: str) -> None:
+    papers = an_archive(session, "papers")
+    assert papers.id == 1
+    papers.commit({"a": "", "mine": "", "b": "depends: [a]", "c": "depends: [mine]\ncancels: [PREV]"})
+    papers.commit({"a": "", "mine": "command: other", "b": "depends: [a]", "c": "depends: [mine]\ncancels: [PREV]"})
+    papers.claim("a@2")
+    books = an_archive(session, "books")
+    books.commit({"x": "command: x", "y": "command: y\ndepends: [x]\nretries: {max: 1, delay: 0.001s}"})
+    session.database.retrying(lambda connection: connection.execute(IN_ONE_ARCHIVE[garbled].encode()))
+
+    books.run("x@2")  # a claim, an end, and what follows from it
+    assert books.state("y@2") == "ready"
+    books.sql("update attempt set lease_until = now() - interval '1 hour'")  # both archives' attempts are silent
+    schedules.fire(session)
+    finish.wake_deferred(session)
+    finish.lapse(session, lease=0.0, gap=1e9)
+    books.commit({"x": "command: x", "y": "command: y\ndepends: [x, PREV]"})
+    books.run("y@2", "x@3", "y@3")
+    assert {books.state(key) for key in ("x@2", "y@2", "x@3", "y@3")} == {"completed"}
+    assert measure(session).archives == 2
+    assert [run.full_name for run in list_runs(session, archives=[books.id], limit=1).runs] == ["books@3"]
+    assert explain_name(session, "books@3/y").reasons
