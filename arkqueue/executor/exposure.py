@@ -1,10 +1,11 @@
 """Folders that containers write, and that a process task's user reaches on the host.
 
-Root in a container may leave a setuid file in a folder that is mounted there. Nothing inside the container keeps that file from being one on the host. A
-process task of the same archive that reaches it by its path would run it and be root. So an archive gets processes of another user and a writable mount
+Root in a container may leave a setuid file in a folder that is mounted there, or, in a container that arkqueue did not make, the node of a device. Nothing
+inside the container keeps these from being what they are on the host. A process task of the same archive that reaches one by its path would be root with it,
+or write the host's disk. So an archive gets processes of another user and a writable mount
 together only where the folder is closed to that user:
 
-- its file system is mounted ``nosuid``; or
+- its file system is mounted ``nosuid`` and ``nodev``; or
 - a folder above it may not be entered by that user. The mode of the folder itself says nothing, as root in the container can change it. For the same reason
   a folder above it that lies in a mount says nothing.
 
@@ -48,18 +49,18 @@ class Exposure:
     @property
     def fault(self) -> str:
         return (
-            f"a container may leave a setuid file in {self.folder}, and a process task, which runs as {self.user}, "
+            f"a container may leave a setuid file or a device in {self.folder}, and a process task, which runs as {self.user}, "
             f"would become root with it: {self.user} may reach {self.path}"
         )
 
     @property
     def remedy(self) -> str:
         here = shlex.quote(str(self.path))
-        nosuid = f"mount -o bind,nosuid {here} {here}"
+        harmless = f"mount -o bind,nosuid,nodev {here} {here}"
         above = self.path.parent
         if len(above.parts) <= 2:  # /srv, /var: others need them
-            return f"Have no setuid file work there: {nosuid} (and in /etc/fstab); or move it below a folder that {self.user} may not enter"
-        return f"Close the folder above it: chmod go-x {shlex.quote(str(above))}; or have no setuid file work there: {nosuid} (and in /etc/fstab)"
+            return f"Have no setuid file and no device work there: {harmless} (and in /etc/fstab); or move it below a folder that {self.user} may not enter"
+        return f"Close the folder above it: chmod go-x {shlex.quote(str(above))}; or have no setuid file and no device work there: {harmless} (and in /etc/fstab)"
 
 
 def exposure(archive: str, settings: ArchiveSettings, mounts: Sequence[PersistentMount]) -> Exposure | None:
@@ -81,7 +82,7 @@ def exposure(archive: str, settings: ArchiveSettings, mounts: Sequence[Persisten
     mounted = _mounted()
     for mount in granted:
         for path in _paths(written[mount], mounted):
-            if not _is_nosuid(path) and person.reaches(path, written.values()):
+            if not _is_harmless(path) and person.reaches(path, written.values()):
                 return Exposure(archive, mount.name, written[mount], path, name)
     return None
 
@@ -126,11 +127,13 @@ def _has_access_list(folder: Path) -> bool:
         return False
 
 
-def _is_nosuid(path: Path) -> bool:
+def _is_harmless(path: Path) -> bool:
+    """Whether neither setuid files nor devices work there."""
     try:
-        return bool(os.statvfs(path).f_flag & os.ST_NOSUID)
+        flags = os.statvfs(path).f_flag
     except FileNotFoundError:
-        return _is_nosuid(path.parent)
+        return _is_harmless(path.parent)
+    return bool(flags & os.ST_NOSUID and flags & os.ST_NODEV)
 
 
 # Where it is mounted

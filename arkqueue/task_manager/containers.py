@@ -143,18 +143,26 @@ def _is_user(user: str, glob: str) -> bool:
     return len(parts) == len(globs) and all(matches([g], part) for part, g in zip(parts, globs, strict=True))
 
 
+def _is_root(glob: list[str], user: str, gid: int) -> bool:
+    """Whether a glob allows root. One with a group does so for that group alone, by its number or as the task names it."""
+    if not any(matches([glob[0]], root) for root in ROOT):
+        return False
+    groups = ROOT if gid == 0 else (str(gid), user.partition(":")[2])
+    return len(glob) == 1 or any(matches([glob[1]], group) for group in groups if group)
+
+
 def check_account(
     user: str | None, uid: int, gid: int, groups: Sequence[int], image: str, settings: ArchiveSettings, archive: str
 ) -> None:
     """Raise `Forbidden` where a user whose name is allowed is root by the image, or has root's group.
 
     The image decides what a name means, and its maker may be the committer. Who may be root is said by a glob that root
-    itself matches; who may have root's group, by a glob whose group it matches.
+    itself matches, with its group if the glob names one; who may have root's group, by a glob whose group it matches.
     """
     if not settings.users or user is None:
         return
     globs = [glob.split(":") for glob in settings.users]
-    if any(matches([glob[0]], root) for glob in globs for root in ROOT):
+    if any(_is_root(glob, user, gid) for glob in globs):
         return
     if uid == 0:
         raise Forbidden(

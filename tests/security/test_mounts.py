@@ -7,6 +7,7 @@ import pwd
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import uuid
@@ -110,7 +111,10 @@ def test_i_leave_a_setuid_file_in_a_mount_and_run_it_by_its_path(
     hers = an_archive(site)
     set_user = ("archive", "set", hers.name, "--process-user", mallory.pw_name)
     refused = site.installation(*set_user, code=1).err
-    assert f"mount cache of archive {hers.name}: a container may leave a setuid file in {mounts / 'cache'}" in refused
+    assert (
+        f"mount cache of archive {hers.name}: a container may leave a setuid file or a device in {mounts / 'cache'}"
+        in refused
+    )
     assert f"{mallory.pw_name} may reach {mounts / 'cache'}" in refused
     assert site.installation("archive", "show", hers.name, "--json").json["settings"]["process_user"] is None
     command = re.search(r"Close the folder above it: (chmod [^;]+);", refused)
@@ -138,7 +142,7 @@ def test_i_had_both_before_arkqueue_looked(site: Site, mounts: Path, mallory: pw
     hers.wait("run@2", "deferred")
     explained = hers.explained("run@2")
     assert "its host does not start it" in explained
-    assert "a container may leave a setuid file in" in explained
+    assert "a container may leave a setuid file or a device in" in explained
     # Whoever starts the server is told, too.
     site.installation.roles[0].stop()
     started = site.installation.start()
@@ -252,6 +256,8 @@ def test_i_come_by_another_mount_of_the_same_files(store: Path, mallory: pwd.str
         with mounted("--bind", source, other):
             assert exposed(cache, mallory.pw_name) == path
             subprocess.run(["mount", "-o", "remount,bind,nosuid", other], check=True)
+            assert exposed(cache, mallory.pw_name) == path, "the node of a device works there"
+            subprocess.run(["mount", "-o", "remount,bind,nosuid,nodev", other], check=True)
             assert exposed(cache, mallory.pw_name) is None
 
 
@@ -261,7 +267,7 @@ def test_i_find_the_setuid_file_on_a_file_system_without_setuid(store: Path, mal
     given = ArchiveSettings(process=True, process_user=name)
     found = exposure("papers", given, [PersistentMount(name="cache", folder=cache, archives=("papers",))])
     assert found
-    command = re.search(r"mount -o bind,nosuid \S+ \S+", found.remedy)
+    command = re.search(r"mount -o bind,nosuid,nodev \S+ \S+", found.remedy)
     assert command
     subprocess.run(shlex.split(command[0]), check=True)
     try:
@@ -278,6 +284,10 @@ def test_i_find_the_setuid_file_on_a_file_system_without_setuid(store: Path, mal
             check=True,
         )
         assert done.stdout == f"{mallory.pw_uid}\n"
+        os.mknod(cache / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (cache / "null").chmod(0o666)
+        with pytest.raises(PermissionError):
+            (cache / "null").read_bytes()
         # What is mounted in the folder goes into the container with it.
         (cache / "in").mkdir()
         with a_mount("-t", "tmpfs", "none", cache / "in"):

@@ -11,7 +11,7 @@ from arkqueue.config import Configuration
 from arkqueue.errors import Forbidden
 from arkqueue.executor import Container, Mount
 from arkqueue.model import ArchiveSettings, AttemptId, Pull, Resources, TaskDefinition, TaskId
-from arkqueue.task_manager.containers import WORKSPACE, Identity, container_for, working_folder
+from arkqueue.task_manager.containers import WORKSPACE, Identity, check_account, container_for, working_folder
 from tests.builders import a_workflow
 
 OPEN = ArchiveSettings()
@@ -164,6 +164,31 @@ def test_user_is_one_that_the_archive_allows(configuration: Configuration) -> No
 
 def test_where_users_are_limited_a_task_cannot_leave_it_to_the_image(configuration: Configuration) -> None:
     assert "this task names no user" in refused(configuration, "image: tool", ArchiveSettings(users=("1000",)))
+
+
+@pytest.mark.parametrize(
+    ("globs", "user", "uid", "gid", "is_allowed"),
+    [
+        # No glob allows root with its group: two that allow one part each do not add up.
+        (("evil*", "*:1000", "1*:0"), "evil", 0, 0, False),
+        (("evil*", "*:1000", "1*:0"), "evil", 0, 1000, True),
+        (("evil*", "*:1000"), "evil", 7, 0, False),
+        (("*:staff",), "evil:staff", 0, 50, True),
+        (("*:staff",), "evil:staff", 0, 0, False),
+        (("evil", "root:0"), "evil", 0, 0, True),
+        (("evil", "root"), "evil", 0, 5, True),
+        (("1*:0",), "1000:0", 1000, 0, True),
+    ],
+)
+def test_who_a_user_is_by_the_image_is_allowed_by_one_glob(
+    globs: tuple[str, ...], user: str, uid: int, gid: int, is_allowed: bool
+) -> None:
+    settings = ArchiveSettings(users=globs)
+    if is_allowed:
+        check_account(user, uid, gid, (), "img", settings, "papers")
+    else:
+        with pytest.raises(Forbidden, match="may not"):
+            check_account(user, uid, gid, (), "img", settings, "papers")
 
 
 def test_network_is_one_that_the_archive_allows(configuration: Configuration) -> None:

@@ -63,6 +63,8 @@ def _host_configuration(container: Container, labels: Mapping[str, str], setting
         "Init": setting.has_init,
         "NetworkMode": container.network,
         "SecurityOpt": ["no-new-privileges"],
+        # The node of a device that is left in a mount is one on the host, too.
+        "CapDrop": ["MKNOD"],
         "GroupAdd": [str(group) for group in container.groups],
         "PidsLimit": wanted.pids or DEFAULT_PIDS,
         "NanoCpus": round((wanted.cpu or 0) * 1_000_000_000),

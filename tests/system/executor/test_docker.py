@@ -109,6 +109,7 @@ class TestContainer:
         ended(running)
 
         assert host["SecurityOpt"] == ["no-new-privileges"]
+        assert host["CapDrop"] in (["MKNOD"], ["CAP_MKNOD"])
         assert not host["Privileged"]
         assert not host["CapAdd"]
         assert host["PidsLimit"] > 0
