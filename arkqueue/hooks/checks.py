@@ -16,6 +16,7 @@ from arkqueue.model import ArchiveKind, Fault, SourceFile
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
 from arkqueue.repository.limits import MOST_WORKFLOW_BYTES, MOST_WORKFLOW_FILES
 from arkqueue.workflow import parse
+from arkqueue.workflow.nodes import MAX_FAULTS
 
 FAULTY = 65
 """The exit code by which the checker refuses (``EX_DATAERR``); a checker that crashes ends with 1 and refuses nothing."""
@@ -120,7 +121,8 @@ def _main_head(archive: Archive) -> str:
 
 def refusal(faults: list[Fault]) -> str:
     """What a committer is told."""
-    count = "there is a fault" if len(faults) == 1 else f"there are {len(faults)} faults"
+    many = f"more than {MAX_FAULTS:,}" if len(faults) > MAX_FAULTS else len(faults)
+    count = "there is a fault" if len(faults) == 1 else f"there are {many} faults"
     return "\n".join(
         [
             f"arkqueue: refused, because {count} in the workflow files:",

@@ -236,7 +236,8 @@ def propose(
         sources = sorted({source for _, source in planned.missing})
         options = " ".join(f"--without {source}" for source in sources)
         may_join = all(is_for(d, cause, row.branch) for d in workflow.tasks if d.name in sources)
-        remedy = f"name {' and '.join(sources)} too, or leave out the dependency: {options}" if may_join else options
+        remedy = f"leave out the dependency: {options}"
+        remedy = f"name {' and '.join(sources)} too, or {remedy}" if may_join else remedy
         raise Conflict(here, lacking, remedy)
     if planned.lost and cause is Trigger.MANUAL:
         raise _lost(graph, here, planned.lost[0])
@@ -320,7 +321,11 @@ def _lost(graph: Graph, here: str, lost: tuple[str, int]) -> Conflict:
     what = (
         "failed and was waived" if row.state == "failed" else f"was {'superseded' if row.superseded_by else row.state}"
     )
-    return Conflict(here, f"{task} needs {name}, which {what}", f"name {row.name} too, or --without {row.name}")
+    return Conflict(
+        here,
+        f"{task} needs {name}, which {what}",
+        f"name {row.name} too, or leave out the dependency: --without {row.name}",
+    )
 
 
 def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:

@@ -1084,7 +1084,8 @@ def test_a_canceled_task_holds_up_nobody_with_the_product_that_it_needed(archive
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("b", "--without a"), ("c", "name b too, or leave out the dependency: --without b")]
+    ("name", "remedy"),
+    [("b", "leave out the dependency: --without a"), ("c", "name b too, or leave out the dependency: --without b")],
 )
 def test_a_dependency_that_has_never_run_is_named(archive: AnArchive, name: str, remedy: str) -> None:
     archive.commit(

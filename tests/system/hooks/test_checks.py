@@ -181,6 +181,11 @@ def test_commit_with_more_than_is_checked_at_once_is_refused(subversion: Subvers
     assert TOO_MUCH in said
 
 
+def test_many_faults_are_counted_as_far_as_they_are_looked_for(subversion: SubversionRepository) -> None:
+    said = refused(subversion, {"_workflows/a.yaml": "- {nam: x}\n" * 1100})
+    assert "there are more than 1,000 faults" in said
+
+
 # Git
 
 
