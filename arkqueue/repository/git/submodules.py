@@ -170,7 +170,7 @@ class Submodules:
                     longest_file=left,
                 )  # fmt: skip
             except ArchiveUnreachable:
-                if _size(repository) >= left:
+                if _size(repository) >= left // 512 * 512:  # the kernel counts in blocks
                     raise too_much(thing) from None
                 raise
         self._allowance.take(thing, _size(repository))
