@@ -69,6 +69,8 @@ class When(StrEnum):
 
     COMPLETED = "completed"
     SETTLED = "settled"
+    FAILED = "failed"
+    """Failed or rejected; a source that ends otherwise skips the dependent."""
 
 
 class Stream(StrEnum):

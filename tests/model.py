@@ -69,6 +69,7 @@ class Reason(StrEnum):
     BLOCKED = "what it needs inside its run is bad; that one is to be retried"
     CANCELING = "it is being canceled"
     MISSING = "what it depends on never ran, or its product will not come"
+    UNNEEDED = "it runs only where something failed that has not"
     UNSETTLED = "the run is not settled"
     NOTHING = "there is nothing to do"
     FAULTY = "the definition has faults"
@@ -407,6 +408,17 @@ class Model:
         programs = [task for task in chosen if not task.is_gate]
         if (later := [o.key for task in programs for o in self._completed_after(run, Name(task.name))]) and not force:
             raise Refused(Reason.OVERWRITES, *later)
+        unneeded = {
+            wish.task
+            for task in chosen
+            for wish in task.depends
+            if names is not None and not wish.previous and wish.when is When.FAILED
+            if wish.task in _names(workflow.tasks) - _names(chosen)
+            for source in [self.nearest(Name(wish.task), run)]
+            if source is not None and spares(source)
+        }
+        if unneeded:
+            raise Refused(Reason.UNNEEDED, *(Key(*run.key, name) for name in sorted(unneeded)))
         self._plan(run, chosen)
         gates = [
             r.tasks[Name(COMMIT)]
@@ -436,6 +448,8 @@ class Model:
                     when = When.COMPLETED if source.is_star else wish.when
                     product = not wish.previous and source.run is not run and when is When.COMPLETED
                     self._depend(source, task, when, product)
+                elif wish.when is When.FAILED and not wish.previous:
+                    self._edge(commit, task, When.FAILED, Kind.IMPLICIT)  # what never ran has not failed
         for task in run.own:
             self._edge(commit, task, When.COMPLETED, Kind.IMPLICIT)
         for task in (commit, *run.own):
@@ -541,6 +555,8 @@ class Model:
         source, when = edge.source, edge.when
         if not source.settled:
             return False
+        if when is When.FAILED:
+            return not spares(source)
         if source.state is State.COMPLETED:
             return True
         if not edge.crossing or edge.kind is Kind.EXCLUSIVE or edge.product:
@@ -557,6 +573,8 @@ class Model:
     def _blocks_behind(self, edge: Edge) -> Blocks:
         """What the target of an unmet edge blocks because of it, after it was canceled or skipped."""
         source, target = edge.source, edge.target
+        if edge.when is When.FAILED and source.settled and source.state not in (State.CANCELED, State.SKIPPED):
+            return Blocks.NOTHING
         orders = edge.crossing and not edge.product
         if source.bad:
             found = self.blocks(source)
@@ -772,7 +790,7 @@ class Model:
             if target.attempts:
                 started.add(target.key)
             elif target.is_gate and target.state is State.COMPLETED:
-                left += target.out_of
+                left += [edge for edge in target.out_of if edge.met]
             elif never_began:
                 of_run = [edge for edge in target.out_of if not edge.crossing]
                 left += [edge for edge in target.out_of if edge.crossing]
@@ -932,7 +950,7 @@ class Model:
         begun = any(task.attempts for task in run.own)
         canceled = [task for task in run.own if task.state is State.CANCELED]
         bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
-        bad = bad or any(task.root is not None and task.root.run is not run for task in tasks)
+        bad = bad or any(self._lacks_a_product(task) for task in tasks)
         if run.deleted:
             return "deleted"
         if run.workflow.faults or (settled and bad):
@@ -946,6 +964,11 @@ class Model:
         if any(task.superseded_by is not None and task.superseded_by.run is not run for task in canceled):
             return "superseded"
         return "completed"
+
+    def _lacks_a_product(self, task: Task) -> bool:
+        """Whether it was skipped because the product of a task of another run will not come (design 5.18)."""
+        is_from_elsewhere = task.root is not None and task.root.run is not task.run
+        return is_from_elsewhere and any(edge.product for edge in self.unmet(task))
 
     def graph(self, branch: str, *numbers: int) -> set[tuple[Key, EdgeKind, Key]]:
         """The edges that a person sees of these revisions, as (who waits or cancels, how, whom) (design 5.3)."""
@@ -975,6 +998,8 @@ class Model:
         for edge in self.edges:
             if not edge.met:
                 waits_for.setdefault(edge.target, []).append(edge)
+        # What was skipped in a run that is gone stays so, with its root, whatever becomes of that; and so does what hangs on it elsewhere.
+        kept_by_what_is_gone = {task.root for task in self.tasks() if task.run.deleted or task.run.dropped} - {None}
         for task in self.tasks():
             unmet = waits_for.get(task, [])
             live = [attempt for attempt in task.attempts if attempt.live]
@@ -985,8 +1010,8 @@ class Model:
             assert task.state is not State.WAITING or unmet, f"{task.key} is forgotten"
             assert task.state is not State.READY or not unmet, f"{task.key} is ready too early"
             assert (task.root is None) or task.state is State.SKIPPED, f"{task.key} is {task.state} with a root"
-            gone = task.run.deleted or task.run.dropped
-            assert gone or task.root is None or (task.root.bad and task.root.root is None), (
+            gone = task.root in kept_by_what_is_gone
+            assert gone or task.root is None or (_is_root(task.root) and task.root.root is None), (
                 f"{task.key} has no true root"
             )
             assert task.stop is None or task.state is State.RUNNING, f"{task.key} is asked to stop but does not run"
@@ -1044,7 +1069,9 @@ class Model:
 
 
 def skips(edge: Edge, root: Task | None = None) -> bool:
-    """Whether the edge's source takes its dependent down with it (design 5.8, 5.18). ``root``: that of the source, if it is to get another one."""
+    """Whether the edge's source takes its dependent down with it (design 5.6, 5.8, 5.18). ``root``: that of the source, if it is to get another one."""
+    if edge.when is When.FAILED:
+        return not edge.met and spares(edge.source) and not edge.target.implicit
     return (
         not edge.met
         and (not edge.crossing or (edge.product and lost(edge.source, root)))
@@ -1052,6 +1079,16 @@ def skips(edge: Edge, root: Task | None = None) -> bool:
         and edge.source.bad
         and not edge.target.implicit
     )
+
+
+def spares(source: Task) -> bool:
+    """Whether what waits for a failure of the task is not needed: it ended otherwise (design 5.6)."""
+    return source.settled and source.state not in (State.FAILED, State.REJECTED)
+
+
+def _is_root(task: Task) -> bool:
+    """Whether others may be skipped because of it: it is bad, or completed where they wait for its failure."""
+    return task.bad or (task.settled and any(edge.when is When.FAILED for edge in task.out_of))
 
 
 def lost(source: Task, root: Task | None = None) -> bool:

@@ -12,11 +12,12 @@ from typing import Any
 
 from arkqueue.cli.output import COLOURS, bold, dim, state, visible
 
-ARROWS = {"depends": "<--", "settled": "<~~", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
+ARROWS = {"depends": "<--", "settled": "<~~", "failed": "<-!", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
 """As in the document: the right end waits for the left one, or cancels it."""
 MEANINGS = {
     "depends": "waits for it to complete",
     "settled": "waits for it to end, however",
+    "failed": "runs only if it failed or was rejected",
     "cancels": "supersedes it",
     "exclusive": "waits for its gate",
     "stopping": "waits until it is gone",
@@ -24,6 +25,7 @@ MEANINGS = {
 _MERMAID = {
     "depends": "-->",
     "settled": "-.->",
+    "failed": "-.->|failed|",
     "cancels": "--x",
     "exclusive": "==>",
     "stopping": "-.-x",
@@ -31,6 +33,7 @@ _MERMAID = {
 _DOT = {
     "depends": "",
     "settled": "style=dashed",
+    "failed": 'style=dashed label="failed"',
     "cancels": 'color=red arrowhead=tee label="cancels"',
     "exclusive": 'style=bold label="gate"',
     "stopping": 'color=red style=dotted label="stopping"',

@@ -47,6 +47,8 @@ class Occurrence(NamedTuple):
     passes: bool = False
     produced: bool | None = None
     """Whether its product is there (design 5.18): it completed, or was waived as completed. False: the product will not come, unless a person retries it."""
+    failed: bool | None = None
+    """Whether it failed or rejected its input. None: it has not settled."""
 
 
 class Node(NamedTuple):
@@ -59,7 +61,10 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """``target`` waits for ``source`` (or cancels it): a task of the same run by its key, or one of an earlier run by its id."""
+    """``target`` waits for ``source`` (or cancels it): a task of the same run by its key, or one of an earlier run by its id.
+
+    ``settled``: any end meets the edge; with ``failed`` beside it, a failure or rejection alone (design 5.6).
+    """
 
     target: Key
     source: Key | TaskId
@@ -67,6 +72,12 @@ class Edge(NamedTuple):
     settled: bool = False
     declared: bool = True
     product: bool = False
+    failed: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, bool]:
+        """Of two edges between the same tasks the stricter one counts, then the declared one."""
+        return self.product or self.failed, self.declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,8 @@ class Plan:
     """(task, dependency) pairs of a run that is no commit run: the branch never had the dependency (design 5.18)."""
     lost: tuple[tuple[str, TaskId], ...] = ()
     """(task, source) pairs: the task needs the product of a source that will not have one (design 5.18)."""
+    unneeded: tuple[tuple[str, TaskId], ...] = ()
+    """(task, source) pairs: the task runs only where a stored source that is not part of the run failed, and that one ended otherwise."""
 
 
 def gate_name(entry: Depends) -> str:
@@ -137,6 +150,7 @@ def plan(
     edges = _Edges(past, inside)
     missing: list[tuple[str, str]] = []
     lost: list[tuple[str, TaskId]] = []
+    unneeded: list[tuple[str, TaskId]] = []
 
     if commit in past:
         edges.add(Edge(commit, past[commit].task, declared=False))
@@ -150,12 +164,17 @@ def plan(
             elif entry.task in without:
                 continue
             elif entry.task in defined and (source := past.get(Key(entry.task))):
-                settled = entry.when is When.SETTLED
-                edges.add(Edge(key, source.task, settled=settled, product=not settled))
-                if source.produced is False and not settled:
+                product = entry.when is When.COMPLETED
+                edges.add(edge_to(key, source.task, entry.when, product=product))
+                if product and source.produced is False:
                     lost.append((definition.name, source.task))
+                elif entry.when is When.FAILED and source.failed is False:
+                    unneeded.append((definition.name, source.task))
             elif entry.task in defined and trigger is not Trigger.COMMIT and not entry.optional:
                 missing.append((definition.name, entry.task))
+            elif entry.when is When.FAILED:
+                # What never ran has not failed. COMMIT never fails, and so this edge skips the task.
+                edges.add(edge_to(key, commit, entry.when, declared=False))
         for victim in definition.cancels:
             named = Key(victim.task or definition.name)
             if victim.previous and named in past:
@@ -171,7 +190,13 @@ def plan(
         exclusive = [Key(d.name) for d in _in_order(list(chosen.values())) if d.exclusive]
         for earlier, later in pairwise(exclusive):
             edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
-    return Plan(tuple(nodes), edges.all(), tuple(missing), tuple(lost))
+    return Plan(tuple(nodes), edges.all(), tuple(missing), tuple(lost), tuple(unneeded))
+
+
+def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = True, product: bool = False) -> Edge:
+    """A ``depends`` edge."""
+    settled, failed = when is not When.COMPLETED, when is When.FAILED
+    return Edge(target, source, settled=settled, declared=declared, product=product, failed=failed)
 
 
 class _Edges:
@@ -184,18 +209,16 @@ class _Edges:
 
     def add(self, edge: Edge) -> None:
         identity = edge[:4]
-        if (known := self._edges.get(identity)) is None or edge.declared:
-            # What stands for a product is the stricter one of two.
-            self._edges[identity] = edge if known is None or not known.product else known
+        if (known := self._edges.get(identity)) is None or edge.rank > known.rank:
+            self._edges[identity] = edge
 
     def depend(self, target: Key, entry: Depends) -> None:
-        settled = entry.when is When.SETTLED
         if not entry.previous:
-            self.add(Edge(target, self.inside[str(entry.task)], settled=settled))
+            self.add(edge_to(target, self.inside[str(entry.task)], entry.when))
         elif entry.task == "*":
             self.add(Edge(target, self._gate(entry)))
         elif (source := Key(entry.task) if entry.task else target) in self.past:
-            self.add(Edge(target, self.past[source].task, settled=settled))
+            self.add(edge_to(target, self.past[source].task, entry.when))
 
     def _gate(self, entry: Depends) -> Key:
         gate = Key(gate_name(entry))

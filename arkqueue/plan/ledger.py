@@ -83,10 +83,11 @@ class NewEdge(NamedTuple):
     crossing: bool
     declared: bool
     product: bool
+    failed: bool
     met: bool
 
 
-_Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool]
+_Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
 """A `NewEdge` that is not judged yet."""
 
 
@@ -144,8 +145,9 @@ class Draft:
         self._passes = {one.task: one.passes for one in known.past.values() if one.settled}
         """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
         self._produced = {one.task: one.produced for one in known.past.values()}
+        self._failed = {one.task: one.failed for one in known.past.values()}
         self.lost: list[TaskId] = []
-        """Stored tasks whose product a drafted one needs, and which will not have one: it is to be skipped (design 5.18)."""
+        """Settled tasks because of which a drafted one is to be skipped: it needs a product that will not come (design 5.18), or a failure that there was none (5.6)."""
         self.revisions: list[NewRevision] = []
         self.runs: list[NewRun] = []
         self.tasks: list[tuple[Any, ...]] = []
@@ -192,21 +194,23 @@ class Draft:
         commit, report = ids[Key(COMMIT)], ids.get(Key(REPORT))
         self.runs.append(NewRun(id, self.branch, revision, number, run, report, trigger, by, tuple(faults)))
         edges = [
-            (ids[target], ids[source], kind, settled, False, declared, False)
+            (ids[target], ids[source], kind, settled, False, declared, False, failed)
             if isinstance(source, Key)
-            else (ids[target], source, kind, settled, True, declared, product)
-            for target, source, kind, settled, declared, product in planned.edges
+            else (ids[target], source, kind, settled, True, declared, product, failed)
+            for target, source, kind, settled, declared, product, failed in planned.edges
         ]
-        edges += [(commit, source, "exclusive", True, True, False, False) for source in closing]
+        edges += [(commit, source, "exclusive", True, True, False, False, False) for source in closing]
         self.lost += [source for _, source in planned.lost]
         if all(self._is_met(edge) for edge in edges if edge[0] == commit):
-            self._passes[commit] = True
+            self._passes[commit], self._failed[commit] = True, False
         unmet: Counter[TaskId] = Counter()
         for edge in edges:
             is_met = self._is_met(edge)
             self.edges.append((*edge, is_met))
             if not is_met:
                 unmet[edge[0]] += 1
+                if edge[-1] and self._failed.get(edge[1]) is False:
+                    self.lost.append(edge[1])
         self.exclusives, unsettled = [], 0
         for key, position, kind, definition in planned.nodes:
             task, program, cancels, exclusive = ids[key], False, False, False
@@ -252,7 +256,9 @@ class Draft:
         self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing)
 
     def _is_met(self, edge: _Edge) -> bool:
-        _, source, kind, settled, _, _, product = edge
+        _, source, kind, settled, _, _, product, failed = edge
         if product:
             return self._produced.get(source) is True
+        if failed:
+            return self._failed.get(source) is True
         return kind == "cancels" or (source in self._passes and (settled or self._passes[source]))

@@ -6,13 +6,14 @@ verb is fixed in docs/decisions/0001, points 5 to 8.
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import SILENCE, RunId, TaskId, TaskKind
+from arkqueue.model import COMMIT, SILENCE, RunId, TaskId, TaskKind
 from arkqueue.names import name_of
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
@@ -94,13 +95,14 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
             remedy = "restart it" if row.state == State.RUNNING else ""
             raise Conflict(here, f"is {row.state}: a failed, canceled, waived or deferred task can be retried", remedy)
         if row.root_id is not None:
-            root, remedy = _root(graph, row.root_id)
+            root, remedy = _root(graph, row.root_id, row)
             raise Conflict(here, f"was skipped because of {root}", remedy)
         if row.superseded_by is not None and not force:
             raise Conflict(here, _superseded(graph, row), f"force it, {NEWEST}")
         if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
-            root, remedy = _root(graph, needed[0].root)
-            raise Conflict(here, f"needs {root}", remedy)
+            root, remedy = _root(graph, needed[0].root, row)
+            needs = "runs only where something failed, and is skipped because of" if needed[0].is_unneeded else "needs"
+            raise Conflict(here, f"{needs} {root}", remedy)
         reopened, staying = _judge_again(graph, row.id)
         if not force:
             _refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
@@ -248,10 +250,16 @@ def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str)
     refuse_overwriting(graph, here, row.branch_id, programs, f"{command} --force")
 
 
-def _root(graph: Graph, task: int) -> tuple[str, str]:
-    """What is to be seen to first, with what became of it, and what helps."""
+def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
+    """What is to be seen to first, with what became of it, and what helps. ``skipped``: the row of the task that it keeps from running."""
     (row,) = graph.rows("place_of_task", task=task)
     name = _task_name(row)
+    if row.state == State.COMPLETED:  # it did not fail (design 5.6)
+        (place,) = graph.rows("place_of_task", task=skipped.id)
+        branch = "" if place.main else f" --branch {shlex.quote(place.branch)}"
+        without = "" if row.name == COMMIT else f" --without {row.name}"
+        again = f"arkqueue trigger {place.archive}{branch} --revision {place.number} {place.name}{without}"
+        return f"{name}, which is completed", f"run it all the same: {again}"
     if row.superseded_by is not None:
         return f"{name}, which {_superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
     verb = f"skip {name} --as-completed" if row.state == State.REJECTED else f"retry {name}"

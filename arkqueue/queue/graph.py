@@ -105,7 +105,10 @@ class Graph:
                 entering, then = then, ()
             judged = self.ids("judge_blocking", tasks=changed) if changed else []
             rows = self._advance(settled, entering, [*again, *judged])
-            skipped = self.ids("skip_dependents", settled=[*bad, *again]) if bad or again else []
+            completed = [*settled, *again] if any(row.is_unneeded for row in rows) else None
+            skipped: list[int] = []
+            if bad or again or completed:
+                skipped = self.ids("skip_dependents", settled=[*bad, *again], completed=completed)
             canceled: list[int] = []
             tied: list[int] = []
             if held := [row for row in rows if row.held_back]:

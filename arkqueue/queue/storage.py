@@ -178,7 +178,9 @@ def read(
     }  # fmt: skip
     found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *beside)
     past = {
-        Key(row.name, row.item): Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced)
+        Key(row.name, row.item): Occurrence(
+            TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed
+        )
         for row in found
     }
     return Reading(Known(past), _as_ids(ids), others)

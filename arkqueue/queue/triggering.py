@@ -160,8 +160,12 @@ class Proposal:
 
     @property
     def products(self) -> set[str]:
-        """``TASK SOURCE`` for each task that takes the product of a stored task (design 5.18)."""
-        return {f"{edge.target.name} {edge.source}" for edge in self.planned.edges if edge.product}
+        """``TASK SOURCE`` for each task that takes the product of a stored task, or waits for its failure (design 5.18)."""
+        return {
+            f"{edge.target.name} {edge.source}"
+            for edge in self.planned.edges
+            if edge.product or (edge.failed and not isinstance(edge.source, Key))
+        }
 
     @property
     def cannot_start(self) -> bool:
@@ -241,6 +245,8 @@ def propose(
         raise Conflict(here, lacking, remedy)
     if planned.lost and cause is Trigger.MANUAL:
         raise _lost(graph, here, planned.lost[0])
+    if planned.unneeded and cause is Trigger.MANUAL and names is not None:
+        raise _unneeded(graph, here, planned.unneeded[0])
     if not force:
         refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
         programs = [
@@ -326,6 +332,16 @@ def _lost(graph: Graph, here: str, lost: tuple[str, int]) -> Conflict:
         f"{task} needs {name}, which {what}",
         f"name {row.name} too, or leave out the dependency: --without {row.name}",
     )
+
+
+def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
+    """The refusal of a run whose task a person names although it runs only where another one failed, which it has not (design 5.6)."""
+    task, source = unneeded
+    (row,) = graph.rows("place_of_task", task=source)
+    name = name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item)
+    what = "is completed" if row.state == "completed" else f"was {'superseded' if row.superseded_by else row.state}"
+    fault = f"{task} runs only when {row.name} failed, and {name} {what}"
+    return Conflict(here, fault, f"--without {row.name} runs it all the same")
 
 
 def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:

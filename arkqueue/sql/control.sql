@@ -45,12 +45,13 @@ where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and sta
 order by id;
 
 -- name: staying_skipped
--- Candidates that another bad task, or one that stays, still skips; with the root that they get (design 5.8).
-select e.target as id, min(r.id) as root
+-- Candidates that another bad task, or one that stays, or one that did not fail, still skips; with the root that they get (design 5.6, 5.8).
+select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
 from edge e join task s on s.id = e.source join task r on r.id = coalesce(s.root_id, s.id)
-where e.target = any(%(candidates)s) and not e.met and not e.settled and e.kind = 'depends'
-  and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
-  and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
+where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
+  and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
+           else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
+                and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
   and s.id <> all(%(candidates)s) and s.id <> %(root)s
 group by e.target;
 

@@ -35,22 +35,26 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
        format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name, s.number, s.run, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target
 where not e.met and e.kind <> 'cancels'
-  and meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks)
+  and case when e.failed then s.state in ('failed', 'rejected')
+           else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
   and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and t.settled_at is not null)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_skips
--- What needs the completion of a task of its run that ended badly, or a product that is lost, is skipped.
+-- What needs the completion of a task of its run that ended badly, or a product that is lost, or a failure that there was none, is skipped.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)
-where not e.met and e.kind = 'depends' and not e.settled and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
-  and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
+where not e.met and e.kind = 'depends'
+  and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
+           else not e.settled and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed
+                and (not e.crossing or e.product and (r.state <> 'failed' or r.waived)) end
   and {from skip t}
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_roots
--- A task that was skipped because of another one names a task that ended badly.
+-- A task that was skipped because of another one names a task that ended badly, or one that completed where others waited for its failure. What was skipped in a
+-- run that is gone stays so with its root, and so does what hangs on it elsewhere.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
             when r.id is null then 'the task because of which it was skipped does not exist'
@@ -58,7 +62,11 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
 from task t left join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
 where t.root_id is not null
   and (t.state <> 'skipped' or r.id is null
-       or r.state not in ('failed', 'rejected', 'canceled', 'skipped') and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null))
+       or r.state not in ('failed', 'rejected', 'canceled', 'skipped') and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
+          and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed))
+          and not exists (
+              select from task o join run g on g.id = o.run_id join revision gv on gv.id = g.revision_id
+              where o.root_id = r.id and o.run_id <> r.run_id and (g.deleted_at is not null or gv.dropped_at is not null)))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_blocks
@@ -68,10 +76,10 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
               (array['nothing', 'what needs its completion', 'all that waits for it'])[coalesce(b.blocks, 0) + 1]) as what
 from task t
 left join (
-    select c.id, max(blocks_behind(e.settled, e.crossing and not e.product, c.root_id is not null, s.state, s.waived, s.blocks,
+    select c.id, max(blocks_behind(e.settled and not e.failed, e.crossing and not e.product, c.root_id is not null, s.state, s.waived, s.blocks,
                                    s.attempts > 0 or s.unmet = 0 or e.product)) as blocks
     from edge e join task c on c.id = e.target and c.state in ('canceled', 'skipped') join task s on s.id = e.source
-    where not e.met and e.kind in ('depends', 'stopping') group by c.id) b on b.id = t.id
+    where not e.met and e.kind in ('depends', 'stopping') and not (e.failed and s.state in ('completed', 'failed', 'rejected')) group by c.id) b on b.id = t.id
 where t.blocks <> coalesce(b.blocks, 0) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_running

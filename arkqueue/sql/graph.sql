@@ -51,18 +51,19 @@ with recursive reached(id) as (
     from reached r
     cross join lateral (select root_id is not null as has_root from task where id = r.id and state in ('canceled', 'skipped') offset 0) t
     cross join lateral (
-        select source, settled, crossing and not product as crossing, product
+        select source, settled and not failed as settled, crossing and not product as crossing, product, failed
         from edge where target = r.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
-        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and s.id in (select id from reached)) offset 0) s
+        from task s where s.id = e.source and not (s.state in ('canceled', 'skipped') and s.id in (select id from reached))
+          and not (e.failed and s.state in ('completed', 'failed', 'rejected')) offset 0) s
     cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
     where b.blocks > 0
     union
     select t.id, b.blocks
     from blocked s
     cross join lateral (
-        select target, settled, crossing and not product as crossing
+        select target, settled and not failed as settled, crossing and not product as crossing
         from edge where source = s.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select id, root_id is not null as has_root from task where id = e.target and state in ('canceled', 'skipped') offset 0) t
@@ -79,28 +80,34 @@ returning t.id;
 -- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
 -- those that take turns, unless it is stopped. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
--- what it finds, as long as the archive is locked. Nothing follows from a REPORT.
+-- what it finds, as long as the archive is locked. Nothing follows from a REPORT. `is_unneeded`: what waited for a failure of one of them has to be skipped, or
+-- blocks less from now on.
 with source as materialized (
     select id, state, as_completed, waived, blocks from task where id = any(%(settled)s::bigint[] || %(again)s::bigint[])
 ), met as (
     update edge e set met = true
     from source s
     where e.source = any(%(settled)s::bigint[] || %(again)s::bigint[]) and e.source = s.id and not e.met
-      and meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks)
+      and case when e.failed then s.state in ('failed', 'rejected')
+               else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
       and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
     returning e.target
 ), counted as (
-    select id, sum(n)::int as n from (
-        select target as id, 1 as n from met
+    select id, sum(n)::int as n, bool_or(unneeded) as is_unneeded from (
+        select target as id, 1 as n, false as unneeded from met
         union all
-        select report.id, 1
+        select e.target, 0, true
+        from source s cross join lateral (select target from edge where source = s.id and failed and not met offset 0) e
+        where s.state = 'completed'
+        union all
+        select report.id, 1, false
         from task t join run on run.id = t.run_id join task report on report.id = run.report_id and report.state = 'waiting'
         where t.id = any(%(settled)s::bigint[]) and t.id <> report.id and t.kind <> 'gate'
         union all
-        select unnest(%(entering)s::bigint[]), 0) c
+        select unnest(%(entering)s::bigint[]), 0, false) c
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n,
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n, c.is_unneeded,
            {from enable t} and t.unmet = c.n as enters
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
 ), firing as (
@@ -134,8 +141,8 @@ update task t set
     pool = case when e.program then e.pool else t.pool end,
     entry_id = case when e.program then e.entry else t.entry_id end
 from judged j left join entering e on e.id = j.id
-where t.id = j.id and (j.n > 0 or j.enters)
-returning t.id, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
+where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
+returning t.id, j.is_unneeded, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
           -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin.
           t.blocks > 0
           or j.enters and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
@@ -153,17 +160,21 @@ returning t.id;
 
 -- name: skip_dependents
 -- Skip what inside the run waited for the completion of tasks that settled badly, and what waited for that, down the graph; the first root in the order of the
--- file is remembered (design 5.8). Where ways of equal length lead to a task, the statement follows the one from the first root. In other runs, what needs a task's
+-- file is remembered (design 5.8). So is what waited for the failure of a task that ended otherwise, in whatever run (design 5.6). Where ways of equal length lead to a task, the statement follows the one from the first root. In other runs, what needs a task's
 -- product is skipped where that is `lost`: it will not come, unless a person retries the root. A failure that nobody waived may still be mended (design 5.18).
-with recursive bad(id, root, lost) as (
-    select t.id, r.id, r.state <> 'failed' or r.waived from task t join task r on r.id = coalesce(t.root_id, t.id)
-    where t.id = any(%(settled)s) and t.state in ('failed', 'rejected', 'canceled', 'skipped') and not t.as_completed
+with recursive bad(id, root, lost, is_missed, has_not_failed) as (
+    select t.id, r.id, r.state <> 'failed' or r.waived, t.state <> 'completed' and not t.as_completed, t.state not in ('failed', 'rejected')
+    from task t join task r on r.id = coalesce(t.root_id, t.id)
+    where t.id = any(%(settled)s::bigint[] || %(completed)s::bigint[])
+      and (t.state in ('failed', 'rejected', 'canceled', 'skipped') or t.state = 'completed' and t.id = any(%(completed)s::bigint[]))
     union
-    select next.target, next.root, next.lost
+    select next.target, next.root, next.lost, true, true
     from (
         select e.target, bad.root, bad.lost, row_number() over (partition by e.target order by bad.root) as place
         from bad
-        join edge e on e.source = bad.id and not e.met and (not e.crossing or e.product and bad.lost) and not e.settled and e.kind = 'depends'
+        join edge e on e.source = bad.id and not e.met and e.kind = 'depends'
+          and case when e.failed then bad.has_not_failed
+                   else bad.is_missed and not e.settled and (not e.crossing or e.product and bad.lost) end
         join task t on t.id = e.target and {from skip t}) next
     where next.place = 1
 )

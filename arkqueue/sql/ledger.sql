@@ -198,12 +198,13 @@ where branch_id = %(branch)s and settled_at is null;
 -- name: nearest
 -- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), and whether it meets an edge
 -- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`). `produced`: whether its product is there; null where
--- it may still come.
+-- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled.
 select n.name, n.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
             when t.state in ('failed', 'rejected', 'canceled', 'skipped')
-              and (coalesce(r.state, t.state) <> 'failed' or coalesce(r.waived, t.waived)) then false end as produced
+              and (coalesce(r.state, t.state) <> 'failed' or coalesce(r.waived, t.waived)) then false end as produced,
+       case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed
 from (
     select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
     union all
@@ -229,9 +230,9 @@ from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(revision)s::bigint[], %(nu
 
 -- name: add_edges
 -- Store edges.
-insert into edge (target, source, kind, settled, crossing, declared, product, met)
+insert into edge (target, source, kind, settled, crossing, declared, product, failed, met)
 select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_kind[], %(settled)s::bool[],
-                     %(crossing)s::bool[], %(declared)s::bool[], %(product)s::bool[], %(met)s::bool[]);
+                     %(crossing)s::bool[], %(declared)s::bool[], %(product)s::bool[], %(failed)s::bool[], %(met)s::bool[]);
 
 -- name: add_tasks
 -- Store tasks, which wait, have passed, or are ready at once.

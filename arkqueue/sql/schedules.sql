@@ -45,13 +45,13 @@ values (%(branch)s, %(cron)s, %(zone)s, %(tasks)s, %(fire_at)s)
 on conflict do nothing returning fire_at;
 
 -- name: last_run_of_schedule
--- The last run of a schedule, if nobody deleted it: whether it has ended, whether it has begun, the (task, source) pairs of what it takes products from, and why it
--- could not start.
+-- The last run of a schedule, if nobody deleted it: whether it has ended, whether it has begun, the (task, source) pairs of what it takes products from, or whose
+-- failure it waits for, and why it could not start.
 select run.id,
        not exists (select from task t where t.run_id = run.id and t.kind = 'ordinary' and t.settled_at is null) as has_ended,
        exists (select from task t where t.run_id = run.id and t.attempts > 0) as has_begun,
        array(select t.name || ' ' || e.source from task t join edge e on e.target = t.id
-             where t.run_id = run.id and e.product order by t.name, e.source) as products,
+             where t.run_id = run.id and (e.product or e.failed and e.crossing) order by t.name, e.source) as products,
        run.faults->0->>'message' as reason
 from run where run.id = %(run)s and run.deleted_at is null;
 

@@ -215,16 +215,20 @@ create table edge (
     target      bigint not null,
     source      bigint not null,
     kind        edge_kind not null,
-    settled     boolean not null,                   -- met by any settled source
+    settled     boolean not null,                   -- met by any settled source; with `failed`, by one that failed or rejected its input
     crossing    boolean not null,                   -- leads from one run to another
     declared    boolean not null,                   -- stands in a workflow file
     met         boolean not null,
     -- Stands for the product of a task that is not part of the run: only a source that completed, or was waived as completed, meets it (design 5.18).
     product     boolean not null default false,
+    -- Met only by a source that failed or rejected its input (design 5.6); one that ends otherwise skips the target. `settled` is true beside it.
+    failed      boolean not null default false,
     primary key (target, source, kind, settled)
 ) with (fillfactor = 85);
 -- Not of the unmet ones alone: to meet an edge then changes no index.
 create index edge_source on edge (source);
+-- A completion looks here, too: for those who use no such edge, there is nothing in it.
+create index edge_failed on edge (source) where failed;
 
 create table task_manager (
     process     text primary key,

@@ -117,7 +117,8 @@ cross join lateral (
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
                t.superseded_by is not null and exists (select from task s where s.id = t.superseded_by and s.run_id <> t.run_id) as is_superseded_by_later,
-               t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id) as lacks_product,
+               t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
+                   and exists (select from edge e where e.target = t.id and e.product and not e.met) as lacks_product,
                t.kind = 'ordinary' as shown,
                t.settled_at is null and t.kind <> 'gate' as unsettled
         from task t where t.run_id = run.id and t.id is distinct from run.report_id
@@ -190,7 +191,7 @@ where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[])
 
 -- name: show_edges
 -- Every edge into the tasks of some runs.
-select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.met
+select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
 from edge e where e.target in (select id from task where run_id = any(%(runs)s))
 order by e.target, e.source, e.kind;
 
@@ -261,20 +262,20 @@ where r.id = %(revision)s;
 -- name: unmet_chain
 -- The unmet edges into a task and, as long as what it waits for waits too, or still blocks although it was canceled or skipped, into that, and so on; cut off at
 -- a limit. `needs`: 2 where the task waits for any end of the source, 1 where it needs its completion; a canceled or skipped task has only what blocks that in its way.
-with recursive chain(target, source, kind, settled, crossing, declared, product, needs) as (
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product, 1 + e.settled::int
+with recursive chain(target, source, kind, settled, crossing, declared, product, failed, needs) as (
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product, e.failed, 1 + (e.settled and not e.failed)::int
     from edge e where e.target = %(task)s and not e.met and e.kind <> 'cancels'
     union
-    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product or over.is_over and c.product,
-           case when e.settled or over.is_over and (not e.crossing or e.product) and t.root_id is null then 2 when over.is_over then c.needs else 1 end
+    select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.product or over.is_over and c.product, e.failed,
+           case when e.settled and not e.failed or over.is_over and (not e.crossing or e.product) and t.root_id is null then 2 when over.is_over then c.needs else 1 end
     from chain c
     join task t on t.id = c.source and (t.state = 'waiting' or t.state in ('canceled', 'skipped') and t.blocks > 0)
     cross join lateral (select t.state <> 'waiting') over(is_over)
     join edge e on e.target = c.source and not e.met and e.kind <> 'cancels'
     join task s on s.id = e.source
     where not over.is_over
-       or e.kind <> 'exclusive'
-          and blocks_behind(e.settled, e.crossing and not e.product, t.root_id is not null, s.state, s.waived, s.blocks,
+       or e.kind <> 'exclusive' and not (e.failed and s.state in ('completed', 'failed', 'rejected'))
+          and blocks_behind(e.settled and not e.failed, e.crossing and not e.product, t.root_id is not null, s.state, s.waived, s.blocks,
                             s.attempts > 0 or s.unmet = 0 or e.product) >= c.needs
 )
 select * from chain limit %(limit)s;
@@ -287,11 +288,13 @@ where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> '
 order by t.position, t.id limit 100;
 
 -- name: failed_of_run
--- The tasks of a run that failed or rejected their input, and that nobody has waived, and those that were skipped because of a task of another run.
+-- The tasks of a run that failed or rejected their input, and that nobody has waived, and those that were skipped as the product of a task of another run
+-- will not come.
 select t.id from task t
 where t.run_id = %(run)s
   and (t.state in ('failed', 'rejected') and not t.waived
-       or t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id))
+       or t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
+          and exists (select from edge e where e.target = t.id and e.product and not e.met))
 order by t.position, t.id limit 100;
 
 -- name: silent_since

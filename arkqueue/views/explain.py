@@ -31,6 +31,7 @@ from arkqueue.views.find import (
     no_task,
     own_names,
 )
+from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import run_name, task_name, task_names
 from arkqueue.views.reasons import (
     Reason,
@@ -194,6 +195,8 @@ class _Task:
             if root is None:
                 return Reason(kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=remedies(row))
             rooted = _tasks(self.session, [row.root_id])[row.root_id]
+            if rooted.state == State.COMPLETED:
+                return self._unneeded(rooted, root)
             commands = [] if lost else remedies(rooted, inside=True) or [f"arkqueue explain {root}"]
             text = f"It was skipped because {root} {fate(rooted)}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
@@ -202,6 +205,14 @@ class _Task:
             text = f"It was superseded by {canceler}{when}; a superseded task is retried only with --force."
             return Reason(kind=Why.SUPERSEDED, text=text, tasks=[canceler], commands=[f"arkqueue explain {canceler}"])
         return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=remedies(row))
+
+    def _unneeded(self, root: Any, name: str) -> Reason:
+        """What runs only where something failed, or needs such a task, and was skipped as ``root`` completed (design 5.6)."""
+        if root.kind == TaskKind.COMMIT:
+            text = "It was not needed: it runs only where a task failed that was not part of its run, and never ran before."
+            return Reason(kind=Why.SKIPPED, text=text)
+        text = f"It was not needed: it, or what it depends on, runs only where {name} failed, and that completed{at(root.settled_at)}."
+        return Reason(kind=Why.SKIPPED, text=text, tasks=[name])
 
     def _ended_badly(self, when: str, by: str, lost: str) -> Reason:
         row, name = self.row, self.name
@@ -271,7 +282,8 @@ class _Task:
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
         """One task at the end of a chain of unmet edges, and what is the matter with it."""
         name, via = task_name(other), self._via(way)
-        subject = f"It waits for {name}{via}, which"
+        only = " to fail" if edge.failed and edge.target == self.row.id else ""
+        subject = f"It waits for {name}{only}{via}, which"
         if edge.kind == "stopping" and other.state == State.RUNNING:
             canceler = "It"
             if edge.target != self.row.id:
@@ -450,8 +462,7 @@ def _passed(row: Any) -> str:
 
 
 def _wait(edge: Any, source: Any) -> Wait:
-    kind = "settled" if edge.kind == "depends" and edge.settled else edge.kind
-    return Wait(task=task_name(source), state=State(source.state), kind=kind)
+    return Wait(task=task_name(source), state=State(source.state), kind=kind_of(edge))
 
 
 def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:

@@ -46,7 +46,7 @@ class NodeView:
 class EdgeView:
     """``target`` waits for ``source``, or cancels it.
 
-    ``kind``: ``depends`` (met by completion), ``settled`` (met by any end), ``cancels``, ``exclusive`` (a closed gate), ``stopping`` (until the source is gone).
+    ``kind``: ``depends`` (met by completion), ``settled`` (met by any end), ``failed`` (met by a failure or rejection), ``cancels``, ``exclusive`` (a closed gate), ``stopping`` (until the source is gone).
     ``declared``: it stands in a workflow file. ``active``: of ``cancels``: the source is being stopped now.
     """
 
@@ -123,10 +123,20 @@ def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
         e
         for e in edges
         if not (
-            e.source in commits and e.kind == "depends" and not (e.crossing or e.declared) and e.target in waits_inside
+            e.source in commits
+            and e.kind == "depends"
+            and not (e.crossing or e.declared)
+            and (e.target in waits_inside or e.failed)
         )
         and not (e.kind == "stopping" and (e.met or (e.target, e.source) in canceled))
     ]
+
+
+def kind_of(edge: Any) -> str:
+    """The kind of an edge as people see it, see ``EdgeView``."""
+    if edge.kind != "depends":
+        return str(edge.kind)
+    return "failed" if edge.failed else "settled" if edge.settled else "depends"
 
 
 def _node(row: Any, *, outside: bool) -> NodeView:
@@ -139,7 +149,7 @@ def _edge(edge: Any, names: dict[int, str], stopping: Collection[tuple[int, int]
         source=edge.source,
         target_name=names[edge.target],
         source_name=names[edge.source],
-        kind="settled" if edge.kind == "depends" and edge.settled else edge.kind,
+        kind=kind_of(edge),
         met=edge.met,
         declared=edge.declared,
         active=edge.kind == "cancels" and (edge.target, edge.source) in stopping,

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Final
 
-from arkqueue.model import COMMIT, PREV, REPORT, Fault
+from arkqueue.model import COMMIT, PREV, REPORT, Fault, When
 from arkqueue.workflow.format import CancelsEntry, DependsEntry
 from arkqueue.workflow.nodes import Entry, Node
 from arkqueue.workflow.spelling import Speller
@@ -30,10 +30,13 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
     names = tuple(dict.fromkeys([*(task.name for task in tasks if task.name), COMMIT]))
     known = frozenset(names)
     unknown: dict[str, None] = {}
+    gates = frozenset(task.name for task in tasks if task.name and not (task.fields.command or task.fields.script))
     for task in tasks:
         for node, entry in _entries(task, "depends"):
             if isinstance(entry, DependsEntry):
                 yield from _depends_fault(task, node, entry)
+                if entry.when is When.FAILED:
+                    yield from _failed_fault(task, node, entry, gates)
         for node, name, is_optional in _excepted(task):
             if name in known or is_optional:
                 continue
@@ -145,6 +148,25 @@ def _depends_fault(task: FoundTask, node: Node, entry: DependsEntry) -> Iterator
     elif task.name == COMMIT and _in_run(word):
         message = f"{COMMIT} comes before every task of its run, so it can wait for earlier ones only"
         yield task.fault(node, message, f"{PREV}:{word}")
+
+
+def _failed_fault(task: FoundTask, node: Node, entry: DependsEntry, gates: frozenset[str]) -> Iterator[Fault]:
+    """What cannot wait for a failure, and what never fails (design 5.6). ``gates``: tasks without a program."""
+    word = entry.task
+    if task.name == COMMIT:
+        message = f"depends.when: {COMMIT} cannot be skipped, so it cannot wait for a failure; write 'when: settled'"
+        yield task.fault(node, message)
+    elif word == EVERY_ONE:
+        message = f"depends.when: {EVERY_ONE} stands for many tasks and cannot wait for a failure; name the task"
+        yield task.fault(node, message)
+    elif word in (COMMIT, f"{PREV}:{COMMIT}"):
+        yield task.fault(node, f"depends.when: {COMMIT} never fails, so {shown(task.name or '')} would never run")
+    elif word in gates:
+        message = (
+            f"depends.when: {shown(word)} has neither command nor script, so it never fails: "
+            "it is skipped where what it depends on fails; name a task that runs something"
+        )
+        yield task.fault(node, message)
 
 
 def _repeated(task: FoundTask, kind: str) -> Iterator[Fault]:

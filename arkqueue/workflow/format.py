@@ -57,7 +57,7 @@ NOT_YET: Final = frozenset(
 
 
 class DependsEntry(StrictModel):
-    """Waits for a task until it is completed, or until it is settled in any way."""
+    """Waits for a task until it is completed, settled in any way, or failed; one that does not fail skips what waits for a failure."""
 
     task: Reference
     when: When = When.COMPLETED

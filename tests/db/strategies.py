@@ -20,6 +20,7 @@ changed_paths = st.frozensets(st.sampled_from(PATHS))
 _when = st.sampled_from([When.COMPLETED, When.COMPLETED, When.SETTLED])
 _SOME_LEFT_OUT = (("a",), ("b",), ("a", "c"), NAMES)
 """What a ``PREV:*`` of the random workflows excepts; all of the names leave nothing but COMMIT."""
+_any_when = st.sampled_from([When.COMPLETED] * 4 + [When.SETTLED] * 2 + [When.FAILED])
 _once_in_six = st.sampled_from([False] * 5 + [True])
 
 
@@ -31,10 +32,11 @@ def _words(previous: list[str | None], inside: list[str]) -> st.SearchStrategy[t
 
 
 @st.composite
-def entries(draw: st.DrawFn, task: str | None, previous: bool) -> Depends:
-    """An entry of ``depends``; now and then a ``PREV:*`` leaves some tasks out."""
+def entries(draw: st.DrawFn, task: str | None, previous: bool, of_commit: bool = False) -> Depends:
+    """An entry of ``depends``; now and then a ``PREV:*`` leaves some tasks out. Neither that nor COMMIT can wait for a failure."""
     excepted = draw(st.sampled_from([(), (), *_SOME_LEFT_OUT])) if task == "*" else ()
-    return Depends(task, previous, draw(_when), optional=task == UNKNOWN, excepted=excepted)
+    when = draw(_when if task == "*" or of_commit else _any_when)
+    return Depends(task, previous, when, optional=task == UNKNOWN, excepted=excepted)
 
 
 @st.composite
@@ -64,7 +66,7 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
 def commit_extensions(draw: st.DrawFn) -> TaskDefinition:
     """What a workflow adds to COMMIT (design 5.3, 5.13)."""
     words = draw(st.lists(st.sampled_from(["*", "*", *NAMES]), min_size=1, max_size=2, unique=True))
-    depends = tuple(draw(entries(task, True)) for task in words)
+    depends = tuple(draw(entries(task, True, of_commit=True)) for task in words)
     return TaskDefinition(COMMIT, path="_workflows/random.yaml", depends=depends)
 
 

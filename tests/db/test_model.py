@@ -17,7 +17,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from arkqueue.model import End, Workflow
+from arkqueue.model import End, When, Workflow
 from arkqueue.states import State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
@@ -36,6 +36,7 @@ from tests.model import (
     RunSeen,
     Seen,
     Task,
+    skips,
 )
 
 
@@ -473,6 +474,12 @@ class Beside(RuleBasedStateMachine):
                 found.update({"only unstarted fires"} if task.fired and _spares_started(task) else ())
                 found.update({"skipped with a root"} if task.root else ())
                 found.update({"waived"} if task.waived else ())
+                for_failures = [edge for edge in task.into if edge.when is When.FAILED]
+                found.update({"runs because of a failure"} if for_failures and task.attempts else ())
+                not_needed = any(skips(edge) for edge in for_failures) and task.state is State.SKIPPED
+                found.update({"skipped as nothing failed"} if not_needed else ())
+                root = task.root if not_needed else None
+                found.update({"skipped as what completed did not fail"} if root and not root.bad else ())
                 found.update({"deferred for another attempt"} if task.failures and len(task.attempts) > 1 else ())
                 found.update({"its task managers died too often"} if task.losses > 3 else ())
         for edge in self.model.edges:

@@ -407,6 +407,8 @@ SHARDS = 12
 """The number of tests among which the examples are divided, so that all workers take part."""
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
+    *("depends x failed", "depends PREV failed", "depends PREV:x failed", "runs because of a failure"),
+    *("skipped as nothing failed", "skipped as what completed did not fail"),
     *("PREV:* with except completed", "PREV:* with except settled"),
     *("COMMIT extended", "faults", "paths leave out", "branches leave out", "definitions that change"),
     *("canceled as superseded", "stopped as superseded", "stopping across runs"),

@@ -30,7 +30,14 @@ def short(name: str) -> str:
 
 
 def arrows(shown: GraphView | list[EdgeView]) -> set[str]:
-    marks = {"depends": "<--", "settled": "<~~", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
+    marks = {
+        "depends": "<--",
+        "settled": "<~~",
+        "failed": "<-!",
+        "cancels": "<!=",
+        "exclusive": "<==",
+        "stopping": "<..",
+    }
     edges = shown.edges if isinstance(shown, GraphView) else shown
     return {f"{short(e.source_name)} {marks[e.kind]} {short(e.target_name)}" for e in edges}
 

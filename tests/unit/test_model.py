@@ -45,6 +45,10 @@ def settled(word: str, *excepted: str) -> Depends:
     return needs(word, When.SETTLED, excepted=excepted)
 
 
+def failed(word: str) -> Depends:
+    return needs(word, When.FAILED)
+
+
 def cancels(word: str, only_unstarted: bool = False) -> Cancels:
     entry = needs(word)
     return Cancels(entry.task, entry.previous, only_unstarted)
@@ -846,6 +850,62 @@ def test_strict_order_but_for_one_task_is_one_line(archive: Archive) -> None:
     assert archive.at("2:pdf", "3:index") == [RUNNING, READY]
     gate = archive.task(k("3:PREV:*:settled:except:pdf"))
     assert {edge.source.key for edge in gate.into} == {k("2:COMMIT"), k("2:index")}
+
+
+# ------------------------------------------------------------------------------------------------------------------ 20. when: failed
+
+
+@pytest.mark.parametrize("exit_code", [1, 65])
+def test_what_waits_for_a_failure_runs_after_it_and_the_run_has_failed(archive: Archive, exit_code: int) -> None:
+    archive.revision(2, task("a"), task("b", failed("a")), task("c", "b"))
+    archive.do("2:a", exit_code)
+    archive.do("2:b")
+    archive.do("2:c")
+    assert archive.run_state(RunKey("", 2, 1)) == "failed"
+
+
+def test_what_waits_for_a_failure_is_skipped_with_what_needs_it_where_there_is_none(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b", failed("a")), task("c", "b"))
+    archive.do("2:a")
+    assert archive.at("2:b", "2:c", "2:REPORT") == [SKIPPED, SKIPPED, COMPLETED]
+    assert archive.root("2:b") == archive.root("2:c") == "a"
+    assert archive.run_state(RunKey("", 2, 1)) == "completed"
+
+
+def test_a_retry_takes_back_what_waits_for_a_failure_and_has_not_started(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b", failed("a")))
+    archive.do("2:a", 1)
+    archive.again("2:a")
+    assert archive.at("2:b") is WAITING
+    archive.do("2:a")
+    assert archive.at("2:b") is SKIPPED
+
+
+def test_what_is_not_needed_blocks_later_revisions_only_by_what_it_waited_for(archive: Archive) -> None:
+    for number in (2, 3, 4):
+        archive.revision(number, task("a"), task("b", failed("a"), "PREV"))
+    archive.do("2:a", 1)
+    archive.start("2:b")
+    archive.do("3:a")
+    archive.do("4:a", 1)
+    assert archive.at("3:b", "4:b") == [SKIPPED, WAITING]
+    archive.end("2:b")
+    assert archive.at("4:b") is READY
+
+
+def test_a_run_has_not_failed_because_nothing_failed_in_another_one(archive: Archive) -> None:
+    archive.revision(2, task("a"))
+    archive.do("2:a")
+    archive.revision(3, task("b", failed("PREV:a")))
+    assert archive.at("3:b") is SKIPPED
+    assert archive.run_state(RunKey("", 3, 1)) == "completed"
+    with refused(Reason.STATE):
+        archive.retry(k("3:b"))
+
+
+def test_what_never_ran_has_not_failed(archive: Archive) -> None:
+    archive.revision(2, task("a", paths=("docs/*",)), task("b", failed("a")), task("c", failed("PREV:a")))
+    assert archive.at("2:b", "2:c") == [SKIPPED, READY]
 
 
 # ----------------------------------------------------------------------------------------------------- 13. names left out, 14., 16.

@@ -26,7 +26,7 @@ def edges(p: Plan) -> set[str]:
     """Each edge as ``target < source`` (depends), ``<=`` (settled), ``<!`` (cancels) or ``<x`` (exclusive)."""
     signs = {("depends", False): "<", ("depends", True): "<=", ("cancels", False): "<!", ("exclusive", True): "<x"}
     return {
-        f"{e.target.name} {signs[e.kind, e.settled]} {e.source.name if isinstance(e.source, Key) else e.source}"
+        f"{e.target.name} {'<f' if e.failed else signs[e.kind, e.settled]} {e.source.name if isinstance(e.source, Key) else e.source}"
         for e in p.edges
     }
 
@@ -56,6 +56,24 @@ def test_prev_star_goes_through_one_gate_and_leaves_report_out() -> None:
     assert {e for e in edges(p) if "PREV" in e} == {
         "a < PREV:*", "b < PREV:*", "PREV:* < 1", "PREV:* < 2", "PREV:* < 3"
     }  # fmt: skip
+
+
+def test_failures_are_waited_for_inside_the_run_and_before_it() -> None:
+    tasks = {"a": "", "b": "paths: [data/*]", "tell": "depends: [{task: a, when: failed}, {task: b, when: failed}]"}
+    assert edges(planned(tasks, {"b": 2})) == {"a < COMMIT", "tell < COMMIT", "tell <f a", "tell <f 2"}
+    assert edges(planned(tasks)) == {"a < COMMIT", "tell < COMMIT", "tell <f a", "tell <f COMMIT"}
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        "{task: b, when: failed}, {task: 'PREV:b', when: settled}",
+        "{task: 'PREV:b', when: settled}, {task: b, when: failed}",
+    ],
+)
+def test_of_two_edges_from_one_source_the_stricter_one_counts(wishes: str) -> None:
+    tasks = {"b": "paths: [data/*]", "tell": f"depends: [{wishes}]"}
+    assert edges(planned(tasks, {"b": 2})) == {"tell < COMMIT", "tell <f 2"}
 
 
 def test_strict_order_is_one_line() -> None:
