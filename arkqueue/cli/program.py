@@ -39,6 +39,7 @@ COMMANDS = {
     "restart": ("verbs", "Stop a running task and start it again."),
     "retry": ("verbs", "Run a failed task again."),
     "skip": ("verbs", "Let go on what waits for a task."),
+    "note": ("verbs", "Keep a note with a task or a run."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),
     "token": ("token", "Make and revoke tokens."),

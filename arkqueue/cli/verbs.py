@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, delete. Several may be named; one that is refused does not keep the others from it."""
+"""What people do to tasks and runs: cancel, restart, retry, skip, note, delete. Several may be named; one that is refused does not keep the others from it."""
 
 from __future__ import annotations
 
@@ -90,6 +90,24 @@ def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
         return deleted, [f"{bold(deleted['full_name'])}: {state(deleted['state'])}"]
 
     each(names, one, as_json)
+
+
+@click.command(epilog="Example: arkqueue note papers@12/index 'the disk was full; Ann has ordered another one'")
+@click.argument("name", metavar="TASK-OR-RUN")
+@click.argument("text")
+@as_json
+@calls_server
+def note(client: Client, name: str, text: str, as_json: bool) -> None:
+    """Keep a note with a task or a run, for whoever looks at it next. `arkqueue show` prints it."""
+    from arkqueue.cli.find import find
+
+    found = find(client, name)
+    place = f"/runs/{found['run']}" if found["task"] is None else f"/tasks/{found['task']}"
+    noted = client.post(f"{place}/note", {"text": text})
+    if as_json:
+        print_json(noted)
+    else:
+        say(f"{bold(noted['full_name'])}: noted")
 
 
 def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, bool], as_json: bool) -> None:

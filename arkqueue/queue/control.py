@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, delete. One function per verb.
+"""What people do to tasks and runs: cancel, restart, retry, skip, delete, note. One function per verb.
 
 Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. The meaning of each
 verb is fixed in docs/decisions/0001, points 5 to 8.
@@ -170,6 +170,14 @@ def delete_run(session: Session, run: RunId, by: str) -> None:
         _refuse_to_let_go_on(graph, row.archive_id)
 
     _on_run(session, run, "delete", by, work)
+
+
+def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | None = None) -> None:
+    """Keep what a person has to say of a run, or of a task of it. It changes nothing, so nothing is locked."""
+    found = session.rows("place_of_run", run=run)
+    if not found:
+        raise NotFound(f"run {run}", "there is none")
+    session.do("remember", by=by, verb="note", archive=found[0].archive_id, run=run, task=task, note=text)
 
 
 def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = False, force: bool = False) -> None:

@@ -29,6 +29,9 @@ from arkqueue.web.access import Caller, admit
 
 router = APIRouter(tags=["runs"])
 
+LONGEST_NOTE = 10_000
+"""Characters."""
+
 _SHA = re.compile(r"g?([0-9a-fA-F]{4,64})")
 
 
@@ -66,6 +69,14 @@ class Options(BaseModel):
         for name in type(self).model_fields:
             if getattr(self, name) and name not in meant:
                 raise Invalid("the request", f"{name} means nothing here", "See /docs for what is expected.")
+
+
+class NewNote(BaseModel):
+    """What a person has to say; characters that cannot be stored are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1, max_length=LONGEST_NOTE)
 
 
 _MEANT = {Verb.CANCEL: ("assume_gone",), Verb.RESTART: (), Verb.RETRY: ("force",), Verb.SKIP: ("as_completed", "force")}
@@ -213,6 +224,15 @@ def delete_run(request: Request, id: int) -> RunDetail:
     return runs.run(caller.session, run)
 
 
+@router.post("/runs/{id}/note")
+def note_run(request: Request, id: int, new: NewNote) -> RunDetail:
+    """Keep a note with a run."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id)
+    control.note(caller.session, new.text, caller.by, run=run)
+    return runs.run(caller.session, run)
+
+
 @router.post("/runs/{id}/{verb}")
 def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options()) -> RunAction:  # noqa: B008  frozen by use
     """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started."""
@@ -280,6 +300,16 @@ def explain_task(request: Request, id: int) -> Explanation:
     """Why a task is where it is, and the commands that help."""
     caller = admit(request, Scope.READ)
     return explain(caller.session, caller.task(id))
+
+
+@router.post("/tasks/{id}/note")
+def note_task(request: Request, id: int, new: NewNote) -> TaskDetail:
+    """Keep a note with a task; its run shows it, too."""
+    caller = admit(request, Scope.OPERATE)
+    task = caller.task(id)
+    found = tasks.task(caller.session, task)
+    control.note(caller.session, new.text, caller.by, run=RunId(found.run_id), task=task)
+    return tasks.task(caller.session, task)
 
 
 @router.post("/tasks/{id}/{verb}")

@@ -338,6 +338,20 @@ def test_task_is_canceled_retried_and_skipped(arkqueue: Cli, session: Session) -
     assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "a@3": "skipped"}
 
 
+def test_note_is_shown_with_who_wrote_it(arkqueue: Cli, session: Session) -> None:
+    a_failed_one(session)
+    assert arkqueue("note", "papers@2/a", "the disk was full\x1b[2J").out == "papers@2/a: noted\n"
+    assert arkqueue("note", "papers@2", "Ann knows").out == "papers@2: noted\n"
+    of_task, of_run = arkqueue("show", "papers@2/a").out, arkqueue("show", "papers@2").out
+    assert "note a the disk was full\\x1b[2J" in of_task
+    assert "Ann knows" not in of_task
+    assert "note a the disk was full" in of_run
+    assert "note Ann knows" in of_run
+    assert arkqueue("note", "papers@2", "").code == 2
+    assert arkqueue("note", "papers@2", "x" * 10_001).code == 2
+    assert arkqueue("note", "papers@9", "x").code == 1
+
+
 def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     for _ in range(2):
