@@ -563,21 +563,27 @@ class Model:
             return when is When.SETTLED or source.as_completed
         return self.blocks(source) < (Blocks.ALL if when is When.SETTLED else Blocks.COMPLETION)
 
-    def blocks(self, task: Task) -> Blocks:
-        """What a bad task blocks in later runs (design 5.9; decision 0001, point 18)."""
+    def blocks(self, task: Task, known: dict[Task, Blocks] | None = None) -> Blocks:
+        """What a bad task blocks in later runs (design 5.9; decision 0001, point 18). ``known``: the answers so far, as many ways lead to each task."""
+        known = {} if known is None else known
+        if task not in known:
+            known[task] = self._blocks(task, known)
+        return known[task]
+
+    def _blocks(self, task: Task, known: dict[Task, Blocks]) -> Blocks:
         if task.state in (State.FAILED, State.REJECTED):
             return Blocks.NOTHING if task.waived or task.run.deleted else Blocks.COMPLETION
         waits_for = [edge for edge in self.unmet(task) if edge.kind is not Kind.EXCLUSIVE]
-        return max((self._blocks_behind(edge) for edge in waits_for), default=Blocks.NOTHING)
+        return max((self._blocks_behind(edge, known) for edge in waits_for), default=Blocks.NOTHING)
 
-    def _blocks_behind(self, edge: Edge) -> Blocks:
+    def _blocks_behind(self, edge: Edge, known: dict[Task, Blocks]) -> Blocks:
         """What the target of an unmet edge blocks because of it, after it was canceled or skipped."""
         source, target = edge.source, edge.target
         if edge.when is When.FAILED and source.settled and source.state not in (State.CANCELED, State.SKIPPED):
             return Blocks.NOTHING
         orders = edge.crossing and not edge.product
         if source.bad:
-            found = self.blocks(source)
+            found = self.blocks(source, known)
         elif orders or source.settled:  # what completed is about to meet the edge
             return Blocks.ALL
         else:
@@ -1038,8 +1044,12 @@ class Model:
                             shut = other.definition.exclusive and not other.settled and not other.retried
                             assert not shut, f"{task.key} passed {other.key}, which is exclusive"
 
-    def _overtaken(self, task: Task) -> Iterator[Task]:
-        """What should have been over before the task: its sources across runs, and what those that never began waited for (design 5.9)."""
+    def _overtaken(self, task: Task, seen: set[Task] | None = None) -> Iterator[Task]:
+        """What should have been over before the task: its sources across runs, and what those that never began waited for (design 5.9).
+
+        ``seen``: what was gone through already. Many ways lead to each task, and each way anew would take for ever.
+        """
+        seen = set() if seen is None else seen
         for edge in task.into:
             if edge.kind not in (Kind.DECLARED, Kind.IMPLICIT) or (not edge.crossing and edge.source.name == COMMIT):
                 continue
@@ -1050,10 +1060,13 @@ class Model:
                 continue
             if edge.crossing and not source.settled:
                 yield source
-            elif not source.attempts and (
-                source.bad if edge.crossing and not edge.product else not (source.bad and edge.met)
+            elif (
+                source not in seen
+                and not source.attempts
+                and (source.bad if edge.crossing and not edge.product else not (source.bad and edge.met))
             ):
-                yield from self._overtaken(source)
+                seen.add(source)
+                yield from self._overtaken(source, seen)
 
     def _check_start(self, task: Task) -> None:
         """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
