@@ -17,7 +17,7 @@ from arkqueue.repository.limits import DEEPEST_FOLLOWED
 from tests.repositories import GitRepository, Link, SubversionRepository, a_git_repository, a_subversion_repository, run
 from tests.security.conftest import Site
 from tests.system.end_to_end.installation import tasks
-from tests.system.repository.test_following import files_of, git_copy, svn_copy
+from tests.system.repository.test_following import an_lfs_server, files_of, git_copy, svn_copy
 
 
 def linked(papers: GitRepository, commit: str, path: str, url: str, name: str = "lib", more: str = "") -> None:
@@ -99,6 +99,24 @@ def test_i_name_a_submodule_so_that_it_lies_elsewhere(tmp_path: Path, victim: Gi
         done = git_copy(str(papers.path), papers, tmp_path / "copy", server.url)
         assert done.notes == (f"submodule lib is not followed: {server.url}: its name is no path",)
         assert sorted({*os.listdir(tmp_path)} - {"copy"}) == before
+
+
+@pytest.mark.parametrize("name", ["%f x", "a'%f", '"$(touch pwned)"', "$(touch pwned)", "a;touch pwned;"])
+def test_i_name_a_submodule_and_a_file_of_it_like_commands(tmp_path: Path, name: str) -> None:
+    """git starts a shell to put the files of Git LFS in their places."""
+    papers, lib = a_git_repository(tmp_path, "papers"), a_git_repository(tmp_path, "lib")
+    with an_lfs_server() as lfs, lib.served() as server:
+        odd = ["$(touch pwned).bin", "`touch pwned`.bin", "';touch pwned;'.bin", "%f.bin"]
+        lib.commit({
+            ".lfsconfig": f"[lfs]\n\turl = {lfs.url}/lib\n",
+            ".gitattributes": "*.bin filter=lfs\n",
+            **{path: lfs.put(path.encode()) for path in odd},
+        })  # fmt: skip
+        linked(papers, lib.id(), "s", server.url, name.replace('"', '\\"'))
+        done = git_copy(str(papers.path), papers, tmp_path / "copy", server.url, lfs.url)
+    assert done.notes == ()
+    assert {path: (tmp_path / "copy" / "s" / path).read_bytes() for path in odd} == {p: p.encode() for p in odd}
+    assert not list(tmp_path.rglob("pwned"))
 
 
 def test_i_put_one_submodule_into_the_hooks_of_another(tmp_path: Path, victim: GitRepository) -> None:

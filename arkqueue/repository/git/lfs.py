@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import shlex
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -60,6 +59,10 @@ SETTINGS = {
     "core.trustctime": "false",
 }
 """What ``git lfs install --local`` sets, and two more."""
+_STORE = "ARKQUEUE_LARGE_FILES"
+_SMUDGE = f"cat \"${_STORE}/$(sed -n 's,^oid sha256:\\(..\\)\\(..\\)\\(.*\\)$,\\1/\\2/\\1\\2\\3,p')\""
+"""Writes the file of a pointer. The folder is told by the environment: it has a committer's name in it, and git puts the file's name in place of
+``%f`` in a command, also within quotes."""
 _PRE_PUSH = '#!/bin/sh\nexec git lfs pre-push "$@"\n'
 
 
@@ -220,12 +223,11 @@ class LargeFiles:
         os.utime(index, (time.time() + _LATER,) * 2)
         for path in paths:
             (clone.work / path).unlink()
-        find = r"s,^oid sha256:\(..\)\(..\)\(.*\)$,\1/\2/\1\2\3,p"
-        smudge = f"cat {shlex.quote(str(store))}/\"$(sed -n '{find}')\""
         given = b"".join(os.fsencode(path) + b"\0" for path in paths)
         here = ("-C", str(clone.work), "--git-dir", str(clone.repository), "--work-tree", str(clone.work))
-        filters = ("-c", f"filter.lfs.smudge={smudge}", "-c", "filter.lfs.required=true")
-        self._git(what, *here, *filters, "checkout-index", "--force", "-u", "-z", "--stdin", given=given)
+        filters = ("-c", f"filter.lfs.smudge={_SMUDGE}", "-c", "filter.lfs.required=true")
+        command = (*here, *filters, "checkout-index", "--force", "-u", "-z", "--stdin")
+        self._git(what, *command, given=given, variables={_STORE: str(store)})
         for key, value in SETTINGS.items():
             self._git(what, "--git-dir", str(clone.repository), "config", key, value)
         hooks = clone.repository / "hooks"
@@ -236,9 +238,11 @@ class LargeFiles:
         time.sleep(max(0.0, second - time.time()))
         os.utime(index, (second, second))
 
-    def _git(self, thing: str, *arguments: str, given: bytes | None = None) -> str:
+    def _git(
+        self, thing: str, *arguments: str, given: bytes | None = None, variables: Mapping[str, str] | None = None
+    ) -> str:
         left = min(self._timeout, self._allowance.seconds_left(thing))
-        return run_git(thing, *arguments, timeout=left, given=given)
+        return run_git(thing, *arguments, timeout=left, given=given, variables=variables)
 
 
 def _beside(origin: Address) -> Address:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -62,14 +62,19 @@ _starting = threading.Lock()
 
 
 def run_git(
-    thing: str, *arguments: str, timeout: float, given: bytes | None = None, longest_file: int | None = None
+    thing: str,
+    *arguments: str,
+    timeout: float,
+    given: bytes | None = None,
+    longest_file: int | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> str:
     """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known.
 
     It has a session of its own, which is ended whole when it takes longer than ``timeout`` (seconds). ``given``: what it reads from its
-    standard input. ``longest_file``: bytes of a file that it may write.
+    standard input. ``longest_file``: bytes of a file that it may write. ``variables``: of its environment, which the programs that it starts have, too.
     """
-    code, out, err = _run(thing, arguments, timeout, given, longest_file)
+    code, out, err = _run(thing, arguments, timeout, given, longest_file, variables)
     if code:
         raise _fault(thing, code, err)
     return out.decode(errors="surrogateescape")
@@ -86,10 +91,15 @@ def is_ancestor(repository: str, id: str, head: str) -> bool:
 
 
 def _run(
-    thing: str, arguments: Sequence[str], timeout: float, given: bytes | None = None, longest_file: int | None = None
+    thing: str,
+    arguments: Sequence[str],
+    timeout: float,
+    given: bytes | None = None,
+    longest_file: int | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes, bytes]:
     """Its exit code, and what it prints."""
-    command = [*_GIT, *arguments]
+    command = ["env", *(f"{name}={value}" for name, value in (variables or {}).items()), *_GIT, *arguments]
     if longest_file is not None:
         command = ["sh", "-c", 'ulimit -f "$0" && exec "$@"', str(longest_file // 512), *command]
     stdin = subprocess.DEVNULL if given is None else subprocess.PIPE

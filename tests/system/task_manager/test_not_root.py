@@ -165,7 +165,7 @@ Inside = Callable[..., dict[str, Any]]
 
 MESS = (
     "id -u; bin/say; ./link; rm -r old; echo more >> paper; mkdir -p bin/closed/deep; touch bin/closed/deep/file; chmod 0 bin/closed;"
-    "umask 077; mkdir mine; mkdir mine/mine; echo x > mine/mine/file; mknod null c 1 3; ln -s /etc etc; chmod 700 .;"
+    "umask 077; mkdir mine; mkdir mine/mine; echo x > mine/mine/file; mknod pipe p; ln -s /etc etc; chmod 700 .;"
     "mkdir /arkqueue/closed; touch /arkqueue/closed/file; chown 0:0 /workspace; echo answer=42 > $ARKQUEUE_OUTPUT"
 )
 
