@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import subvertpy
-from subvertpy import SubversionException, subr
+from subvertpy import SubversionException, client, subr, wc
 
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.repository.location import Location, local_path
 from arkqueue.repository.subversion.library import ra
 
+Server = tuple[str, str, int]
+"""Scheme, host and port."""
+_PORTS = {"http": 80, "https": 443, "svn": 3690}
+_REALM = re.compile(r"<([a-z+]+)://\[?([^<>]*?)\]?:(\d+)>")
+"""How what libsvn calls a realm begins; then comes its name."""
 _realms: ContextVar[list[str] | None] = ContextVar("realms", default=None)
 """The list that `realms_asked` fills; libsvn asks in the thread that called it."""
 
@@ -32,12 +40,34 @@ def connected(location: Location, auth: Any) -> Any:
     """A session. Where a server says that the repository has moved for good, libsvn answers with none, and each call of it would end this process."""
     session = ra.RemoteAccess(session_url(location), auth=auth)
     if session.corrected_url:
-        raise ArchiveUnreachable(
-            location.shown,
-            f"its server says that it has moved to {session.corrected_url}",
-            "Have the server answer at the old URL, or remove the archive and add it at the new one.",
-        )
+        raise _moved(location, session.corrected_url)
     return session
+
+
+def check_out(location: Location, auth: Any, path: Path, revision: int, peg: int) -> None:
+    """Make a working copy without externals. Nothing is left of one that comes from elsewhere.
+
+    libsvn's client has sessions of its own, and each of them follows a server that says that the repository has moved.
+    """
+    client.Client(auth=auth).checkout(session_url(location), str(path), revision, peg, True, ignore_externals=True)
+    check_place(location, path)
+
+
+def check_place(location: Location, path: Path) -> None:
+    """Raise `ArchiveUnreachable`, and remove a working copy, where it is not of its location any more."""
+    found = wc.Context().status(str(path))
+    url = f"{found.repos_root_url}/{quote(found.repos_relpath)}".rstrip("/")
+    if unquote(url) != unquote(session_url(location)):
+        shutil.rmtree(path)
+        raise _moved(location, url)
+
+
+def _moved(location: Location, to: str) -> ArchiveUnreachable:
+    return ArchiveUnreachable(
+        location.shown,
+        f"its server says that it has moved to {to}",
+        "Have the server answer at the old URL, or remove the archive and add it at the new one.",
+    )
 
 
 def begin_commit(location: Location, auth: Any) -> None:
@@ -49,7 +79,7 @@ def begin_commit(location: Location, auth: Any) -> None:
 def credentials(location: Location) -> Any:
     """Those of the configuration, which libsvn does not store; else those that this host's user keeps. Nobody is asked."""
     name, password = location.username or "", location.password
-    passwords = _passwords_kept() if password is None else _passwords_given(name, password)
+    passwords = _passwords_kept() if password is None else _passwords_given(name, password, _server_of(location.url))
     auth = ra.Auth([passwords, *_other_providers()])
     if name:
         auth.set_parameter(subvertpy.AUTH_PARAM_DEFAULT_USERNAME, name)
@@ -65,6 +95,11 @@ def realms_asked() -> Iterator[list[str]]:
         yield realms
     finally:
         _realms.reset(token)
+
+
+def _server_of(url: str) -> Server:
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme, 0)
 
 
 # Providers are made once in a process and shared by all sessions. `ra.Auth` of subvertpy 0.11.1 never frees a provider:
@@ -90,12 +125,19 @@ def _passwords_kept() -> Any:
 
 
 @cache
-def _passwords_given(name: str, password: str) -> Any:
-    """The provider of a configured password; the configuration is read once, so there are only a few."""
+def _passwords_given(name: str, password: str, server: Server) -> Any:
+    """The provider of a configured password; the configuration is read once, so there are only a few.
 
-    def answer(realm: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:
+    It is for its server alone. Another one asks where the first says that the repository has moved, and gets an empty one.
+    """
+
+    def answer(asked: str | bytes, _username: object, _may_save: object) -> tuple[str, str, bool]:
+        realm = asked.decode() if isinstance(asked, bytes) else asked
+        named = _REALM.match(realm)
+        if named is None or (named[1], named[2].lower(), int(named[3])) != server:
+            return "", "", False
         if (realms := _realms.get()) is not None:
-            realms.append(realm.decode() if isinstance(realm, bytes) else realm)
+            realms.append(realm)
         return name, password, False
 
     return ra.get_simple_prompt_provider(answer, 0)

@@ -27,7 +27,7 @@ from arkqueue.repository.following.addresses import Address, NoAddress, local_ad
 from arkqueue.repository.following.allowance import Allowance, shown
 from arkqueue.repository.limits import DEEPEST_FOLLOWED
 from arkqueue.repository.location import Location
-from arkqueue.repository.subversion.access import connected, credentials
+from arkqueue.repository.subversion.access import check_out, check_place, connected, credentials
 from arkqueue.repository.subversion.definitions import (
     Definition,
     NoDefinition,
@@ -67,6 +67,7 @@ class Known:
     line: str
     parts: tuple[str, ...]
     what: str
+    address: Address
     is_file: bool
 
 
@@ -167,7 +168,7 @@ class Externals:
             if not address.is_below(root):
                 raise WorkspaceError(thing, f"its server says that it belongs to {root}")
             line = f"-r {revision} {_quoted(f'{_escaped(address)}@{peg}')} {_quoted('/'.join(definition.target))}"
-            known = Known(line, parts, what, kind != subvertpy.NODE_DIR)
+            known = Known(line, parts, what, address, kind != subvertpy.NODE_DIR)
             if known.is_file:
                 if root == self._allowance.own:
                     return known
@@ -177,7 +178,7 @@ class Externals:
                 return None
             path = self._top.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)
-            client.Client(auth=auth).checkout(_escaped(address), str(path), revision, peg, True, ignore_externals=True)
+            check_out(location, auth, path, revision, peg)
         except ArchiveUnreachable as error:
             raise ArchiveUnreachable(thing, error.fault) from error
         except SubversionException as error:
@@ -230,9 +231,13 @@ class Externals:
         finally:
             for name in told:
                 svn.propset(_EXTERNALS, values[name], name, False, False)
+        check_place(self._location(checkout.address), checkout.path)
         for known in all_of_them:
-            if not os.path.lexists(self._top.joinpath(*known.parts)):
+            path = self._top.joinpath(*known.parts)
+            if not os.path.lexists(path):
                 raise WorkspaceError(known.what, "libsvn did not put it there")
+            if not known.is_file:
+                check_place(self._location(known.address), path)
 
 
 def _is_taken(svn: Any, folder: str, value: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import subvertpy
-from subvertpy import SubversionException, client
+from subvertpy import SubversionException
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
@@ -40,7 +40,13 @@ from arkqueue.repository.following.allowance import Allowance, Followed, Followi
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
-from arkqueue.repository.subversion.access import begin_commit, connected, credentials, realms_asked, session_url
+from arkqueue.repository.subversion.access import (
+    begin_commit,
+    check_out,
+    connected,
+    credentials,
+    realms_asked,
+)
 from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor
 from arkqueue.repository.subversion.export import contents, export
 from arkqueue.repository.subversion.externals import ExternalsEditor
@@ -453,9 +459,7 @@ class SubversionArchive:
                 if any(target.iterdir()):
                     raise WorkspaceError(str(target), "is not empty", "Empty it.")
                 with realms_asked() as realms:
-                    client.Client(auth=credentials(self._location)).checkout(
-                        session_url(self._location), str(target), number, number, True, ignore_externals=True
-                    )
+                    check_out(self._location, credentials(self._location), target, number, number)
                     if recorded is not None:  # the checkout has opened the repository by itself, after our look at it
                         self._properties(self._connected(), number, recorded)
                     hands_over = handover is not None and self._location.password is not None

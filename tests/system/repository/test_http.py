@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,8 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Lock, Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +25,8 @@ import arkqueue
 from arkqueue.errors import ArchiveUnreachable
 from arkqueue.model import SourceFile
 from arkqueue.repository import Followed, Following, Login, locate, open_archive
+from arkqueue.repository.reader.archive import ReadArchive
+from arkqueue.repository.reader.client import ReaderProcesses
 from tests.ports import a_port
 from tests.repositories import Content, Link, SubversionRepository, a_subversion_repository, run
 from tests.requirements import missing
@@ -48,6 +56,11 @@ Listen 127.0.0.1:{https}
     AuthName papers
     AuthUserFile {folder}/users
     Require valid-user
+</Location>
+<Location /open>
+    DAV svn
+    SVNPath {folder}/svn
+    Require all granted
 </Location>
 """
 
@@ -131,6 +144,112 @@ def test_an_external_comes_over_http_with_name_and_password(apache: Apache, tmp_
         "2", tmp_path / "copy", Following((apache.http,), (Login(apache.http, "bob", "pass word"),))
     )
     assert (followed, (tmp_path / "copy" / "lib" / "x").read_text()) == (Followed(), "1")
+
+
+class Turncoat(ThreadingHTTPServer):
+    """An allowed server, which passes on what Apache says until it has been asked so often, and then sends everybody to Apache itself."""
+
+    def __init__(self, apache: str, folder: str, answers: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Passing)
+        self.apache, self.folder, self.answers, self.lock = urlsplit(apache), folder, answers, Lock()
+        self.url = f"http://127.0.0.1:{self.server_port}{folder}"
+
+    def is_loyal(self) -> bool:
+        with self.lock:
+            self.answers -= 1
+            return self.answers >= 0
+
+
+class _Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Turncoat
+
+    def pass_on(self) -> None:
+        is_chunked = "Transfer-Encoding" in self.headers
+        body = b"".join(self.chunks()) if is_chunked else self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.command == "OPTIONS" and not self.server.is_loyal():
+            self.send_response(301)
+            self.send_header("Location", f"{self.server.apache.geturl()}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        apache = HTTPConnection(self.server.apache.netloc)
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("host", "accept-encoding", "transfer-encoding", "content-length")
+        }
+        apache.request(self.command, self.path, body, headers)
+        answer = apache.getresponse()
+        text = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection", "server", "date"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+        apache.close()
+
+    def chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    do_OPTIONS = do_GET = do_PROPFIND = do_REPORT = pass_on
+
+    def log_message(self, *_: object) -> None:
+        """Not in the test's output."""
+
+
+@contextmanager
+def a_turncoat(apache: Apache, folder: str, answers: int) -> Iterator[Turncoat]:
+    with Turncoat(apache.http.removesuffix("/svn"), folder, answers) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def processes() -> Iterator[ReaderProcesses]:
+    processes = ReaderProcesses()
+    yield processes
+    processes.close()
+
+
+@pytest.mark.parametrize("folder", ["/open", "/svn"])
+def test_an_allowed_server_that_sends_libsvn_elsewhere_gets_nothing_in(
+    apache: Apache, processes: ReaderProcesses, tmp_path: Path, folder: str
+) -> None:
+    """At whichever of its sessions: each is made by libsvn, which follows such a server. ``/svn`` asks for a password, which is for the first server."""
+    apache.repository.commit({"lib/x": "1"})
+    svn = a_subversion_repository(tmp_path)
+    svn.commit({"a": "1"})
+    outcomes = []
+    # libsvn's client lets no other thread of its process run, and this one has the server.
+    archive = ReadArchive(locate(svn.url), processes=processes)
+    for answers in range(1, 9):
+        copy = tmp_path / f"copy-{answers}"
+        with a_turncoat(apache, folder, answers) as server:
+            number = svn.propset("svn:externals", f"{server.url}/lib@1 lib", "")
+            archive.working_copy(number, "", copy, author="ada")
+            try:
+                archive.follow(number, copy, Following((server.url,), (Login(server.url, "bob", "pass word"),)))
+            except ArchiveUnreachable as error:
+                outcomes.append(str(error))
+                assert not (copy / "lib").exists()
+            else:
+                outcomes.append("")
+                assert (copy / "lib" / "x").read_text() == "1"
+                assert run("svn", "info", "--show-item", "url", copy / "lib").strip() == f"{server.url}/lib"
+    expected = "moved" if folder == "/open" else "moved|refuses"
+    assert re.search(expected, outcomes[0])
+    assert outcomes[-1] == ""
+    assert len([said for said in outcomes if said]) >= 3
+    assert all(re.search(expected, said) for said in outcomes if said)
 
 
 def test_an_archive_is_read_over_http_with_name_and_password(apache: Apache) -> None:
