@@ -100,6 +100,8 @@ def test_similar_addresses_are_not_allowed(url: str) -> None:
         "-oProxyCommand=touch:x",
         "git@-oProxyCommand=touch:x",
         "git@good.example:-x",
+        "git@good.example:~root/x",
+        "git@good.example:~/x",
         "git@good.example:../other",
         "svn+ssh://svn:pw@good.example/srv",
         "svn+ssh://-oX@good.example/srv",

@@ -137,7 +137,7 @@ def _scp_like(text: str) -> Address:
     if found is None:
         raise NoAddress("it is a path of this host")
     user, host, _ = _authority("ssh", f"{found[1]}@{found[2]}" if found[1] else found[2])
-    if found[3].startswith(("-", "//")):
+    if found[3].startswith(("-", "//", "~")):  # "~name" is another user's folder, and not one of this user's
         raise NoAddress("its path is not a plain one")
     if "%" in found[3]:  # ssh takes it as it is, and a URL would not
         raise NoAddress("its path is not a plain one")

@@ -71,7 +71,7 @@ def run_git(
 ) -> str:
     """What git prints. A failure is `ArchiveUnreachable`, in plain words where git's own are known.
 
-    It has a session of its own, which is ended whole when it takes longer than ``timeout`` (seconds). ``given``: what it reads from its
+    It has a process group of its own, which is ended whole when it takes longer than ``timeout`` (seconds). ``given``: what it reads from its
     standard input. ``longest_file``: bytes of a file that it may write. ``variables``: of its environment, which the programs that it starts have, too.
     """
     code, out, err = _run(thing, arguments, timeout, given, longest_file, variables)
@@ -161,7 +161,7 @@ def _started(
     try:
         with _starting:
             process = subprocess.Popen(
-                command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+                command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, process_group=0
             )
             _running.add(process)
         _limit_memory(process.pid)
@@ -176,7 +176,7 @@ def _started(
 
 @atexit.register
 def end_all() -> None:
-    """What waits for a remote does not outlive us: its session gets no signal of a terminal, and no hang-up. Nothing is started any more."""
+    """What waits for a remote does not outlive us: its process group gets no signal of a terminal, and no hang-up. Nothing is started any more."""
     _starting.acquire()  # for good: nothing is started any more
     for process in list(_running):
         _end(process)

@@ -202,7 +202,16 @@ class ReaderProcess:
             self._process.wait(FORCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        if self._process.wait() not in (0, TERMINATED):  # else it has ended git by itself
+            self._end_what_is_left()
         return self.how_it_ended()
+
+    def _end_what_is_left(self) -> None:
+        """End the git that a killed process has left. It is in the session that the process began, whose number nobody else gets as long as it is there."""
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+            with suppress(ProcessLookupError):
+                if pid != self.pid and os.getsid(pid) == self.pid:
+                    os.kill(pid, signal.SIGTERM)
 
     def how_it_ended(self) -> str:
         code = self._process.wait()

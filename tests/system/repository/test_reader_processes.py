@@ -100,6 +100,36 @@ def test_call_is_made_again_when_its_process_is_killed(
     assert pid not in processes.pids()
 
 
+def test_git_that_waits_for_a_remote_ends_with_its_killed_process(processes: ReaderProcesses, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"git://127.0.0.1:{silent.getsockname()[1]}/x.git"
+        papers = ReadArchive(locate(url), mirror=tmp_path / "mirror", processes=processes)
+        said = meanwhile(papers.heads)
+        left, connections = [], []
+        for _ in range(2):  # the call is made again
+            connections.append(silent.accept()[0])
+            (pid,) = processes.pids()
+            left += [one for one in everybody() if session_of(one) == pid]
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ArchiveUnreachable):
+            said.result(60)
+        assert len(left) >= 4
+        eventually(lambda: not any(map(is_there, left)))
+        for connection in connections:
+            connection.close()
+
+
+def everybody() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 def test_process_that_says_nothing_is_ended_at_the_deadline(
     opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
