@@ -26,7 +26,7 @@ COMMIT_RUN = 1
 
 
 RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "openapi.json", "robots.txt"})
-"""What no new archive may be called: the first parts of the server's own addresses, as the page of an archive has its name for an address (design 8)."""
+"""Names that no new archive may have. The page of an archive lies at its name, and the server has pages of its own at these (design 8)."""
 
 
 @dataclass(frozen=True, slots=True)

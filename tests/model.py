@@ -1004,7 +1004,7 @@ class Model:
         for edge in self.edges:
             if not edge.met:
                 waits_for.setdefault(edge.target, []).append(edge)
-        # What was skipped in a run that is gone stays so, with its root, whatever becomes of that; and so does what hangs on it elsewhere.
+        # A task that was skipped in a deleted or dropped run keeps its root, whatever becomes of the root. Tasks of other runs that were skipped with it do, too.
         kept_by_what_is_gone = {task.root for task in self.tasks() if task.run.deleted or task.run.dropped} - {None}
         for task in self.tasks():
             unmet = waits_for.get(task, [])

@@ -41,7 +41,7 @@ where not e.met and e.kind <> 'cancels'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_skips
--- What needs the completion of a task of its run that ended badly, or a product that is lost, or a failure that there was none, is skipped.
+-- A task is skipped where its edge can never be met: its source ended badly, its product is lost, or nothing failed for a `when: failed`.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        format('it is %%s, and what it needs will not come: %%s is %%s', t.state, s.name, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target join task r on r.id = coalesce(s.root_id, s.id)

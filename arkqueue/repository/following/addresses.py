@@ -1,7 +1,7 @@
 """Addresses that committers write, read strictly, so that what is compared is what is asked.
 
-A URL that two programs may read in two ways is refused, and what is fetched is the URL that is put together anew from the
-parts that were compared. Called by `settings` for what an administrator allows, and by readers for what a revision names.
+A URL that two programs may read in two ways is refused. Readers compare the parts of a URL, and fetch the URL that these
+parts make. Called by `settings` for what an administrator allows, and by readers for what a revision names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fetches the files that Git LFS keeps elsewhere, for a new clone, and puts them in place of their pointers.
 
-The protocol is small (https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md), and it is spoken here, so that this
-host needs no git-lfs and each address is judged: that of the server, and each address at which the server says that a file is.
+The batch API (https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md) is small, and this module speaks it itself.
+So this host needs no git-lfs, and each address is judged: the server's, and those that the server gives for files.
 A redirect is not followed. A file counts only with the size and the SHA-256 that its pointer names.
 
 The clone is left as git-lfs leaves one, so that the task's own git-lfs finds the files and commits pointers.
