@@ -285,6 +285,8 @@ class Model:
         self.runs: list[Run] = []
         self.edges: list[Edge] = []
         self.deleted_branches: set[str] = set()
+        self.paused = False
+        """Nothing is claimed, and no ``cancels`` fires (design 5.23)."""
 
     # ------------------------------------------------------------------------------------------------------------------ looking around
 
@@ -625,7 +627,11 @@ class Model:
 
     def _enter(self, later: Collection[Task] = ()) -> bool:
         but = {edge.target for edge in self.edges if not edge.met} | set(later)
-        entering = [task for task in self.tasks() if task.state is State.WAITING and task not in but]
+        entering = [
+            task
+            for task in self.tasks()
+            if task.state is State.WAITING and task not in but and not self.is_parked(task)
+        ]
         for canceler in entering:
             for entry in canceler.definition.cancels:
                 if entry.previous:
@@ -641,6 +647,10 @@ class Model:
             if task.state is State.WAITING and not self.unmet(task):
                 task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
         return bool(entering)
+
+    def is_parked(self, task: Task) -> bool:
+        """Whether a pause keeps the task from entering: its ``cancels`` would fire."""
+        return self.paused and bool(task.definition.cancels)
 
     def _earlier(self, canceler: Task, entry: Cancels) -> list[Task]:
         name = Name(entry.task or canceler.name)
@@ -665,6 +675,7 @@ class Model:
 
     def claim(self, key: Key) -> Changes:
         before = self.states()
+        assert not self.paused, f"{key} was claimed in a pause"
         task = self._in(key, State.READY)
         task.state = move(task.state, Event.CLAIM)
         task.attempts.append(Attempt())
@@ -840,6 +851,18 @@ class Model:
         run.deleted = True
         return self._follow(before)
 
+    def pause(self) -> Changes:
+        self.paused = True
+        return {}
+
+    def resume(self) -> Changes:
+        """What waited to fire its ``cancels`` enters now."""
+        if not self.paused:
+            raise Refused(Reason.STATE)
+        before = self.states()
+        self.paused = False
+        return self._follow(before)
+
     def rewrite(self, branch: str, dropped: Iterable[int]) -> Changes:
         """A force-push took these revisions off the branch (design 5.16)."""
         before = self.states()
@@ -1013,7 +1036,7 @@ class Model:
             assert bool(live) == (task.state is State.RUNNING), (
                 f"{task.key} is {task.state} with {len(live)} live attempts"
             )
-            assert task.state is not State.WAITING or unmet, f"{task.key} is forgotten"
+            assert task.state is not State.WAITING or unmet or self.is_parked(task), f"{task.key} is forgotten"
             assert task.state is not State.READY or not unmet, f"{task.key} is ready too early"
             assert (task.root is None) or task.state is State.SKIPPED, f"{task.key} is {task.state} with a root"
             gone = task.root in kept_by_what_is_gone

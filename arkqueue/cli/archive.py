@@ -137,6 +137,12 @@ def show(client: Client, name: str, as_json: bool) -> None:
         since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
         say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
         say(f"  {visible(found['remedy'])}")
+    if pause := found["paused"]:
+        what = "the whole installation is paused" if pause["with_all"] else "it is paused"
+        since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
+        why = f": {pause['reason']}" if pause["reason"] else ""
+        say(f"\n{click.style(visible(f'{what}{since}{by}{why}'), fg='yellow')}")
+        say(f"  Nothing of it starts. {visible(pause['resume'])}")
     if _is_overdue(found) and _nobody_reads(client):
         say(f"\n{click.style('no queue manager is running, so that it is not read', fg='red')}")
         say("  Start one: arkqueue manager")
@@ -428,6 +434,8 @@ def _health(archive: Any) -> str:
         return click.style("stopped", fg="red")
     if archive["trouble"]:
         return click.style("in trouble", fg="red")
+    if archive["paused"]:
+        return click.style("paused", fg="yellow")
     return click.style("no branch", fg="red") if _untracked(archive) else click.style("watched", fg="green")
 
 

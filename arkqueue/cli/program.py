@@ -39,6 +39,10 @@ COMMANDS = {
     "restart": ("verbs", "Stop a running task and start it again."),
     "retry": ("verbs", "Run a failed task again."),
     "skip": ("verbs", "Let go on what waits for a task."),
+    "pause": ("pauses", "Let nothing start, of an archive or at all."),
+    "resume": ("pauses", "Take a pause back."),
+    "drain": ("pauses", "Let a task manager start nothing more."),
+    "undrain": ("pauses", "Let a drained task manager go on."),
     "note": ("verbs", "Keep a note with a task or a run."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),
@@ -61,7 +65,7 @@ REMEDIES = {
 }
 """What helps where the system refuses something, by its reason."""
 
-LATER = ("hold", "release", "pause", "resume", "submit", "report", "purge")
+LATER = ("hold", "release", "submit", "report", "purge")
 """Commands that are not built yet."""
 
 

@@ -227,7 +227,7 @@ def go_on(session: Session, archive: ArchiveId, stopped: str) -> None:
     def work(graph: Graph) -> None:
         if graph.do("go_on", archive=archive, stopped=stopped):
             graph.do("ask_to_look", archives=[archive], revision=None)  # so that a whole scan follows
-            _offer_again(graph, archive)
+            offer_again(graph, archive)
 
     change(session, [archive], work)
     session.wake("look")
@@ -245,7 +245,7 @@ def accept(
     change(session, [archive], work)
 
 
-def _offer_again(graph: Graph, archive: int) -> None:
+def offer_again(graph: Graph, archive: int) -> None:
     """Let claims have what is ready of an archive that goes on."""
     if graph.do("offer_again", archive=archive):
         graph.to_wake.add("ready")
@@ -319,7 +319,7 @@ def rewind(
         # So that a whole scan follows: the repository has not changed, but the ledger has.
         graph.do("ask_to_look", archives=[archive], revision=None)
         graph.do("withhold", archive=archive)
-        _offer_again(graph, archive)
+        offer_again(graph, archive)
 
     change(session, [archive], work)
     session.wake("look")

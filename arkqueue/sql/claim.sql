@@ -11,6 +11,8 @@
 -- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
 -- a claim locks the tasks that it takes and no others. Some archives more than slots are considered, for where others lock what this claim sees.
 --
+-- A claim of a drained host gives nothing.
+--
 -- %(archives)s and the four lists beside it are places from which on a claim looks at the ready tasks of some archives: while an old snapshot keeps the entries of
 -- claimed tasks in the index, this saves walking over them (`Turns`).
 with turn as materialized (
@@ -31,6 +33,7 @@ with turn as materialized (
                 group by f.priority, f.entry_id, f.run, f.position) c
             where r.archive_id > around.above and r.archive_id <= around.up_to
             order by r.archive_id limit %(turns)s) c
+        where not exists (select from drain where host = %(host)s)
         limit %(turns)s) r
 ), picked as materialized (
     select t.id, w.turn, w.share

@@ -21,12 +21,12 @@ where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.u
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_waiting
--- A waiting task has an unmet edge, and no task that may run has one.
+-- A waiting task has an unmet edge, unless a pause keeps its `cancels` from firing; no task that may run has one.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state = 'waiting' then 'it waits, and nothing is left that it could wait for'
             else format('it is %%s, and has %%s unmet edges', t.state, t.unmet) end as what
-from task t
-where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held'
+from task t join archive a on a.id = t.archive_id
+where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held' and not (t.state = 'waiting' and t.cancels and a.is_paused)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_met
@@ -129,16 +129,16 @@ where t.settled_at is null and t.state = 'ready'
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_turns
--- Every archive with a ready task takes turns at claims, unless it is stopped; no stopped one does.
+-- Every archive with a ready task takes turns at claims, unless it is withheld; no withheld one does.
 select coalesce(a.id, r.archive_id) as archive, null::bigint as run, t.task,
        case when a.id is null then 'an archive that does not exist takes turns at claims'
-            when t.task is null then 'it is stopped, and takes turns at claims'
+            when t.task is null then 'it is stopped or paused, and takes turns at claims'
             else format('it has ready tasks of the pool %%s, and takes no turns at claims for them', t.pool) end as what
 from archive a
 full join ready_archive r on r.archive_id = a.id
 left join (select archive_id, pool, min(id) as task from task where settled_at is null and state = 'ready' group by archive_id, pool) t
-    on t.archive_id = a.id and a.stopped is null and not coalesce(t.pool = any(r.pools), false)
-where (a.id is null or t.task is not null or a.stopped is not null and r.archive_id is not null)
+    on t.archive_id = a.id and not a.withheld and not coalesce(t.pool = any(r.pools), false)
+where (a.id is null or t.task is not null or a.withheld and r.archive_id is not null)
   and (%(archive)s::bigint is null or coalesce(a.id, r.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_tasks

@@ -79,7 +79,8 @@ returning t.id;
 -- Meet the edges that settled tasks satisfy, also those of `again`, which settled before (but not what a canceled or skipped one of another run is to
 -- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
 -- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
--- those that take turns, unless it is stopped. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
+-- those that take turns, unless it is withheld. What cancels something and waits for nothing stays waiting while its archive is paused: `parked` finds it when that
+-- goes on. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT. `is_unneeded`: what waited for a failure of one of them has to be skipped, or
 -- blocks less from now on.
 with source as materialized (
@@ -108,7 +109,8 @@ with source as materialized (
     group by id
 ), judged as (
     select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n, c.is_unneeded,
-           {from enable t} and t.unmet = c.n as enters
+           {from enable t} and t.unmet = c.n as enters,
+           case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
 ), firing as (
     select f.archive_id
@@ -119,12 +121,12 @@ with source as materialized (
         where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         limit 1) u
-    where f.enters and f.cancels
+    where f.enters and f.cancels and not f.is_parked
 ), entering as (
-    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, a.stopped is null as offers, run.revision_id as entry
+    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, not a.withheld as offers, run.revision_id as entry
     from judged j
     join run on run.id = j.run_id join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
-    where j.enters and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
+    where j.enters and not j.is_parked and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
 ), offered as (
     insert into ready_archive as r (archive_id, pools)
     select e.archive_id, e.pools
@@ -142,7 +144,7 @@ update task t set
     entry_id = case when e.program then e.entry else t.entry_id end
 from judged j left join entering e on e.id = j.id
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
-returning t.id, j.is_unneeded, t.cancels, j.enters and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
+returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
           -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin.
           t.blocks > 0
           or j.enters and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
@@ -260,3 +262,9 @@ update task t set fired = true, unmet = t.unmet + coalesce(c.n, 0)
 from unnest(%(firing)s::bigint[]) f(id) left join counted c on c.target = f.id
 where t.id = f.id and {from enable}
 returning t.id, (select count(*) from asked) as asked, c.n is not null as is_tied;
+
+-- name: parked
+-- Tasks of an archive that goes on after a pause, which wait for nothing any more: their `cancels` may fire now.
+select t.id from branch b join task t on t.branch_id = b.id and t.settled_at is null
+where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0
+order by t.id;

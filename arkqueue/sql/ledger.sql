@@ -81,9 +81,47 @@ delete from ready_archive where archive_id = %(archive)s;
 -- Put a locked archive that goes on among those that take turns, where it has ready tasks.
 insert into ready_archive (archive_id, pools)
 select %(archive)s, array_agg(distinct t.pool) from task t join archive a on a.id = t.archive_id
-where t.archive_id = %(archive)s and t.state = 'ready' and a.stopped is null
+where t.archive_id = %(archive)s and t.state = 'ready' and not a.withheld
 having count(*) > 0
 on conflict (archive_id) do update set pools = excluded.pools;
+
+-- name: pause_archive
+-- Pause a locked archive; a later pause gives its own reason.
+update archive set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, pause_reason = %(reason)s where id = %(archive)s;
+
+-- name: resume_archive
+-- Take the pause of a locked archive back. `is_paused`: the installation is paused, and it with that.
+update archive set paused_at = null, paused_by = null, pause_reason = null,
+    paused_with_all = (select paused_at is not null from pause)
+where id = %(archive)s and is_paused
+returning is_paused;
+
+-- name: pause_all
+-- Note that the installation is paused; archives that are added from now on are paused, too.
+update pause set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, reason = %(reason)s;
+
+-- name: resume_all
+-- Note that the installation is not paused any more.
+update pause set paused_at = null, paused_by = null, reason = null;
+
+-- name: with_all
+-- The archives that do not yet repeat whether the installation is paused.
+select a.id from archive a, pause p where a.paused_with_all <> (p.paused_at is not null) and a.removed_at is null order by a.id;
+
+-- name: follow_all
+-- Let locked archives repeat whether the installation is paused.
+update archive set paused_with_all = (select paused_at is not null from pause)
+where id = any(%(archives)s) and paused_with_all <> (select paused_at is not null from pause)
+returning id, is_paused;
+
+-- name: drain
+-- Let the task managers of a host claim nothing.
+insert into drain (host, drained_by, reason) values (%(host)s, %(by)s, %(reason)s)
+on conflict (host) do update set drained_by = excluded.drained_by, reason = excluded.reason;
+
+-- name: undrain
+-- Let the task managers of a host claim again.
+delete from drain where host = %(host)s returning host;
 
 -- name: why_stopped
 -- Why an archive is stopped, where it is.
@@ -249,11 +287,11 @@ from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entr
     as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready);
 
 -- name: offer
--- Let an archive take turns at claims for tasks that were stored as ready, unless it is stopped.
+-- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.
 insert into ready_archive as r (archive_id, pools)
 select %(archive)s, o.pools
 from (select array_agg(distinct pool) as pools from task where id = any(array(select unnest(%(tasks)s::bigint[])))) o
-where exists (select from archive where id = %(archive)s and stopped is null) and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
+where exists (select from archive where id = %(archive)s and not withheld) and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
 on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p);
 
 -- name: next_gate
@@ -283,9 +321,10 @@ where r.id = %(revision)s;
 select coalesce(max(run), 0) as run from run where branch_id = %(branch)s and number = %(number)s;
 
 -- name: add_archive
--- Register an archive.
-insert into archive (name, kind, url, repository, uuid, folder, settings)
-values (%(name)s, %(kind)s, %(url)s, %(repository)s, %(uuid)s, %(folder)s, %(settings)s)
+-- Register an archive. A pause of the installation that comes meanwhile waits for it, so that it is paused, too.
+insert into archive (name, kind, url, repository, uuid, folder, settings, paused_with_all)
+select %(name)s, %(kind)s, %(url)s, %(repository)s, %(uuid)s, %(folder)s, %(settings)s, p.paused_at is not null
+from (select paused_at from pause for share) p
 on conflict (name) where removed_at is null do nothing
 returning id;
 
@@ -337,7 +376,7 @@ where id = %(archive)s and stopped = %(stopped)s;
 
 -- name: archive
 -- One archive.
-select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble, removed_at from archive where id = %(archive)s;
+select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble, removed_at, paused_at from archive where id = %(archive)s;
 
 -- name: archives_watched
 -- All archives that are not removed.

@@ -35,9 +35,25 @@ create table archive (
     next_read_at timestamptz not null default now(),
     -- The pool of its tasks that name no image.
     pool        text not null generated always as (
-        case when settings->>'image' is not null or (settings->>'process')::boolean is not true then 'container' else 'process' end) stored
+        case when settings->>'image' is not null or (settings->>'process')::boolean is not true then 'container' else 'process' end) stored,
+    paused_at   timestamptz,                        -- since when a person's pause of this archive lasts
+    paused_by   text,
+    pause_reason text,
+    paused_with_all boolean not null default false, -- the installation is paused; `pause` says by whom
+    is_paused   boolean not null generated always as (paused_at is not null or paused_with_all) stored,
+    -- Nothing of it is claimed: it takes no turns.
+    withheld    boolean not null generated always as (stopped is not null or paused_at is not null or paused_with_all) stored
 );
 create unique index archive_name on archive (name) where removed_at is null;
+
+-- One row. Whether the whole installation is paused; each archive repeats that (`paused_with_all`), so that what holds for an archive stands in its row.
+create table pause (
+    id          int primary key default 1 check (id = 1),
+    paused_at   timestamptz,
+    paused_by   text,
+    reason      text
+);
+insert into pause default values;
 
 -- One row while a notice waits to be looked at; `asked` is the newest notice's number, never given twice, and tells whether another came in between.
 create sequence notice;
@@ -176,7 +192,7 @@ create index task_exclusive on task (branch_id) where exclusive and settled_at i
 create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
 
--- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks, unless it is stopped. Some are
+-- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks, unless it is withheld. Some are
 -- here without a ready task: claims take tasks and leave these rows alone, and the queue manager removes what is left over (`withdraw`).
 create table ready_archive (
     archive_id  bigint primary key,
@@ -242,6 +258,14 @@ create table task_manager (
     started_at  timestamptz not null default clock_timestamp(),
     seen_at     timestamptz not null default clock_timestamp(),
     stopped_at  timestamptz
+);
+
+-- The hosts whose task managers claim nothing until a person takes that back. A host outlives its task managers: it is what a home folder calls itself.
+create table drain (
+    host        text primary key,
+    drained_at  timestamptz not null default clock_timestamp(),
+    drained_by  text not null,
+    reason      text not null
 );
 
 -- Which installation this is; no row until somebody asks. Containers carry it, so that several can share an engine.

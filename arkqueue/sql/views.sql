@@ -5,8 +5,11 @@
 -- name: show_archives
 -- Archives with what is the matter with them: the watched ones, or one of any time by its id.
 select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, a.created_at, a.removed_at, a.stopped, a.trouble,
-       a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected
-from archive a left join look l on l.archive_id = a.id
+       a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected,
+       a.is_paused, a.paused_at is null as paused_with_all,
+       coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
+       coalesce(a.pause_reason, p.reason, '') as pause_reason
+from archive a left join look l on l.archive_id = a.id left join pause p on a.paused_with_all
 where (%(archive)s::bigint is null and a.removed_at is null or a.id = %(archive)s)
   and (%(names)s::text[] is null or a.name = any(%(names)s))
 order by a.name;
@@ -146,12 +149,16 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
        a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, run.left_out, run.left_out_since,
-       r.dropped_at, b.deleted_at, a.removed_at, a.stopped
+       r.dropped_at, b.deleted_at, a.removed_at, a.stopped,
+       a.is_paused, a.paused_at is null as paused_with_all,
+       coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
+       coalesce(a.pause_reason, p.reason, '') as pause_reason
 from task t
 join run on run.id = t.run_id
 join archive a on a.id = t.archive_id
 join branch b on b.id = t.branch_id
 join revision r on r.id = run.revision_id
+left join pause p on a.paused_with_all
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 where t.id = any(%(tasks)s)
@@ -328,9 +335,10 @@ from mine;
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.
 select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.started_at, tm.seen_at, tm.stopped_at,
+       d.drained_at, d.drained_by, d.reason as drain_reason,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
        (select count(*) from attempt a where a.process = tm.process and a.ended_at is null) as running
-from task_manager tm
+from task_manager tm left join drain d on d.host = tm.host
 where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 day'
 order by alive desc, tm.seen_at desc limit 1000;
 
@@ -353,6 +361,8 @@ select
     (select count(*) from archive where removed_at is null) as archives,
     (select count(*) from archive where removed_at is null and trouble is not null) as archives_in_trouble,
     (select count(*) from archive where removed_at is null and stopped is not null) as archives_stopped,
+    (select count(*) from archive where removed_at is null and is_paused) as archives_paused,
+    (select paused_at is not null from pause) as all_paused,
     (select array[coalesce(sum(run.left_out), 0)::bigint, extract(epoch from min(run.left_out_since))::bigint]
      from schedule s join run on run.id = s.run_id and run.left_out > 0 and run.deleted_at is null
      join archive a on a.id = run.archive_id and a.removed_at is null
@@ -368,6 +378,8 @@ select
     (select count(*) from task_manager
      where low_disk is not null and stopped_at is null
        and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers_low_on_disk,
+    (select count(*) from task_manager
+     where host in (select host from drain) and stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers_drained,
     (select coalesce(sum(slots), 0) from task_manager
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
 

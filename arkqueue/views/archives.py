@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -53,8 +53,27 @@ class NoticeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseView:
+    """Nothing of an archive starts until a person takes its pause back. ``with_all``: the whole installation is paused. ``resume``: the command that helps."""
+
+    at: datetime | None
+    by: str
+    reason: str
+    with_all: bool
+    resume: str
+
+    def __str__(self) -> str:
+        since = f" since {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        by, why = f" by {self.by}" if self.by else "", f": {self.reason}" if self.reason else ""
+        return f"paused{' with the whole installation' if self.with_all else ''}{since}{by}{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveView:
-    """An archive. ``stopped``: it is not read until a person rewinds it; ``trouble``: the last reading failed, it is tried again. ``remedy``: what helps."""
+    """An archive. ``stopped``: it is not read until a person rewinds it; ``trouble``: the last reading failed, it is tried again. ``remedy``: what helps.
+
+    ``paused``: nothing of it starts; it is read all the same.
+    """
 
     id: int
     name: str
@@ -67,6 +86,7 @@ class ArchiveView:
     created_at: datetime
     removed_at: datetime | None
     stopped: str | None
+    paused: PauseView | None
     trouble: str | None
     trouble_since: datetime | None
     remedy: str
@@ -122,6 +142,7 @@ def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]
         repository=without_password(row.repository),
         settings=settings_of(row.settings),
         remedy=remedy(row.name, row.stopped, row.trouble),
+        paused=pause_of(row, row.name),
         notice=row.notice_at
         and NoticeView(at=row.notice_at, revision=row.notice_revision, expected=bool(row.expected)),
         branches=branches,
@@ -134,6 +155,19 @@ def remedy(name: str, stopped: str | None, trouble: str | None) -> str:
     if stopped:
         return f"arkqueue archive rewind {name} REV"
     return f"arkqueue sync {name}" if trouble else ""
+
+
+def pause_of(row: Any, name: str) -> PauseView | None:
+    """The pause of an archive, where it is paused."""
+    if not row.is_paused:
+        return None
+    return PauseView(
+        at=row.paused_at,
+        by=row.paused_by or "",
+        reason=row.pause_reason,
+        with_all=row.paused_with_all,
+        resume="arkqueue resume --all" if row.paused_with_all else f"arkqueue resume {name}",
+    )
 
 
 def settings_of(stored: dict[str, Any]) -> ArchiveSettings:

@@ -46,6 +46,8 @@ from arkqueue.views.reasons import (
     held,
     moment,
     nobody_manages,
+    parked,
+    paused,
     ready,
     remedies,
     running,
@@ -162,8 +164,8 @@ class _Task:
         kinds = {reason.kind for reason in reasons}
         if MANAGED & kinds:
             reasons = reasons + nobody_manages(self.session)
-        if self.row.state in STARTS_LATER and Why.ARCHIVE_STOPPED not in kinds:
-            reasons = reasons + stopped(self.row)
+        if self.row.state in STARTS_LATER and not kinds & {Why.ARCHIVE_STOPPED, Why.ARCHIVE_PAUSED}:
+            reasons = reasons + (stopped(self.row) or paused(self.row))
         if self.row.state != State.COMPLETED:
             reasons = reasons + fires_left_out(self.row)
         return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
@@ -277,6 +279,8 @@ class _Task:
             if names:
                 text = f"It starts when all other tasks of its run are settled; {len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
+        for reason in parked(row, "It"):
+            return reason
         return Reason(kind=Why.ABOUT_TO_START, text="Nothing is in its way: it is about to become ready.")
 
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
@@ -307,6 +311,8 @@ class _Task:
                 return deferred(other, subject)
             case State.HELD:
                 return held(other, subject)
+        for reason in parked(other, subject):
+            return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
 
     def _via(self, way: Sequence[int]) -> str:

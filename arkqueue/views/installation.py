@@ -8,6 +8,7 @@ from typing import Any
 
 from arkqueue.db.connections import CALL_TIMEOUT
 from arkqueue.db.session import Session, rows
+from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import SILENCE
 from arkqueue.views.rows import view_of
 
@@ -17,7 +18,7 @@ class TaskManagerView:
     """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
 
     ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``low_disk``: which of its disks has less
-    room than its ``min_free``, so that it claims nothing. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
+    room than its ``min_free``, so that it claims nothing. ``drained_at``: since when its host is drained, so that it claims nothing either. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
     """
 
     process: str
@@ -33,6 +34,9 @@ class TaskManagerView:
     started_at: datetime
     seen_at: datetime
     stopped_at: datetime | None
+    drained_at: datetime | None
+    drained_by: str | None
+    drain_reason: str | None
 
     @property
     def free(self) -> int:
@@ -42,6 +46,21 @@ class TaskManagerView:
 def task_managers(session: Session) -> list[TaskManagerView]:
     """The task managers that run, or ran within a day."""
     return [view_of(row, TaskManagerView) for row in session.rows("show_task_managers", silence=SILENCE)]
+
+
+def host_named(session: Session, name: str) -> str:
+    """The host of the task managers that a person calls so: by the name of their machine, or by the beginning of the id of their home folder."""
+    known = task_managers(session)
+    hosts = {one.host: one.hostname for one in known}
+    found = [host for host, hostname in hosts.items() if name == hostname] or [h for h in hosts if h.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        names = ", ".join(sorted(set(hosts.values())))
+        there = f"These are there: {names}." if names else "None was heard of within a day."
+        raise NotFound(f"task manager {name}", "there is none", there)
+    ids = ", ".join(host[:8] for host in sorted(found))
+    raise Conflict(f"task manager {name}", "has several home folders", f"Name one of them by its id: {ids}.")
 
 
 def no_queue_manager_since(session: Session) -> datetime | None:

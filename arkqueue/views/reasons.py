@@ -14,7 +14,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.model import End, Pool
 from arkqueue.states import EX_TEMPFAIL, State
-from arkqueue.views.archives import remedy
+from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.naming import task_name
@@ -52,6 +52,7 @@ class Why(StrEnum):
     FAULTS = "faults"
     NOT_IN_LEDGER = "not-in-ledger"
     ARCHIVE_STOPPED = "archive-stopped"
+    ARCHIVE_PAUSED = "archive-paused"
     ARCHIVE_TROUBLE = "archive-trouble"
     LEFT_OUT = "left-out"
     FIRES_LEFT_OUT = "fires-left-out"
@@ -103,27 +104,47 @@ def stopped(row: Any, but: str = "") -> list[Reason]:
     return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[remedy(row.archive, row.stopped, None)])]
 
 
+def paused(row: Any, but: str = "", what: str = "nothing of it starts") -> list[Reason]:
+    """That the archive of a task is paused, where it is. ``but``: what the sentence begins with."""
+    pause = pause_of(row, row.archive)
+    if pause is None:
+        return []
+    text = f"{but}{row.archive} is {str(pause).rstrip('.')}; {what} until it goes on."
+    return [Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=[pause.resume])]
+
+
+def parked(row: Any, subject: str) -> list[Reason]:
+    """That a task waits for nothing, and would have to cancel something first: a pause of its archive keeps it from that."""
+    found = paused(row, f"{subject} waits for no task, but ", "nothing of it starts, and no `cancels` fires,")
+    return [replace(reason, tasks=[task_name(row)]) for reason in found]
+
+
 def ready(session: Session, row: Any, subject: str) -> Reason:
     name = task_name(row)
-    for reason in stopped(row, f"{subject} is ready, but "):
+    for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
     managers = task_managers(session)
     alive = [m for m in managers if m.alive]
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
-    fit = [m for m in alive if not m.fault and not m.low_disk]
+    fit = [m for m in alive if not m.fault and not m.low_disk and m.drained_at is None]
     pool = session.rows("pool", task=row.id)[0].pool
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
     if not fit:
         # What a host cannot start is found out by trying, how full its disk is by looking.
-        tried = "" if all(m.low_disk for m in alive) else "; one task at times is tried, at most a minute apart"
+        tried = (
+            ""
+            if all(m.low_disk or m.drained_at for m in alive)
+            else "; one task at times is tried, at most a minute apart"
+        )
         faults = "; ".join(
             f"{m.hostname}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in alive
         )
         text = f"{subject} is ready, but no host can start it for now{tried}. {faults}."
-        return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name])
+        drained = [f"arkqueue undrain {m.hostname}" for m in alive if m.drained_at is not None]
+        return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
     ahead = session.rows("ready_ahead", task=row.id, pools=[str(one) for one in pools], most=MOST_AHEAD)[0].n
@@ -138,7 +159,10 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
 
 
 def _claims_nothing(manager: TaskManagerView) -> str:
-    """Why a task manager claims nothing, where its disk is short of room."""
+    """Why a task manager claims nothing, where it is drained or its disk is short of room."""
+    if manager.drained_at is not None:
+        why = f", {manager.drain_reason}" if manager.drain_reason else ""
+        return f"it was drained{at(manager.drained_at)} by {manager.drained_by}{why}"
     return f"it claims nothing until there is room: {manager.low_disk}" if manager.low_disk else ""
 
 

@@ -9,7 +9,7 @@ is let run out: no revision may be missing, and nothing may be left waiting for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import pytest
@@ -59,6 +59,8 @@ class Subject(Protocol):
     def skip(self, key: Key, as_completed: bool, force: bool) -> object: ...
     def skip_until(self, name: str, branch: str, until: int) -> object: ...
     def delete(self, key: RunKey) -> object: ...
+    def pause(self) -> object: ...
+    def resume(self) -> object: ...
     def look(self) -> Mapping[Key, Seen]: ...
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]: ...
     def close(self) -> None: ...
@@ -75,7 +77,7 @@ class ModelAsSubject:
 
     def claim(self) -> Key | None:
         ready = sorted(key for key, state in self._model.states().items() if state is State.READY)
-        if not ready:
+        if not ready or self._model.paused:
             return None
         self._model.claim(ready[0])
         return ready[0]
@@ -298,7 +300,7 @@ class Beside(RuleBasedStateMachine):
         for _ in range(data.draw(st.sampled_from([1, 1, 4]))):
             self.saw("a stopping task is lost", self.model.task(key).stop)
             self.both("finish", key, End.LOST, None)
-            while self.model.task(key).state is State.READY:
+            while self.model.task(key).state is State.READY and not self.model.paused:
                 self.claim_one()
             if self.model.task(key).state is not State.RUNNING:
                 return
@@ -342,6 +344,20 @@ class Beside(RuleBasedStateMachine):
         settled = [run for run in runs if all(task.settled for task in run.own)]
         self.both("delete", self.draw_run(data, settled or runs).key)
 
+    def pause_archive(self, data: st.DataObject) -> None:  # noqa: ARG002  # there is nothing to draw
+        self.both("pause")
+
+    def resume_archive(self, data: st.DataObject) -> None:  # noqa: ARG002
+        self.saw("what waited to cancel in a pause goes on", any(self._parked()))
+        self.both("resume")
+
+    def _parked(self) -> Iterator[Task]:
+        return (
+            task
+            for task in self.model.tasks()
+            if task.state is State.WAITING and self.model.is_parked(task) and not self.model.unmet(task)
+        )
+
     # ------------------------------------------------------------------------------------------------------------------------ together
 
     def last(self, branch: str) -> int:
@@ -366,7 +382,7 @@ class Beside(RuleBasedStateMachine):
 
     def claim_one(self) -> Key | None:
         key = self.subject.claim()
-        ready = [key for key, state in self.model.states().items() if state is State.READY]
+        ready = [] if self.model.paused else self.keys(State.READY)
         self.check(key in ready if key else not ready, f"{key} was claimed, ready are {ready}")
         if key:
             note(f"claim {key}")
@@ -445,6 +461,8 @@ class Beside(RuleBasedStateMachine):
             if self.agree:
                 self.sweep()
                 self.take_turn()
+                if self.model.paused:
+                    self.both("resume")
                 self.run_out()
                 for name, branch in {(key.name, key.branch) for key in self.keys(State.FAILED, State.REJECTED)}:
                     self.both("skip_until", name, branch, self.last(branch))
@@ -531,6 +549,8 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
     ("delete", 1, BAD),
+    ("pause_archive", 1, UNSETTLED),
+    ("resume_archive", 2, UNSETTLED),
 ]
 """The verbs of a step, how often each is chosen, and which of these states some task must be in."""
 OUTSIDE = [entry for entry in VERBS if entry[0] in ("commit", "rewrite", "delete_branch", "deliver", "look")]

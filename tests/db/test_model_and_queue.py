@@ -27,7 +27,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, control, finish, ledger, triggering
+from arkqueue.queue import archives, control, finish, ledger, pauses, triggering
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
@@ -148,6 +148,13 @@ class QueueAsSubject:
     def delete(self, key: RunKey) -> None:
         with _refusals():
             control.delete_run(self.session, self._run(key), self.by)
+
+    def pause(self) -> None:
+        pauses.pause(self.session, ArchiveId(self.archive.id), "", self.by)
+
+    def resume(self) -> None:
+        with _refusals():
+            pauses.resume(self.session, ArchiveId(self.archive.id), self.archive.name, self.by)
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
@@ -443,6 +450,7 @@ INGREDIENTS = {
     ),
     *("cancel", "cancel is refused", "cancel_run", "restart", "restart is refused", "delete"),
     *("trigger", "trigger is refused"),
+    *("pause_archive", "resume_archive", "resume is refused", "what waited to cancel in a pause goes on"),
     *(f"a run is {state}" for state in runs.RunState if state not in (runs.RunState.HELD, runs.RunState.REPORTING)),
 }
 """What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. Holds come later, and a REPORT without a command passes at once."""

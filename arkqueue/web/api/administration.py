@@ -11,13 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.archives.registration import check_name
 from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
-from arkqueue.queue import tokens
+from arkqueue.queue import pauses, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.doctor import Diagnosis, examine
 from arkqueue.views.find import find_archive
-from arkqueue.views.installation import TaskManagerView, is_managed, measure, task_managers
+from arkqueue.views.installation import TaskManagerView, host_named, is_managed, measure, task_managers
 from arkqueue.web.access import admit
+from arkqueue.web.api.archives import NewPause
 
 PATIENCE = 5.0
 """Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""
@@ -98,6 +99,42 @@ def list_task_managers(request: Request) -> list[TaskManagerView]:
     return task_managers(admit(request, Scope.READ).session)
 
 
+@router.post("/task-managers/{name}/drain")
+def drain(request: Request, name: str, pause: NewPause = NewPause()) -> list[TaskManagerView]:  # noqa: B008  frozen by use
+    """Let the task managers of a host claim nothing, also those that are started later; its name, or the beginning of its id."""
+    caller = admit(request, Scope.OPERATE)
+    caller.require_every_archive("draining a task manager")
+    host = host_named(caller.session, name)
+    pauses.drain(caller.session, host, pause.reason, caller.by)
+    return [one for one in task_managers(caller.session) if one.host == host]
+
+
+@router.post("/task-managers/{name}/undrain")
+def undrain(request: Request, name: str) -> list[TaskManagerView]:
+    """Let the task managers of a host claim again."""
+    caller = admit(request, Scope.OPERATE)
+    caller.require_every_archive("draining a task manager")
+    host = host_named(caller.session, name)
+    pauses.undrain(caller.session, host, name, caller.by)
+    return [one for one in task_managers(caller.session) if one.host == host]
+
+
+@router.post("/pause", status_code=204, response_class=Response)
+def pause_all(request: Request, pause: NewPause = NewPause()) -> None:  # noqa: B008  frozen by use
+    """Let nothing start, of any archive."""
+    caller = admit(request, Scope.OPERATE)
+    caller.require_every_archive("a pause of the installation")
+    pauses.pause_all(caller.session, pause.reason, caller.by)
+
+
+@router.post("/resume", status_code=204, response_class=Response)
+def resume_all(request: Request) -> None:
+    """Take the pause of the installation back; archives that are paused themselves stay so."""
+    caller = admit(request, Scope.OPERATE)
+    caller.require_every_archive("a pause of the installation")
+    pauses.resume_all(caller.session, caller.by)
+
+
 @router.get("/doctor")
 def doctor(request: Request, archive: str | None = None) -> Diagnosis:
     """Which rows break what has to hold and no constraint can say; of one archive, or of all and of what belongs to none."""
@@ -128,6 +165,14 @@ def health(request: Request) -> JSONResponse:
     for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
         if count:
             faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
+    if numbers.all_paused:
+        faults.append("the whole installation is paused: nothing starts (arkqueue resume --all)")
+    elif count := numbers.archives_paused:
+        what = "1 archive is" if count == 1 else f"{count} archives are"
+        faults.append(f"{what} paused: nothing of {'it' if count == 1 else 'them'} starts (arkqueue archive list)")
+    if count := numbers.task_managers_drained:
+        what = "1 task manager is" if count == 1 else f"{count} task managers are"
+        faults.append(f"{what} drained: nothing is started there (arkqueue undrain)")
     count, since = numbers.fires_left_out
     if count:
         what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"
@@ -159,6 +204,7 @@ def metrics(request: Request) -> PlainTextResponse:
         ("archives", "gauge", "Archives that are watched.", {"": n.archives}),
         ("archives_in_trouble", "gauge", "Archives that could not be read the last time.", {"": n.archives_in_trouble}),
         ("archives_stopped", "gauge", "Archives that are not read until they are rewound.", {"": n.archives_stopped}),
+        ("archives_paused", "gauge", "Archives of which nothing starts until a person resumes them.", {"": n.archives_paused}),
         ("fires_left_out", "gauge", "Fires of schedules that made no run, as the last run waits or failed.", {"": n.fires_left_out[0]}),
         ("oldest_notice_seconds", "gauge", "Age of the oldest notice that waits.", {"": n.oldest_notice or 0}),
         ("oldest_ready_seconds", "gauge", "How long the oldest ready task has been ready.", {"": n.oldest_ready or 0}),
@@ -168,6 +214,7 @@ def metrics(request: Request) -> PlainTextResponse:
          {"": n.task_managers_unfit}),
         ("task_managers_low_on_disk", "gauge", "Those that claim nothing, as a disk has less room than min_free.",
          {"": n.task_managers_low_on_disk}),
+        ("task_managers_drained", "gauge", "Those that claim nothing until a person takes that back.", {"": n.task_managers_drained}),
         ("slots", "gauge", "Tasks that can run at once.", {"": n.slots}),
     ]  # fmt: skip
     lines: list[str] = []

@@ -11,7 +11,7 @@ from arkqueue.archives import registration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
-from arkqueue.queue import archives, control
+from arkqueue.queue import archives, control, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
@@ -134,6 +134,14 @@ class Waiver(BaseModel):
     branch: str | None = None
 
 
+class NewPause(BaseModel):
+    """Why nothing is to start."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=1000)
+
+
 class Waived(BaseModel):
     waived: int
 
@@ -199,6 +207,24 @@ def sync_archive(request: Request, name: str) -> ArchiveView:
     if archives.one(caller.session, archive).stopped is not None:
         registration.take_up(caller.session, caller.configuration, archive)
     archives.sync(caller.session, archive)
+    return views.archive(caller.session, archive)
+
+
+@router.post("/{name}/pause")
+def pause_archive(request: Request, name: str, pause: NewPause = NewPause()) -> ArchiveView:  # noqa: B008  frozen by use
+    """Let nothing of an archive start. What runs goes on, and revisions are read and planned."""
+    caller = admit(request, Scope.OPERATE)
+    archive = _watched(caller, name)
+    pauses.pause(caller.session, archive, pause.reason, caller.by)
+    return views.archive(caller.session, archive)
+
+
+@router.post("/{name}/resume")
+def resume_archive(request: Request, name: str) -> ArchiveView:
+    """Take the pause of an archive back."""
+    caller = admit(request, Scope.OPERATE)
+    archive = _watched(caller, name)
+    pauses.resume(caller.session, archive, name, caller.by)
     return views.archive(caller.session, archive)
 
 

@@ -18,6 +18,6 @@ def not_yet(request: Request) -> None:
 
 for path in (
     "/tasks/{id}/hold", "/tasks/{id}/release", "/runs/{id}/hold", "/runs/{id}/release",
-    "/archives/{name}/hold", "/archives/{name}/release", "/archives/{name}/pause", "/archives/{name}/resume",
+    "/archives/{name}/hold", "/archives/{name}/release",
 ):  # fmt: skip
     router.add_api_route(path, not_yet, methods=["POST"], include_in_schema=False)

@@ -1,0 +1,98 @@
+"""``pause``, ``resume``, ``drain`` and ``undrain``: let nothing start for a while, of an archive, at all, or on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import bold, say, visible
+from arkqueue.cli.verbs import each
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+_archives = click.argument("archives", metavar="[ARCHIVE]…", nargs=-1)
+_hosts = click.argument("names", metavar="TASK-MANAGER…", nargs=-1, required=True)
+_reason = click.option("--reason", default="", metavar="TEXT", help="Why; it is shown wherever somebody may wonder.")
+
+
+@click.command(
+    epilog='Example: arkqueue pause papers --reason "the printer is being moved". What runs goes on, and new revisions are planned.'
+)
+@_archives
+@click.option("--all", "everything", is_flag=True, help="The whole installation, with archives that are added later.")
+@_reason
+@as_json
+@calls_server
+def pause(client: Client, archives: Sequence[str], everything: bool, reason: str, as_json: bool) -> None:
+    """Let nothing of an archive start, and no `cancels` of it fire, until it is resumed."""
+    _change(client, "pause", archives, everything, {"reason": reason}, as_json)
+
+
+@click.command()
+@_archives
+@click.option("--all", "everything", is_flag=True, help="Take the pause of the whole installation back.")
+@as_json
+@calls_server
+def resume(client: Client, archives: Sequence[str], everything: bool, as_json: bool) -> None:
+    """Take the pause of an archive back: what is ready starts, what waited to cancel does so."""
+    _change(client, "resume", archives, everything, None, as_json)
+
+
+@click.command(
+    epilog="Also a task manager that is started on that host later claims nothing, until: arkqueue undrain TASK-MANAGER"
+)
+@_hosts
+@_reason
+@as_json
+@calls_server
+def drain(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
+    """Let the task manager of a host start nothing more. What it runs goes on."""
+    each(names, lambda name: _of_host(client, "drain", name, {"reason": reason}), as_json)
+
+
+@click.command()
+@_hosts
+@as_json
+@calls_server
+def undrain(client: Client, names: Sequence[str], as_json: bool) -> None:
+    """Let a drained task manager start tasks again."""
+    each(names, lambda name: _of_host(client, "undrain", name, None), as_json)
+
+
+def _change(
+    client: Client, verb: str, archives: Sequence[str], everything: bool, body: dict[str, str] | None, as_json: bool
+) -> None:
+    from arkqueue.cli.client import archive_path
+
+    if everything == bool(archives):
+        raise click.UsageError(f"Name the archives, or --all: arkqueue {verb} ARCHIVE, or arkqueue {verb} --all.")
+    if everything:
+        client.post(f"/{verb}", body)
+        if not as_json:
+            say(f"the whole installation: {verb}d")
+        return
+
+    def one(name: str) -> tuple[Any, list[str]]:
+        found = client.post(f"{archive_path(name)}/{verb}", body)
+        return found, [f"{bold(name)}: {_said(found['paused'])}"]
+
+    each(archives, one, as_json)
+
+
+def _said(pause: Any) -> str:
+    if pause is None:
+        return "resumed"
+    return "stays paused with the whole installation" if pause["with_all"] else "paused"
+
+
+def _of_host(client: Client, verb: str, name: str, body: dict[str, str] | None) -> tuple[Any, list[str]]:
+    from urllib.parse import quote
+
+    found = client.post(f"/task-managers/{quote(name, safe='')}/{verb}", body)
+    running = sum(one["running"] for one in found)
+    goes_on = f"; {running} {'task goes' if running == 1 else 'tasks go'} on" if verb == "drain" and running else ""
+    return found, [f"{bold(visible(name))}: {verb}ed{goes_on}"]

@@ -1,0 +1,113 @@
+"""Pauses: nothing of an archive, of the installation or of a host's task managers starts until a person takes the pause back (design 5.23).
+
+A paused archive takes no turns at claims, as a stopped one does (``withheld``), and no ``cancels`` of its tasks fires: a task that would fire one waits. All
+else goes on: planning, running tasks, reports. A pause of the installation is repeated in the row of each archive, so that a claim asks for nothing more.
+A drained host keeps its archives in their turns, and its claims give nothing.
+"""
+
+from __future__ import annotations
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Busy, Conflict
+from arkqueue.model import ArchiveId
+from arkqueue.queue.archives import offer_again
+from arkqueue.queue.graph import Graph, change, change_in_turn
+
+MOST_ARCHIVES = 100
+"""Archives that one transaction pauses or resumes."""
+PATIENCE = 10.0
+"""Seconds for which the busy ones among them are waited for."""
+
+
+def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
+    """Let nothing of an archive start until ``resume``. A paused archive gets the new reason."""
+
+    def work(graph: Graph) -> None:
+        graph.do("pause_archive", archive=archive, by=by, reason=reason)
+        graph.do("withhold", archive=archive)
+        graph.do("remember", by=by, verb="pause", archive=archive, run=None, task=None, note=reason)
+
+    change(session, [archive], work)
+
+
+def resume(session: Session, archive: ArchiveId, name: str, by: str) -> None:
+    """Take the pause of an archive back. A pause of the installation stays: ``Conflict`` where the archive has no other."""
+
+    def work(graph: Graph) -> None:
+        (before,) = graph.rows("archive", archive=archive)
+        found = graph.rows("resume_archive", archive=archive)
+        if not found:
+            raise Conflict(f"archive {name}", "is not paused")
+        if not found[0].is_paused:
+            _go_on(graph, archive)
+        elif before.paused_at is None:
+            raise Conflict(f"archive {name}", "is paused with the whole installation", "arkqueue resume --all")
+        graph.do("remember", by=by, verb="resume", archive=archive, run=None, task=None, note="")
+
+    change(session, [archive], work)
+
+
+def pause_all(session: Session, reason: str, by: str) -> None:
+    """Let nothing of any archive start until ``resume_all``. Archives that are added meanwhile are paused, too."""
+    session.retrying(lambda connection: _note_all(Graph(connection), "pause", by, reason))
+    _follow_all(session, "pause")
+
+
+def resume_all(session: Session, by: str) -> None:
+    """Take the pause of the installation back; archives that are paused themselves stay so."""
+    session.retrying(lambda connection: _note_all(Graph(connection), "resume", by, ""))
+    _follow_all(session, "resume")
+
+
+def drain(session: Session, host: str, reason: str, by: str) -> None:
+    """Let the task managers of a host claim nothing until ``undrain``, also those that are started later. What they run goes on."""
+
+    def work(graph: Graph) -> None:
+        graph.do("drain", host=host, by=by, reason=reason)
+        note = f"{host}: {reason}" if reason else host
+        graph.do("remember", by=by, verb="drain", archive=None, run=None, task=None, note=note)
+
+    session.retrying(lambda connection: work(Graph(connection)))
+
+
+def undrain(session: Session, host: str, name: str, by: str) -> None:
+    """Let the task managers of a host claim again. ``name``: what a person calls them."""
+
+    def work(graph: Graph) -> None:
+        if not graph.rows("undrain", host=host):
+            raise Conflict(f"task manager {name}", "is not drained")
+        graph.do("remember", by=by, verb="undrain", archive=None, run=None, task=None, note=host)
+
+    session.retrying(lambda connection: work(Graph(connection)))
+    session.wake("ready")
+
+
+def _note_all(graph: Graph, verb: str, by: str, reason: str) -> None:
+    graph.do("pause_all", by=by, reason=reason) if verb == "pause" else graph.do("resume_all")
+    graph.do("remember", by=by, verb=verb, archive=None, run=None, task=None, note=f"--all {reason}".rstrip())
+
+
+def _follow_all(session: Session, verb: str) -> None:
+    """Let each archive repeat whether the installation is paused. What was left by a call that died is done by the next one."""
+
+    def work(graph: Graph) -> None:
+        for row in graph.rows("follow_all", archives=graph.archives):
+            if row.is_paused:
+                graph.do("withhold", archive=row.id)
+            else:
+                _go_on(graph, row.id)
+
+    archives = [row.id for row in session.rows("with_all")]
+    busy: list[int] = []
+    for first in range(0, len(archives), MOST_ARCHIVES):
+        busy += change_in_turn(session, work, archives=archives[first : first + MOST_ARCHIVES], patience=PATIENCE)[1]
+    if busy:
+        names = ", ".join(row.name for row in session.rows("archives_watched") if row.id in set(busy))
+        fault = f"could not be {verb}d with the others, as another transaction has locked them"
+        raise Busy(f"archives {names}", fault, f"Try again: arkqueue {verb} --all")
+
+
+def _go_on(graph: Graph, archive: int) -> None:
+    """Let claims have what is ready of an archive that is paused no more, and let fire what waited to."""
+    offer_again(graph, archive)
+    graph.follow(entering=graph.ids("parked", archive=archive))

@@ -1,0 +1,44 @@
+"""`pause`, `resume`, `drain` and `undrain` on the command line."""
+
+from __future__ import annotations
+
+from arkqueue.db.session import Session
+from arkqueue.queue import claim
+from tests.builders import HOST, PROCESS, an_archive
+from tests.system.cli.conftest import Cli
+
+
+def test_an_archive_is_paused_shown_and_resumed(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    done = arkqueue("pause", "papers", "nobody", "--reason", "the printer moves")
+    assert (done.code, done.lines) == (1, ["papers: paused"])
+    assert "archive nobody: there is none" in done.err
+    assert arkqueue("archive", "list").lines[1].split()[3] == "paused"
+    shown = arkqueue("archive", "show", "papers").out
+    assert "the printer moves" in shown
+    assert "Nothing of it starts. arkqueue resume papers" in shown
+    assert "arkqueue resume papers" in arkqueue("explain", "papers@2/a").out
+    assert arkqueue("resume", "papers").lines == ["papers: resumed"]
+    assert arkqueue("resume", "papers").code == 1
+
+
+def test_everything_is_paused_and_resumed(arkqueue: Cli, session: Session) -> None:
+    an_archive(session)
+    assert arkqueue("pause").code == 2
+    assert arkqueue("pause", "papers", "--all").code == 2
+    assert arkqueue("pause", "--all", "--reason", "an upgrade").lines == ["the whole installation: paused"]
+    assert "the whole installation is paused since" in arkqueue("archive", "show", "papers").out
+    assert "arkqueue resume --all" in arkqueue("resume", "papers").err
+    assert arkqueue("resume", "--all").lines == ["the whole installation: resumed"]
+    assert arkqueue("archive", "list").lines[1].split()[3] == "watched"
+
+
+def test_a_task_manager_is_drained_and_goes_on(arkqueue: Cli, session: Session) -> None:
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.claim()
+    assert arkqueue("drain", "build-1", "--reason", "a new disk").lines == ["build-1: drained; 1 task goes on"]
+    assert arkqueue("undrain", "build-1").lines == ["build-1: undrained"]
+    assert arkqueue("undrain", "build-1").code == 1

@@ -1,0 +1,60 @@
+"""Pauses over HTTP: who may, what is shown, and what health says."""
+
+from __future__ import annotations
+
+import httpx
+
+from arkqueue.db.session import Session
+from arkqueue.queue import claim
+from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer
+from tests.builders import HOST, PROCESS, an_archive
+from tests.system.web.conftest import Client, problem
+
+
+def faults(server: ApiServer, client: httpx.Client) -> str:
+    return "; ".join(client.get(f"{server.url}/healthz").json()["faults"])
+
+
+def test_an_archive_is_paused_and_resumed(client: Client, server: ApiServer, session: Session) -> None:
+    an_archive(session)
+    operator = client(Scope.OPERATE, "papers")
+    problem(client(Scope.READ).post("/archives/papers/pause"), 403, "this needs operate")
+    paused = operator.post("/archives/papers/pause", json={"reason": "the printer moves"}).json()["paused"]
+    assert (paused["reason"], paused["by"], paused["with_all"]) == ("the printer moves", "operate test", False)
+    assert paused["resume"] == "arkqueue resume papers"
+    assert "1 archive is paused: nothing of it starts (arkqueue archive list)" in faults(server, operator)
+    assert operator.post("/archives/papers/resume").json()["paused"] is None
+    problem(operator.post("/archives/papers/resume"), 409, "archive papers: is not paused")
+    assert "paused" not in faults(server, operator)
+
+
+def test_the_installation_is_paused_by_who_may_touch_every_archive(
+    client: Client, server: ApiServer, session: Session
+) -> None:
+    an_archive(session)
+    problem(client(Scope.OPERATE, "papers").post("/pause"), 403, "a pause of the installation concerns every one")
+    operator = client(Scope.OPERATE)
+    assert operator.post("/pause", json={"reason": "an upgrade"}).status_code == 204
+    paused = operator.get("/archives/papers").json()["paused"]
+    assert (paused["reason"], paused["with_all"], paused["resume"]) == ("an upgrade", True, "arkqueue resume --all")
+    assert "the whole installation is paused: nothing starts (arkqueue resume --all)" in faults(server, operator)
+    assert "arkqueue_archives_paused 1" in operator.get("/metrics").text
+    assert operator.post("/resume").status_code == 204
+    assert operator.get("/archives/papers").json()["paused"] is None
+
+
+def test_a_task_manager_is_drained(client: Client, server: ApiServer, session: Session) -> None:
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    problem(client(Scope.OPERATE, "papers").post("/task-managers/build-1/drain"), 403, "concerns every one")
+    operator = client(Scope.OPERATE)
+    (drained,) = operator.post("/task-managers/build-1/drain", json={"reason": "a new disk"}).json()
+    assert (drained["process"], drained["drained_by"], drained["drain_reason"]) == (
+        PROCESS,
+        "operate test",
+        "a new disk",
+    )
+    assert "1 task manager is drained: nothing is started there (arkqueue undrain)" in faults(server, operator)
+    (undrained,) = operator.post("/task-managers/build-1/undrain").json()
+    assert undrained["drained_at"] is None
+    problem(operator.post("/task-managers/build-2/drain"), 404, "there is none", "These are there: build-1.")
