@@ -314,6 +314,7 @@ class TaskDefinition:
     workdir: str | None = None
     mounts: tuple[MountUse, ...] = ()
     changes: bool = False
+    hold: bool = False
 
     @property
     def is_gate(self) -> bool:

@@ -4,6 +4,7 @@ A task waits until its last ``depends`` edge is met; then it *enters*: its ``can
 it becomes ready (a task with a program) or completed (a gate). Every way back to work leads through ``waiting`` again: a retry, a
 deferred task that is due, a lost or restarted attempt. So cancellations fire each time that a task
 becomes ready. A new task that waits for nothing and cancels nothing is stored as ready at once.
+A held task does not enter, whatever becomes of its edges, until a person releases it.
 
 ``MOVES`` is the only place that says so. The guards in ``sql/*.sql`` (``{from EVENT}``, ``{to EVENT}``), the diagram in the
 documentation and the tests of every (state, event) are made from it. An attempt has no state of its own, only an end; what an end
@@ -40,6 +41,8 @@ UNSETTLED = frozenset(State) - SETTLED
 class Event(StrEnum):
     PASS = "pass"
     ENABLE = "enable"
+    HOLD = "hold"
+    RELEASE = "release"
     UNMEET = "unmeet"
     CLAIM = "claim"
     HAND_BACK = "hand_back"
@@ -71,6 +74,8 @@ def _move(sources: str, target: str, meaning: str) -> Move:
 MOVES: dict[Event, Move] = {
     Event.PASS: _move("waiting", "completed", "a gate whose edges are all met"),
     Event.ENABLE: _move("waiting", "ready", "all edges are met and what it cancels is gone"),
+    Event.HOLD: _move("waiting ready", "held", "a person, or its workflow file, wants it released before it starts"),
+    Event.RELEASE: _move("held", "waiting", "a person released it"),
     Event.UNMEET: _move("ready", "waiting", "what it depends on was retried before it started (design 5.8)"),
     Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
     Event.HAND_BACK: _move("running", "waiting", "its task manager shut down, or its host could not begin it"),

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     FAULTY = "the definition has faults"
     GONE = "the run is deleted, the commit dropped, or the branch deleted"
     UNKNOWN = "no such revision, run or task"
+    ON_HOLD = "the archive is on hold"
 
 
 class Refused(Exception):
@@ -160,6 +161,8 @@ class Task:
     losses: int = 0
     stop: str | None = None
     stop_by: Task | None = None
+    to_release: bool = False
+    """It is held, or was canceled or skipped while it was: it does not start before a person releases it (design 5.21)."""
     item: str = ""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
@@ -287,6 +290,7 @@ class Model:
         self.deleted_branches: set[str] = set()
         self.paused = False
         """Nothing is claimed, and no ``cancels`` fires (design 5.23)."""
+        self.on_hold = False
 
     # ------------------------------------------------------------------------------------------------------------------ looking around
 
@@ -459,6 +463,9 @@ class Model:
         exclusive = [task for task in self._in_order(run) if task.definition.exclusive]
         for first, second in pairwise(exclusive):
             self._edge(first, second, When.SETTLED, Kind.EXCLUSIVE)
+        for task in run.own:
+            if task.definition.hold or (self.on_hold and not task.is_gate):
+                self._hold(task)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
@@ -621,7 +628,7 @@ class Model:
             if skips(edge):
                 target, root = edge.target, edge.source.root or edge.source
                 is_earlier = target in skipped and target.root and self._first([root, target.root]) is not target.root
-                if target.state is State.WAITING or is_earlier:
+                if target.state in (State.WAITING, State.HELD) or is_earlier:
                     roots.setdefault(target, []).append(root)
         return roots
 
@@ -724,7 +731,7 @@ class Model:
 
     def cancel(self, key: Key) -> Changes:
         before = self.states()
-        self._stop_by_person(self._in(key, State.WAITING, State.READY, State.DEFERRED, State.RUNNING))
+        self._stop_by_person(self._in(key, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.RUNNING))
         return self._follow(before)
 
     def cancel_run(self, key: RunKey) -> Changes:
@@ -775,6 +782,7 @@ class Model:
         root.failures = root.deferrals = root.losses = 0
         root.retried = True
         self._reopen(reopened, stay, again)
+        self._hold_again(again)
         return self._follow(before)
 
     def _refuse_outdated(self, again: list[Task]) -> None:
@@ -818,7 +826,7 @@ class Model:
 
     def skip(self, key: Key, as_completed: bool = False, force: bool = False) -> Changes:
         before = self.states()
-        task = self._in(key, State.WAITING, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
+        task = self._in(key, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
         reopened, stay = self._judge_again(task) if as_completed else ([], {})
         if reopened and not force:
             if self._is_gone(task.run):
@@ -830,6 +838,7 @@ class Model:
         if as_completed:
             task.as_completed = True
             self._reopen(reopened, stay, reopened)
+            self._hold_again(reopened)
         return self._follow(before)
 
     def skip_until(self, name: str, branch: str, until: int) -> Changes:
@@ -862,6 +871,93 @@ class Model:
         before = self.states()
         self.paused = False
         return self._follow(before)
+
+    def hold(self, key: Key) -> Changes:
+        """A task that has not started waits for a release (design 5.21)."""
+        before = self.states()
+        self._hold(self._in(key, State.WAITING, State.READY))
+        return self._follow(before)
+
+    def hold_run(self, key: RunKey) -> Changes:
+        before = self.states()
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        if not (tasks := self._holdable(run)):
+            raise Refused(Reason.NOTHING)
+        for task in tasks:
+            self._hold(task)
+        return self._follow(before)
+
+    def hold_archive(self) -> Changes:
+        """What has not begun is held, and what is planned until the hold ends."""
+        before = self.states()
+        tasks = [task for run in self.runs if not _has_begun(run) for task in self._holdable(run)]
+        if self.on_hold and not tasks:
+            raise Refused(Reason.NOTHING)
+        self.on_hold = True
+        for task in tasks:
+            self._hold(task)
+        return self._follow(before)
+
+    def unhold(self) -> Changes:
+        """The archive is on hold no more. What is held stays so."""
+        if not self.on_hold:
+            raise Refused(Reason.NOTHING)
+        self.on_hold = False
+        return {}
+
+    def release(self, key: Key, force: bool = False, skip_outdated: bool = False) -> Changes:
+        """A held task enters like any other (design 5.22)."""
+        return self._release([self._in(key, State.HELD)], force, skip_outdated)
+
+    def release_run(self, key: RunKey, force: bool = False, skip_outdated: bool = False) -> Changes:
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        return self._release([task for task in run.own if task.state is State.HELD], force, skip_outdated)
+
+    def release_all(self, force: bool = False, skip_outdated: bool = False) -> Changes:
+        return self._release([task for task in self.tasks() if task.state is State.HELD], force, skip_outdated)
+
+    def _release(self, tasks: list[Task], force: bool, skip_outdated: bool) -> Changes:
+        """What is out of date is named and stays held, or is waived; the rest is released (design 5.19)."""
+        before = self.states()
+        if self.on_hold or not tasks:
+            raise Refused(Reason.ON_HOLD if self.on_hold else Reason.NOTHING)
+        outdated = [task for task in tasks if not force and self.is_outdated(task)]
+        if len(outdated) == len(tasks) and not skip_outdated:
+            raise Refused(Reason.OVERWRITES, *(task.key for task in outdated))
+        if skip_outdated:
+            for task in outdated:
+                task.state, task.waived = move(task.state, Event.SKIP), True
+            self._follow(before)  # what needs them is skipped with them, before the rest is released
+        for task in tasks:
+            if task not in outdated and task.state is State.HELD:
+                task.state, task.to_release = move(task.state, Event.RELEASE), False
+        return self._follow(before)
+
+    def is_outdated(self, task: Task) -> bool:
+        if self._is_gone(task.run):
+            return True
+        try:
+            self._refuse_outdated([task])
+        except Refused:
+            return True
+        return False
+
+    def _hold(self, task: Task) -> None:
+        task.state, task.to_release = move(task.state, Event.HOLD), True
+
+    def _holdable(self, run: Run) -> list[Task]:
+        """What a hold of the whole run holds; its gates pass."""
+        return [task for task in run.own if task.state in (State.WAITING, State.READY) and not task.is_gate]
+
+    def _hold_again(self, back: Iterable[Task]) -> None:
+        """What comes back to work is held where nobody has released it, or where its archive is on hold and its run has not begun."""
+        for task in back:
+            if task.to_release or (self.on_hold and not task.is_gate and not _has_begun(task.run)):
+                self._hold(task)
 
     def rewrite(self, branch: str, dropped: Iterable[int]) -> Changes:
         """A force-push took these revisions off the branch (design 5.16)."""
@@ -976,7 +1072,8 @@ class Model:
         run = self.run(key)
         tasks = [run.tasks[Name(COMMIT)], *run.own]
         settled = all(task.settled for task in tasks)
-        begun = any(task.attempts for task in run.own)
+        begun = _has_begun(run)
+        held = any(task.state is State.HELD for task in run.own)
         canceled = [task for task in run.own if task.state is State.CANCELED]
         bad = any(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
         bad = bad or any(self._lacks_a_product(task) for task in tasks)
@@ -985,7 +1082,7 @@ class Model:
         if run.workflow.faults or (settled and bad):
             return "failed"
         if not settled:
-            return "processing" if begun else "pending"
+            return "processing" if begun else "held" if held else "pending"
         if Name(REPORT) in run.tasks and not run.tasks[Name(REPORT)].settled:
             return "reporting"
         if any(task.superseded_by is None for task in canceled):
@@ -1044,7 +1141,11 @@ class Model:
                 f"{task.key} has no true root"
             )
             assert task.stop is None or task.state is State.RUNNING, f"{task.key} is asked to stop but does not run"
-            if task.state is State.WAITING and not task.implicit:
+            assert task.state is not State.HELD or task.to_release, f"{task.key} is held by nothing"
+            assert not task.to_release or task.state in (State.HELD, State.CANCELED, State.SKIPPED), (
+                f"{task.key} is {task.state}, and nobody has released it"
+            )
+            if task.state in (State.WAITING, State.HELD) and not task.implicit:
                 assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
         for branch in {run.branch for run in self.runs}:
             passed = [run.tasks[Name(COMMIT)].settled for run in self.commit_runs(branch)]
@@ -1120,6 +1221,11 @@ def skips(edge: Edge, root: Task | None = None) -> bool:
 def spares(source: Task) -> bool:
     """Whether what waits for a failure of the task is not needed: it ended otherwise (design 5.6)."""
     return source.settled and source.state not in (State.FAILED, State.REJECTED)
+
+
+def _has_begun(run: Run) -> bool:
+    """Whether an attempt of one of its tasks has started (design 4)."""
+    return any(task.attempts for task in run.own)
 
 
 def _is_root(task: Task) -> bool:

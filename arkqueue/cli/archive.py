@@ -133,6 +133,11 @@ def show(client: Client, name: str, as_json: bool) -> None:
     ]
     say(f"{bold(found['name'])}  {_health(found)}")
     table([("  " + dim(key), value) for key, value in facts if value])
+    if found["hold"]:
+        say(f"\n{click.style(_hold(found), fg='magenta')}")
+        say(f"  arkqueue unhold {found['name']}")
+    if found["held"]:
+        say(f"\n{found['held']} of its tasks wait for a release: arkqueue release {found['name']} --all")
     if found["stopped"] or found["trouble"]:
         since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
         say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
@@ -161,6 +166,13 @@ def show(client: Client, name: str, as_json: bool) -> None:
             for s in found["schedules"]
         ]  # fmt: skip
         table(schedules, ("SCHEDULE", "ZONE", "BRANCH", "NEXT", "LAST", "TASKS", "LAST RUN", "LEFT OUT"))
+
+
+def _hold(archive: Any) -> str:
+    """Who has put an archive on hold, since when and why."""
+    hold = archive["hold"]
+    said = f": {one_line(hold['reason'])}" if hold["reason"] else ""
+    return f"on hold by {visible(hold['by'])} since {at(hold['at'])}{said}"
 
 
 def _left_out(schedule: Any) -> str:
@@ -436,6 +448,8 @@ def _health(archive: Any) -> str:
         return click.style("in trouble", fg="red")
     if archive["paused"]:
         return click.style("paused", fg="yellow")
+    if archive["hold"]:
+        return click.style("on hold", fg="magenta")
     return click.style("no branch", fg="red") if _untracked(archive) else click.style("watched", fg="green")
 
 

@@ -43,6 +43,9 @@ COMMANDS = {
     "resume": ("pauses", "Take a pause back."),
     "drain": ("pauses", "Let a task manager start nothing more."),
     "undrain": ("pauses", "Let a drained task manager go on."),
+    "hold": ("holds", "Let nothing of an archive, a run or a task start."),
+    "unhold": ("holds", "End the hold of an archive."),
+    "release": ("holds", "Let go on what is held."),
     "note": ("verbs", "Keep a note with a task or a run."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),
@@ -65,7 +68,7 @@ REMEDIES = {
 }
 """What helps where the system refuses something, by its reason."""
 
-LATER = ("hold", "release", "submit", "report", "purge")
+LATER = ("submit", "report", "purge")
 """Commands that are not built yet."""
 
 

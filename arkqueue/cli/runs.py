@@ -222,7 +222,7 @@ def tally(run: Any) -> str:
     words = [f"{counts['completed']}/{counts['tasks']}"]
     superseded = counts["superseded"]
     numbers = {**counts, "canceled": counts["canceled"] - superseded}
-    words += [f"{numbers[word]} {word}" for word in ("running", "failed", "rejected", "canceled", "superseded", "skipped") if numbers[word]]  # fmt: skip
+    words += [f"{numbers[word]} {word}" for word in ("running", "held", "failed", "rejected", "canceled", "superseded", "skipped") if numbers[word]]  # fmt: skip
     return ", ".join(words) if counts["tasks"] else "-"
 
 

@@ -117,11 +117,11 @@ def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, boo
         found = find(client, name)
         if found["task"] is not None:
             task = client.post(f"/tasks/{found['task']}/{verb}", options)
-            return task, [_task_line(task)]
+            return task, [task_line(task)]
         answer = client.post(f"/runs/{found['run']}/{verb}", options)
         now = {task["full_name"]: task for task in answer["run"]["tasks"]}
-        lines = [_task_line(now[done]) for done in answer["done"] if done in now]
-        return answer, lines + [_refusal_line(refusal) for refusal in answer["refused"]]
+        lines = [task_line(now[done]) for done in answer["done"] if done in now]
+        return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]
 
     each(names, one, as_json)
 
@@ -153,12 +153,14 @@ def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_j
         sys.exit(code)
 
 
-def _task_line(task: Any) -> str:
+def task_line(task: Any) -> str:
+    """A task with its state, and how it came to it."""
     why = f" ({visible(task['why'])})" if task["why"] else ""
     return f"{bold(task['full_name'])}: {state(task['state'])}{why}"
 
 
-def _refusal_line(refusal: Any) -> str:
+def refusal_line(refusal: Any) -> str:
+    """Why something was not done to a task, and what helps."""
     from arkqueue.cli.client import typed
 
     remedy = f". {typed(refusal['remedy'])}" if refusal["remedy"] else ""

@@ -24,6 +24,8 @@ from arkqueue.plan.graph import Occurrence, Plan, gates_needed, plan
 
 IMPLICIT = 2
 """The tasks of a run that no file defines, beside gates of ``PREV:*``: COMMIT and REPORT."""
+BY_ITS_FILE = 0
+"""In the place of an audit log entry: the workflow file itself holds the task (``hold: true``)."""
 
 
 class NewRevision(NamedTuple):
@@ -54,7 +56,10 @@ class NewRun(NamedTuple):
 
 
 class NewTask(NamedTuple):
-    """``entry``: the id of its run's revision. ``unmet``: how many edges it waits for. ``passed``, ``ready``: it is stored in that state already."""
+    """``entry``: the id of its run's revision. ``unmet``: how many edges it waits for. ``passed``, ``ready``: it is stored in that state already.
+
+    ``hold``: the audit log entry because of which it is held, or `BY_ITS_FILE`. None: it is not.
+    """
 
     id: TaskId
     branch: int
@@ -73,6 +78,7 @@ class NewTask(NamedTuple):
     unmet: int
     passed: bool
     ready: bool
+    hold: int | None
 
 
 class NewEdge(NamedTuple):
@@ -161,12 +167,19 @@ class Draft:
         self.behind: list[TaskId] = []
         """Other tasks without an unmet edge that pass, or cancel something: they enter after the gates."""
 
-    def append(self, entry: Entry, previous: str | None, generation: int, faults: Sequence[Fault]) -> int:
-        """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these."""
+    def append(
+        self,
+        entry: Entry,
+        previous: str | None,
+        generation: int,
+        faults: Sequence[Fault],
+        hold: int | None = None,
+    ) -> int:
+        """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these. ``hold``: as in `add_run`."""
         revision = self._add_revision(entry, previous, generation, is_baseline=False)
         workflow = Workflow() if faults else entry.workflow
         planned = self._plan(workflow, entry)
-        self._add_commit_run(planned, entry, revision, faults, self.exclusives)
+        self._add_commit_run(planned, entry, revision, faults, self.exclusives, hold)
         return revision
 
     def append_baseline(self, entry: Entry, previous: str | None, generation: int) -> int:
@@ -187,8 +200,12 @@ class Draft:
         by: str,
         faults: Sequence[Fault] = (),
         closing: Sequence[TaskId] = (),
+        hold: int | None = None,
     ) -> int:
-        """Add a planned run; returns its id. ``closing``: exclusive tasks that its COMMIT waits for."""
+        """Add a planned run; returns its id.
+
+        ``closing``: exclusive tasks that its COMMIT waits for. ``hold``: the audit log entry because of which its tasks are held (design 5.21); its gates pass.
+        """
         id = next(self._ids.runs)
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
         commit, report = ids[Key(COMMIT)], ids.get(Key(REPORT))
@@ -213,24 +230,25 @@ class Draft:
                     self.lost.append(edge[1])
         self.exclusives, unsettled = [], 0
         for key, position, kind, definition in planned.nodes:
-            task, program, cancels, exclusive = ids[key], False, False, False
+            task, program, cancels, exclusive, held_by = ids[key], False, False, False, None
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
+                held_by = BY_ITS_FILE if definition.hold else hold if program else None
                 self.names.add(key.name)
             # REPORT, the last one, waits for every other task that is not settled yet; it has no edges (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes
-            ready = program and not (waits_for or cancels)
+            ready = program and not (waits_for or cancels) and held_by is None
             self.tasks.append(
                 (
                     task, self.branch, id, revision, number, run, *key, definition, position, kind, program, cancels,
-                    exclusive, waits_for, passed, ready,
+                    exclusive, waits_for, passed, ready, held_by,
                 )
             )  # fmt: skip
             self._past[key] = Occurrence(task, kind, passed, passed)
             unsettled += not passed and kind is not TaskKind.GATE
             if ready:
                 self.ready.append(task)
-            elif not (waits_for or passed):
+            elif not (waits_for or passed) and held_by is None:
                 (self.behind if position else self.gates).append(task)
             if exclusive:
                 self.exclusives.append(task)
@@ -250,10 +268,16 @@ class Draft:
         return plan(workflow, trigger=Trigger.COMMIT, branch=self.name, changed=entry.changed, past=self._past)
 
     def _add_commit_run(
-        self, planned: Plan, entry: Entry, revision: int, faults: Sequence[Fault], closing: Sequence[TaskId]
+        self,
+        planned: Plan,
+        entry: Entry,
+        revision: int,
+        faults: Sequence[Fault],
+        closing: Sequence[TaskId],
+        hold: int | None = None,
     ) -> None:
         number, author = entry.revision.number, entry.revision.author
-        self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing)
+        self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing, hold)
 
     def _is_met(self, edge: _Edge) -> bool:
         _, source, kind, settled, _, _, product, failed = edge

@@ -31,7 +31,7 @@ def cancel(session: Session, task: TaskId, by: str, *, assume_gone: bool = False
     """
 
     def work(graph: Graph, row: Any) -> None:
-        _refuse_implicit(row, "canceled")
+        refuse_implicit(row, "canceled")
         if row.state in SETTLED:
             raise Conflict(_name(graph, row), f"is {row.state} already")
         if row.state == State.RUNNING:
@@ -53,11 +53,11 @@ def cancel_run(session: Session, run: RunId, by: str) -> None:
 
     def work(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
-            raise Conflict(_run_name(row), "was deleted")
+            raise Conflict(run_name_of(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
         locked = graph.rows("lock_tasks", tasks=tasks)
         if not tasks:
-            raise Conflict(_run_name(row), "has nothing left to cancel")
+            raise Conflict(run_name_of(row), "has nothing left to cancel")
         graph.do("cancel_run", run=run, by=by)
         _ask_to_stop(graph, [t.id for t in locked if t.state == State.RUNNING], "cancel", by)
         graph.follow(graph.ids("cancel", tasks=tasks, by=by))
@@ -85,7 +85,7 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
     """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once."""
 
     def work(graph: Graph, row: Any) -> None:
-        _refuse_implicit(row, "retried")
+        refuse_implicit(row, "retried")
         refuse_stopped(graph, row.archive_id)
         if row.state == State.DEFERRED:
             graph.follow(entering=graph.ids("retry_now", task=row.id))
@@ -105,10 +105,11 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
             raise Conflict(here, f"{needs} {root}", remedy)
         reopened, staying = _judge_again(graph, row.id)
         if not force:
-            _refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
+            refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
         graph.ids("retry", task=row.id)
         back = [row.id, *reopened]
         again = [*back, *staying, *_reopen(graph, back, reopened), *_unjudged(graph, back)]
+        graph.do("hold_again", tasks=back)
         graph.follow(entering=back, again=again)
 
     _on_task(session, task, "retry", by, work, _options(force=force))
@@ -121,7 +122,7 @@ def skip(session: Session, task: TaskId, by: str, *, as_completed: bool = False,
     """
 
     def work(graph: Graph, row: Any) -> None:
-        _refuse_implicit(row, "skipped")
+        refuse_implicit(row, "skipped")
         if row.state in MOVES[Event.SKIP].sources:
             graph.follow(graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed))
         elif row.state in (State.FAILED, State.REJECTED):
@@ -158,9 +159,9 @@ def delete_run(session: Session, run: RunId, by: str) -> None:
 
     def work(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
-            raise Conflict(_run_name(row), "is deleted already")
+            raise Conflict(run_name_of(row), "is deleted already")
         if left := [task.kind for task in graph.rows("unsettled_of_run", run=run)]:
-            here = _run_name(row)
+            here = run_name_of(row)
             if left == [TaskKind.COMMIT]:
                 raise Conflict(here, "has not ended: its COMMIT waits", f"arkqueue explain {here}/COMMIT")
             raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
@@ -189,8 +190,9 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
         (row,) = rows
         reopened, staying = _judge_again(graph, row.id)
         if reopened and not force:
-            _refuse_outdated(graph, row, reopened, f"arkqueue skip {_name(graph, row)} --as-completed")
+            refuse_outdated(graph, row, reopened, f"arkqueue skip {_name(graph, row)} --as-completed")
         again = [*tasks, *reopened, *staying, *_reopen(graph, reopened, reopened), *_unjudged(graph, reopened)]
+        graph.do("hold_again", tasks=reopened)
     graph.follow(entering=reopened, again=again)
 
 
@@ -233,7 +235,7 @@ def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None
         graph.to_wake.add("stop")
 
 
-def _refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:
+def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:
     """Refuse to bring tasks back to work, because of ``row``, that are gone, superseded, what later revisions built on, or done by later ones (design 5.11, 5.19).
 
     ``command``: what the person typed.
@@ -278,20 +280,27 @@ def _superseded(graph: Graph, row: Any) -> str:
     return f"is superseded by {_task_name(graph.rows('place_of_task', task=row.superseded_by)[0])}"
 
 
-def _refuse_implicit(row: Any, what: str) -> None:
+def refuse_implicit(row: Any, what: str) -> None:
+    """Raise ``Conflict`` where a task is one that every run has."""
     if row.kind != TaskKind.ORDINARY:
         raise Conflict(row.name, f"exists in every run and cannot be {what}")
 
 
+def task_name_of(graph: Graph, task: int) -> str:
+    """The name of a task in full."""
+    return _task_name(graph.rows("place_of_task", task=task)[0])
+
+
 def _name(graph: Graph, row: Any) -> str:
-    return _task_name(graph.rows("place_of_task", task=row.id)[0])
+    return task_name_of(graph, row.id)
 
 
 def _task_name(row: Any) -> str:
     return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
 
 
-def _run_name(row: Any) -> str:
+def run_name_of(row: Any) -> str:
+    """The name of a run; the row is one of ``place_of_run``."""
     return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 

@@ -81,7 +81,7 @@ def append_in(
         else:
             endless = generation > MOST_GENERATIONS
             faults = (_endless(graph, entry.revision, generation),) if endless else entry.workflow.faults
-            last = draft.append(entry, previous, generation, faults)
+            last = draft.append(entry, previous, generation, faults, head.hold_id)
         previous = entry.revision.id
     head_moves = [Head(branch.id, last, branch.head)]
     write(graph, branch.archive, [draft], content or Content(graph.kept, workflows), head_moves)

@@ -115,7 +115,8 @@ def _fire(graph: Graph, due: Any) -> None:
         run = last.id if is_same else store_failed(graph, branch.head_id, Trigger.SCHEDULE, reason, by)
     else:
         is_same = last is not None and _stands_for(last, proposal)
-        run = last.id if is_same else store(graph, proposal, by)
+        # What supersedes a run that a person holds is held as that one was: holds are sticky.
+        run = last.id if is_same else store(graph, proposal, by, last and last.hold)
         if last is not None and not is_same and not (last.has_ended or last.has_begun):
             graph.follow(graph.ids("supersede_run", run=last.id, by=run))
     graph.do("fired_run", run=run, **key)

@@ -157,6 +157,8 @@ class Proposal:
     workflow: Workflow
     reading: Reading
     planned: Plan
+    hold: int | None
+    """The audit log entry by which its archive is on hold, and so the run held (design 5.21)."""
 
     @property
     def products(self) -> set[str]:
@@ -258,7 +260,7 @@ def propose(
         named = "".join(f" {name}" for name in names or ())
         back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
         refuse_overwriting(graph, here, row.branch_id, programs, back)
-    return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned)
+    return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned, row.hold_id)
 
 
 def refuse_overwriting(
@@ -286,11 +288,14 @@ def refuse_overwriting(
         )
 
 
-def store(graph: Graph, proposal: Proposal, by: str) -> int:
-    """Store a proposed run, and what follows from it; returns its id."""
+def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) -> int:
+    """Store a proposed run, and what follows from it; returns its id. ``hold``: the audit log entry because of which it is held, where its archive is not on hold."""
     branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
-    new = draft.add_run(proposal.planned, proposal.revision, proposal.number, proposal.run, proposal.cause, by)
+    hold = hold if proposal.hold is None else proposal.hold
+    new = draft.add_run(
+        proposal.planned, proposal.revision, proposal.number, proposal.run, proposal.cause, by, hold=hold
+    )
     write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow]))
     if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
         graph.do("add_exclusive_edges", gate=gate[0], sources=draft.exclusives)

@@ -210,7 +210,7 @@ where run.id = %(run)s;
 
 -- name: remember
 -- Keep who did what.
-insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s);
+insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s) returning id;
 
 -- name: heard_of
 -- The task manager of an attempt, if it was heard of within so many seconds.

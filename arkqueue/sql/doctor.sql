@@ -117,6 +117,23 @@ from task t cross join lateral (select concat(
     case when t.blocks not in (0, 1, 2) then format(', and blocks %%s', t.blocks) end) as what) w
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
+-- name: doctor_holds
+-- A held task says what holds it, and nothing but a canceled or skipped one does so beside it. What is named as holding or releasing is in the audit log.
+select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
+from task t cross join lateral (select concat(
+    case when t.state = 'held' and t.hold_id is null then ', and nothing holds it' end,
+    case when t.hold_id is not null and t.state not in ('held', 'canceled', 'skipped') then ', and nobody has released it' end,
+    case when t.hold_id is not null and t.kind <> 'ordinary' then ', and no task that can be held' end,
+    case when t.hold_id <> 0 and not exists (select from deed d where d.id = t.hold_id and d.archive_id = t.archive_id) then ', and held by an entry that is not there' end,
+    case when t.hold_id is not null and t.release_id is not null then ', and held and released at once' end,
+    case when t.release_id is not null and not exists (select from deed d where d.id = t.release_id) then ', and released by an entry that is not there' end) as what) w
+where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
+union all
+select a.id, null, null, 'it is on hold by an entry of the audit log that is not there'
+from archive a
+where a.hold_id is not null and not exists (select from deed d where d.id = a.hold_id) and (%(archive)s::bigint is null or a.id = %(archive)s)
+limit %(most)s;
+
 -- name: doctor_ready
 -- A ready task has the place and the pool that claims find it by.
 select t.archive_id as archive, t.run_id as run, t.id as task,

@@ -145,9 +145,10 @@ update task t set
 from judged j left join entering e on e.id = j.id
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
 returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
-          -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin.
+          -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin, or to be held by
+          -- nothing but its hold.
           t.blocks > 0
-          or j.enters and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
+          or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
 
 -- name: cancel_gone
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.

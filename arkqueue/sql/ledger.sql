@@ -163,10 +163,10 @@ update branch set main = false where archive_id = %(archive)s and main returning
 update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 
 -- name: head
--- The head of a branch, locked; whether the branch or its archive is watched no more, or the archive is stopped, whether it has schedules, and the
+-- The head of a branch, locked; whether the branch or its archive is watched no more, or the archive is stopped or on hold, whether it has schedules, and the
 -- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
-       b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped,
+       b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
@@ -273,18 +273,18 @@ select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_
                      %(crossing)s::bool[], %(declared)s::bool[], %(product)s::bool[], %(failed)s::bool[], %(met)s::bool[]);
 
 -- name: add_tasks
--- Store tasks, which wait, have passed, or are ready at once.
+-- Store tasks, which wait, have passed, or are held or ready at once.
 insert into task (id, branch_id, run_id, archive_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
-                  state, settled_at, ready_at, pool, entry_id)
+                  hold_id, state, settled_at, ready_at, pool, entry_id)
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
-       t.unmet, case when t.passed then {to pass} when t.ready then {to enable} else 'waiting' end, case when t.passed then clock_timestamp() end,
+       t.unmet, t.hold, case when t.passed then {to pass} when t.ready then {to enable} when t.hold is not null then {to hold} else 'waiting' end, case when t.passed then clock_timestamp() end,
        case when t.ready then clock_timestamp() end,
        case when t.ready then coalesce((select pool from definition where id = t.definition), (select pool from archive where id = %(archive)s)) end,
        case when t.ready then t.entry end
 from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[],
             %(item)s::text[], %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[],
-            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[])
-    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready);
+            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[], %(hold)s::bigint[])
+    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready, hold);
 
 -- name: offer
 -- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.
@@ -310,8 +310,8 @@ with stored as (
 update task set unmet = unmet + (select count(*) from stored) where id = %(gate)s;
 
 -- name: revision_at
--- A revision with its workflow files, and whether it, its branch or its archive is watched no more.
-select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, w.tasks, w.faults,
+-- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive.
+select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id, w.tasks, w.faults,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;

@@ -46,13 +46,14 @@ on conflict do nothing returning fire_at;
 
 -- name: last_run_of_schedule
 -- The last run of a schedule, if nobody deleted it: whether it has ended, whether it has begun, the (task, source) pairs of what it takes products from, or whose
--- failure it waits for, and why it could not start.
+-- failure it waits for, why it could not start, and by which audit log entry it is held.
 select run.id,
        not exists (select from task t where t.run_id = run.id and t.kind = 'ordinary' and t.settled_at is null) as has_ended,
        exists (select from task t where t.run_id = run.id and t.attempts > 0) as has_begun,
        array(select t.name || ' ' || e.source from task t join edge e on e.target = t.id
              where t.run_id = run.id and (e.product or e.failed and e.crossing) order by t.name, e.source) as products,
-       run.faults->0->>'message' as reason
+       run.faults->0->>'message' as reason,
+       (select min(t.hold_id) from task t where t.run_id = run.id and t.state = 'held' and t.hold_id > 0) as hold
 from run where run.id = %(run)s and run.deleted_at is null;
 
 -- name: supersede_run

@@ -29,6 +29,7 @@ create table archive (
     created_at  timestamptz not null default now(),
     removed_at  timestamptz,
     stopped     text,                               -- why it is not read, and nothing of it starts, until a person takes it up again
+    hold_id     bigint,                             -- of `deed`: it is on hold, and what is planned is held
     trouble     text,                               -- why it could not be read the last time
     trouble_since timestamptz,
     read_at     timestamptz,                        -- when it was last read to its end
@@ -169,6 +170,10 @@ create table task (
     -- What a canceled or skipped task with unmet edges blocks in later runs. 0: nothing. 1: tasks that need its completion. 2: also tasks that wait for any end.
     blocks      smallint not null default 0,
     superseded_by bigint,                           -- canceled by it
+    -- What wants it released before it starts: an entry of the audit log (`deed`), or 0, its workflow file. It stays when the task is canceled or skipped
+    -- before a release, so that a retry does not get around one.
+    hold_id     bigint,
+    release_id  bigint,                             -- of `deed`: its newest release
     due_at      timestamptz,
     ready_at    timestamptz,
     settled_at  timestamptz,
@@ -183,6 +188,7 @@ create unique index task_key on task (branch_id, name, item, number, run);
 create index task_run on task (run_id);
 create index task_ready on task (pool, archive_id, priority, entry_id, run, position) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
+create index task_held on task (archive_id, run_id) where state = 'held';
 -- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
 -- can lead a statement that knows its tasks' ids through all open tasks.
 create index task_open on task (branch_id, name, number) where settled_at is null;

@@ -8,8 +8,9 @@ select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, 
        a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected,
        a.is_paused, a.paused_at is null as paused_with_all,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
-       coalesce(a.pause_reason, p.reason, '') as pause_reason
-from archive a left join look l on l.archive_id = a.id left join pause p on a.paused_with_all
+       coalesce(a.pause_reason, p.reason, '') as pause_reason,
+       d.at as hold_at, d.by as hold_by, d.note as hold_note, (select count(*) from task t where t.archive_id = a.id and t.state = 'held') as held
+from archive a left join look l on l.archive_id = a.id left join pause p on a.paused_with_all left join deed d on d.id = a.hold_id
 where (%(archive)s::bigint is null and a.removed_at is null or a.id = %(archive)s)
   and (%(names)s::text[] is null or a.name = any(%(names)s))
 order by a.name;
@@ -134,10 +135,12 @@ order by run.id desc;
 -- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by,
-       t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host
+       t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
+       t.hold_id, h.by as held_by, h.note as held_note
 from task t
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
+left join deed h on h.id = t.hold_id
 where t.run_id = any(%(runs)s)
 order by t.position, t.id;
 
@@ -152,7 +155,9 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        r.dropped_at, b.deleted_at, a.removed_at, a.stopped,
        a.is_paused, a.paused_at is null as paused_with_all,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
-       coalesce(a.pause_reason, p.reason, '') as pause_reason
+       coalesce(a.pause_reason, p.reason, '') as pause_reason,
+       t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
+       l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
 from task t
 join run on run.id = t.run_id
 join archive a on a.id = t.archive_id
@@ -161,6 +166,9 @@ join revision r on r.id = run.revision_id
 left join pause p on a.paused_with_all
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
+left join deed h on h.id = t.hold_id
+left join deed l on l.id = t.release_id
+left join deed o on o.id = a.hold_id
 where t.id = any(%(tasks)s)
 order by t.position, t.id;
 

@@ -69,10 +69,19 @@ class PauseView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldView:
+    """Who has put an archive on hold, since when, and why (empty: nobody said)."""
+
+    at: datetime
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveView:
     """An archive. ``stopped``: it is not read until a person rewinds it; ``trouble``: the last reading failed, it is tried again. ``remedy``: what helps.
 
-    ``paused``: nothing of it starts; it is read all the same.
+    ``paused``: nothing of it starts; it is read all the same. ``hold``: it is on hold (design 5.21); ``held``: how many of its tasks wait for a release.
     """
 
     id: int
@@ -89,6 +98,8 @@ class ArchiveView:
     paused: PauseView | None
     trouble: str | None
     trouble_since: datetime | None
+    hold: HoldView | None
+    held: int
     remedy: str
     read_at: datetime | None
     next_read_at: datetime
@@ -143,6 +154,7 @@ def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]
         settings=settings_of(row.settings),
         remedy=remedy(row.name, row.stopped, row.trouble),
         paused=pause_of(row, row.name),
+        hold=row.hold_at and HoldView(at=row.hold_at, by=row.hold_by, reason=row.hold_note),
         notice=row.notice_at
         and NoticeView(at=row.notice_at, revision=row.notice_revision, expected=bool(row.expected)),
         branches=branches,

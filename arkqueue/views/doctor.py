@@ -52,6 +52,7 @@ CHECKS = (
     Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: the attempt is lost then, and run again."),
     Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to what is there."),
     Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null or false."),
+    Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),
     Check("doctor_turns", "Stop and take up the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),

@@ -49,6 +49,7 @@ from arkqueue.views.reasons import (
     parked,
     paused,
     ready,
+    released,
     remedies,
     running,
     since,
@@ -159,6 +160,9 @@ class _Task:
         waits: list[Wait] = []
         if self.row.state == State.WAITING:
             reasons, waits = self._waiting()
+        elif self.row.state == State.HELD and self.row.unmet:
+            reasons, waits = self._waiting()
+            reasons = [self._present(), *reasons]
         else:
             reasons = [self._present()]
         kinds = {reason.kind for reason in reasons}
@@ -168,7 +172,7 @@ class _Task:
             reasons = reasons + (stopped(self.row) or paused(self.row))
         if self.row.state != State.COMPLETED:
             reasons = reasons + fires_left_out(self.row)
-        return _explanation(self.name, State(self.row.state), reasons + self._starving(), waits)
+        return _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
 
     def _present(self) -> Reason:
         match self.row.state:

@@ -13,6 +13,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import End, Pool
+from arkqueue.plan.ledger import BY_ITS_FILE
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
@@ -40,6 +41,7 @@ class Why(StrEnum):
     ABOUT_TO_START = "about-to-start"
     DEFERRED = "deferred"
     HELD = "held"
+    RELEASED = "released"
     RUNNING = "running"
     SILENT = "silent"
     COMPLETED = "completed"
@@ -241,9 +243,36 @@ def deferred(row: Any, subject: str) -> Reason:
 
 
 def held(row: Any, subject: str) -> Reason:
+    """What holds a task, and the commands that let it go on. Nothing of an archive that is on hold is released."""
     name = task_name(row)
-    text, commands = f"{subject} is held until a person releases it.", [f"arkqueue release {name}"]
+    run = name.partition("/")[0]
+    commands = [f"arkqueue release {name}"]
+    if row.hold_id == BY_ITS_FILE:
+        what = "by its workflow file (hold: true)"
+    else:
+        what = _by_whom(
+            "with its archive " if row.is_held_with_archive else "", row.held_by, row.held_at, row.held_note
+        )
+        commands = [f"arkqueue release {run}", *commands]
+    text = f"{subject} is held {what}, until a person releases it."
+    if row.archive_held_at is not None:
+        on_hold = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
+        text += f" {row.archive} is on hold {on_hold}: nothing of it is released before that ends."
+        commands = [f"arkqueue unhold {row.archive}", *commands]
     return Reason(kind=Why.HELD, text=text, tasks=[name], commands=commands)
+
+
+def released(row: Any) -> list[Reason]:
+    """Who released a task that was held, when and why."""
+    if row.released_at is None:
+        return []
+    said = f": {' '.join(row.released_note.split())}" if row.released_note else ""
+    return [Reason(kind=Why.RELEASED, text=f"{row.released_by} released it{at(row.released_at)}{said}.")]
+
+
+def _by_whom(how: str, by: str, when: datetime, note: str) -> str:
+    said = f" ({' '.join(note.split())})" if note else ""
+    return f"{how}by {by}{since(when)}{said}"
 
 
 def doing(row: Any) -> str:

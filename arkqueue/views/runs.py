@@ -52,6 +52,7 @@ class Counts:
 
     tasks: int
     running: int
+    held: int
     completed: int
     failed: int
     rejected: int

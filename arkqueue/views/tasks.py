@@ -11,6 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, RunId, TaskId, TaskKind
+from arkqueue.plan.ledger import BY_ITS_FILE
 from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
@@ -225,6 +226,10 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return how_it_ended(row) + (f", waived{by}" if row.waived else "")
         case State.DEFERRED:
             return how_it_ended(row)
+        case State.HELD if row.hold_id == BY_ITS_FILE:
+            return "by its workflow file"
+        case State.HELD:
+            return f"by {row.held_by}: {row.held_note}" if row.held_note else f"by {row.held_by}"
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
     return ""

@@ -18,7 +18,7 @@ from arkqueue.errors import Invalid
 from arkqueue.runtime.admission import Admission
 from arkqueue.web import problems
 from arkqueue.web.access import Callers, authenticated, bearer
-from arkqueue.web.api import administration, archives, attempts, later, notices, runs
+from arkqueue.web.api import administration, archives, attempts, holds, notices, runs
 
 PREFIX = "/api/v1"
 LONGEST_BODY = 1 << 20
@@ -48,7 +48,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
     checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
     # Without a router around them: each inclusion in another one builds all their routes anew.
-    for part in (later, notices, archives, runs, attempts, administration):
+    for part in (holds, notices, archives, runs, attempts, administration):
         app.include_router(part.router, prefix=PREFIX, dependencies=checks, responses=problems.RESPONSES)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)

@@ -9,7 +9,7 @@ from arkqueue.workflow.containers import ImageEntry, placed
 from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, RetriesEntry
 
 _AS_THEY_ARE: Final = (
-    *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "on_lost", "changes"),
+    *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "hold", "on_lost", "changes"),
     *("network", "user", "workdir"),
 )
 

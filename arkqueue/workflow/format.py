@@ -134,6 +134,7 @@ class Fields(StrictModel):
         None, description="Only where the branch matches."
     )
     exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
+    hold: Flag | None = Field(None, description="It waits for a person's release in every run.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
     changes: Flag | None = Field(None, description="It gets a list of the files that differ from its base.")

@@ -45,6 +45,7 @@ _OF_A_COMMAND: Final = frozenset(
         "grace",
         "retries",
         "on_lost",
+        "hold",
         "checkout",
         "changes",
         *_OF_A_CONTAINER,

@@ -58,6 +58,7 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
         paths=draw(st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])),
         branches=draw(st.sampled_from([()] * 12 + [("main",), ("s*",)])),
         exclusive=draw(_once_in_six),
+        hold=draw(st.sampled_from([False] * 11 + [True])),
         on_lost=draw(st.sampled_from(["rerun", "rerun", "fail"])),
     )
 

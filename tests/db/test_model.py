@@ -61,6 +61,13 @@ class Subject(Protocol):
     def delete(self, key: RunKey) -> object: ...
     def pause(self) -> object: ...
     def resume(self) -> object: ...
+    def hold(self, key: Key) -> object: ...
+    def hold_run(self, key: RunKey) -> object: ...
+    def hold_archive(self) -> object: ...
+    def unhold(self) -> object: ...
+    def release(self, key: Key, force: bool, skip_outdated: bool) -> object: ...
+    def release_run(self, key: RunKey, force: bool, skip_outdated: bool) -> object: ...
+    def release_all(self, force: bool, skip_outdated: bool) -> object: ...
     def look(self) -> Mapping[Key, Seen]: ...
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]: ...
     def close(self) -> None: ...
@@ -312,7 +319,8 @@ class Beside(RuleBasedStateMachine):
 
     def cancel(self, data: st.DataObject) -> None:
         self.both(
-            "cancel", self.pick_any(data, State.WAITING, State.READY, State.RUNNING, State.RUNNING, State.DEFERRED)
+            "cancel",
+            self.pick_any(data, State.WAITING, State.HELD, State.READY, State.RUNNING, State.RUNNING, State.DEFERRED),
         )
 
     def cancel_run(self, data: st.DataObject) -> None:
@@ -328,9 +336,10 @@ class Beside(RuleBasedStateMachine):
         self.saw("retry of a deferred task", self.model.task(key).state is State.DEFERRED)
         self.both("retry", key, force, judged_again=key)
         self.saw("retry by force", force)
+        self.saw("retried and held", self.model.task(key).state is State.HELD)
 
     def skip(self, data: st.DataObject) -> None:
-        key = self.pick_any(data, State.WAITING, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
+        key = self.pick_any(data, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
         as_completed = data.draw(st.booleans())
         self.both("skip", key, as_completed, as_completed and data.draw(st.booleans()), judged_again=key)
         self.saw("skip as completed", as_completed)
@@ -357,6 +366,49 @@ class Beside(RuleBasedStateMachine):
             for task in self.model.tasks()
             if task.state is State.WAITING and self.model.is_parked(task) and not self.model.unmet(task)
         )
+
+    def hold(self, data: st.DataObject) -> None:
+        self.both("hold", self.pick_any(data, State.WAITING, State.READY))
+
+    def hold_run(self, data: st.DataObject) -> None:
+        self.both("hold_run", self.draw_run(data, [run for run in self.model.runs if run.place.number > 1]).key)
+
+    def hold_archive(self, data: st.DataObject) -> None:
+        """Or end the hold, so that it is not on hold most of the time."""
+        if self.model.on_hold and data.draw(st.sampled_from("uuuh")) == "u":
+            self.unhold(data)
+        else:
+            self.both("hold_archive")
+            self.saw("held with its archive", self.keys(State.HELD))
+
+    def unhold(self, _: st.DataObject) -> None:
+        self.saw("unhold")
+        self.both("unhold")
+
+    def release(self, data: st.DataObject) -> None:
+        """A task, a run, or everything; mostly after the archive's hold has ended."""
+        if self.model.on_hold and data.draw(st.sampled_from("uuuh")) == "u":
+            self.unhold(data)
+        how = data.draw(st.sampled_from([(False, False)] * 3 + [(True, False), (False, True)]))
+        held, outdated = self.keys(State.HELD), []
+        if not self.model.on_hold:
+            outdated = [key for key in held if self.model.is_outdated(self.model.task(key))]
+        what = data.draw(st.sampled_from("ttra"))
+        fired = {task.key for task in self.model.tasks() if task.fired}
+        if what == "t":
+            key = self.pick_any(data, State.HELD)
+            self.both("release", key, *how)
+        elif what == "r":
+            keys = held or [key for key in self.model.states() if key.number > 1]
+            self.both("release_run", data.draw(st.sampled_from(keys)).run_key, *how)
+        else:
+            self.both("release_all", *how)
+        self.saw("release of what is outdated is refused", outdated and not any(how))
+        self.saw("release by force", how[0])
+        self.saw("what is outdated is skipped", how[1] and any(self.model.task(key).waived for key in outdated))
+        released = [key for key in held if self.model.task(key).state is not State.HELD]
+        self.saw("released", released)
+        self.saw("cancels fire at a release", any(self.model.task(key).fired and key not in fired for key in released))
 
     # ------------------------------------------------------------------------------------------------------------------------ together
 
@@ -492,6 +544,7 @@ class Beside(RuleBasedStateMachine):
                 found.update({"only unstarted fires"} if task.fired and _spares_started(task) else ())
                 found.update({"skipped with a root"} if task.root else ())
                 found.update({"waived"} if task.waived else ())
+                found.update({"held by its workflow file"} if task.definition.hold else ())
                 for_failures = [edge for edge in task.into if edge.when is When.FAILED]
                 found.update({"runs because of a failure"} if for_failures and task.attempts else ())
                 not_needed = any(skips(edge) for edge in for_failures) and task.state is State.SKIPPED
@@ -508,6 +561,10 @@ class Beside(RuleBasedStateMachine):
     def run_out(self) -> None:
         """Claim and finish until nothing moves. Here it is compared after each round, not after each verb."""
         while True:
+            if self.model.on_hold:
+                self.both("unhold")
+            if self.keys(State.HELD):
+                self.both("release_all", True, False)
             self.claim_all()
             going = self.keys(State.RUNNING, State.DEFERRED)
             if not going:
@@ -528,7 +585,7 @@ def _spares_started(task: Task) -> bool:
     return any(entry.only_unstarted for entry in task.definition.cancels)
 
 
-UNSETTLED = {State.WAITING, State.READY, State.RUNNING, State.DEFERRED}
+UNSETTLED = {State.WAITING, State.HELD, State.READY, State.RUNNING, State.DEFERRED}
 BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
     ("commit", 6, set()),
@@ -551,6 +608,10 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("delete", 1, BAD),
     ("pause_archive", 1, UNSETTLED),
     ("resume_archive", 2, UNSETTLED),
+    ("hold", 1, {State.WAITING, State.READY}),
+    ("hold_run", 1, {State.WAITING, State.READY}),
+    ("hold_archive", 1, UNSETTLED),
+    ("release", 4, {State.HELD}),
 ]
 """The verbs of a step, how often each is chosen, and which of these states some task must be in."""
 OUTSIDE = [entry for entry in VERBS if entry[0] in ("commit", "rewrite", "delete_branch", "deliver", "look")]

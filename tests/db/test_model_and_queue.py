@@ -27,7 +27,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, control, finish, ledger, pauses, triggering
+from arkqueue.queue import archives, control, finish, holds, ledger, pauses, triggering
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
@@ -155,6 +155,35 @@ class QueueAsSubject:
     def resume(self) -> None:
         with _refusals():
             pauses.resume(self.session, ArchiveId(self.archive.id), self.archive.name, self.by)
+
+    def hold(self, key: Key) -> None:
+        with _refusals():
+            holds.hold(self.session, self._task(key), self.by)
+
+    def hold_run(self, key: RunKey) -> None:
+        with _refusals():
+            holds.hold_run(self.session, self._run(key), self.by)
+
+    def hold_archive(self) -> None:
+        with _refusals():
+            holds.hold_archive(self.session, ArchiveId(self.archive.id), self.by)
+
+    def unhold(self) -> None:
+        with _refusals():
+            holds.unhold(self.session, ArchiveId(self.archive.id), self.by)
+
+    def release(self, key: Key, force: bool, skip_outdated: bool) -> None:
+        with _refusals():
+            holds.release(self.session, self._task(key), self.by, force=force, skip_outdated=skip_outdated)
+
+    def release_run(self, key: RunKey, force: bool, skip_outdated: bool) -> None:
+        with _refusals():
+            holds.release_run(self.session, self._run(key), self.by, force=force, skip_outdated=skip_outdated)
+
+    def release_all(self, force: bool, skip_outdated: bool) -> None:
+        with _refusals():
+            id = ArchiveId(self.archive.id)
+            holds.release_archive(self.session, id, self.by, force=force, skip_outdated=skip_outdated)
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
@@ -451,9 +480,18 @@ INGREDIENTS = {
     *("cancel", "cancel is refused", "cancel_run", "restart", "restart is refused", "delete"),
     *("trigger", "trigger is refused"),
     *("pause_archive", "resume_archive", "resume is refused", "what waited to cancel in a pause goes on"),
-    *(f"a run is {state}" for state in runs.RunState if state not in (runs.RunState.HELD, runs.RunState.REPORTING)),
+    *("hold", "hold is refused", "hold_run", "hold_run is refused", "hold_archive", "unhold", "held with its archive"),
+    *(
+        "release is refused",
+        "release_run is refused",
+        "release_all is refused",
+        "release of what is outdated is refused",
+    ),
+    *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
+    "held by its workflow file",
+    *(f"a run is {state}" for state in runs.RunState if state is not runs.RunState.REPORTING),
 }
-"""What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. Holds come later, and a REPORT without a command passes at once."""
+"""What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. A REPORT without a command passes at once."""
 
 
 @pytest.fixture

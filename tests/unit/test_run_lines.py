@@ -8,7 +8,7 @@ import pytest
 
 from arkqueue.cli.runs import tally, whence
 
-COUNTS = dict.fromkeys(("running", "failed", "rejected", "canceled", "superseded", "skipped"), 0)
+COUNTS = dict.fromkeys(("running", "held", "failed", "rejected", "canceled", "superseded", "skipped"), 0)
 
 
 @pytest.mark.parametrize(("trigger", "told"), [("commit", "baseline"), ("schedule", "1/2, 1 failed")])

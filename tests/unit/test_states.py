@@ -23,9 +23,9 @@ from arkqueue.states import (
 
 # Design 4, said a second time: state → the events that are possible in it and the state they lead to.
 EXPECTED = {
-    "waiting": {"pass": "completed", "enable": "ready", "cancel": "canceled", "skip": "skipped"},
-    "held": {"cancel": "canceled", "skip": "skipped"},
-    "ready": {"claim": "running", "unmeet": "waiting", "cancel": "canceled", "skip": "skipped"},
+    "waiting": {"pass": "completed", "enable": "ready", "hold": "held", "cancel": "canceled", "skip": "skipped"},
+    "held": {"release": "waiting", "cancel": "canceled", "skip": "skipped"},
+    "ready": {"claim": "running", "hold": "held", "unmeet": "waiting", "cancel": "canceled", "skip": "skipped"},
     "running": {
         "complete": "completed", "fail": "failed", "reject": "rejected", "defer": "deferred", "stop": "canceled",
         "hand_back": "waiting", "restart": "waiting", "rerun": "waiting",

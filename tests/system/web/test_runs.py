@@ -371,12 +371,6 @@ def test_option_that_a_verb_does_not_have_is_refused(
     assert archive.states() == before
 
 
-@pytest.mark.parametrize("call", ["tasks/{task}/hold", "runs/{run}/release", "archives/papers/pause"])
-def test_what_is_to_come_is_not_supported_yet(operator: httpx.Client, archive: AnArchive, call: str) -> None:
-    where = call.format(run=archive.run_id(2), task=archive.task("a@2"))
-    problem(operator.post(f"/{where}"), 501, "is not supported yet")
-
-
 @pytest.mark.parametrize("verb", ["cancel", "restart", "retry", "skip"])
 def test_verbs_on_runs_need_the_right_and_the_run(
     reader: httpx.Client, operator: httpx.Client, archive: AnArchive, verb: str

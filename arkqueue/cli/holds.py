@@ -1,0 +1,112 @@
+"""What waits for a person: hold, unhold, release. Several may be named; one that is refused does not keep the others from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import bold
+from arkqueue.cli.verbs import each, refusal_line, task_line
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+MOST_LINES = 20
+"""Tasks of an archive that are named; of more their number is told."""
+
+_names = click.argument("names", metavar="ARCHIVE|RUN|TASK…", nargs=-1, required=True)
+_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the audit log and whoever looks next.")
+
+
+@click.command(
+    epilog="Examples: arkqueue hold papers --reason 'the disk is being replaced'; arkqueue hold papers@12; arkqueue hold papers@12/deposit"
+)
+@_names
+@_reason
+@as_json
+@calls_server
+def hold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
+    """Let nothing start that has not started, until it is released. Of an archive: runs that have begun go on, and what is planned until unhold is held."""
+    _each(client, "hold", names, {"reason": reason}, as_json)
+
+
+@click.command(epilog="Example: arkqueue unhold papers, and then arkqueue release papers --all")
+@click.argument("names", metavar="ARCHIVE…", nargs=-1, required=True)
+@_reason
+@as_json
+@calls_server
+def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
+    """End the hold of an archive, for what is planned from now on. It releases nothing: what is held stays so."""
+    from arkqueue.cli.client import archive_path
+
+    def one(name: str) -> tuple[Any, list[str]]:
+        archive = client.post(f"{archive_path(name)}/unhold", {"reason": reason})
+        lines = [f"{bold(name)}: not on hold any more"]
+        if archive["held"]:
+            lines += [f"{_tasks(archive['held'])} held until somebody releases them: arkqueue release {name} --all"]
+        return archive, lines
+
+    each(names, one, as_json)
+
+
+@click.command(
+    epilog="Examples: arkqueue release papers@12/deposit --reason 'seen by Ann'; arkqueue release papers@12; arkqueue release papers --all --skip-outdated"
+)
+@_names
+@click.option("--all", "everything", is_flag=True, help="Of an archive: everything that is held.")
+@click.option("--force", is_flag=True, help="Also what would replace the work of later revisions, or is superseded.")
+@click.option("--skip-outdated", is_flag=True, help="Waive that, and release the rest.")
+@_reason
+@as_json
+@calls_server
+def release(
+    client: Client, names: Sequence[str], everything: bool, force: bool, skip_outdated: bool, reason: str, as_json: bool
+) -> None:
+    """Let what is held go on, like any other. It is refused for all of an archive that is on hold."""
+    if force and skip_outdated:
+        raise click.UsageError("--force and --skip-outdated do not go together.")
+    for name in names:
+        if _is_archive(name) and not everything:
+            raise click.UsageError(f"{name} is the name of an archive: name a run or a task, or add --all.")
+    _each(client, "release", names, {"reason": reason, "force": force, "skip_outdated": skip_outdated}, as_json)
+
+
+def _is_archive(name: str) -> bool:
+    return "@" not in name
+
+
+def _each(client: Client, verb: str, names: Sequence[str], body: dict[str, Any], as_json: bool) -> None:
+    from arkqueue.cli.client import archive_path
+    from arkqueue.cli.find import find
+
+    def one(name: str) -> tuple[Any, list[str]]:
+        if _is_archive(name):
+            answer = client.post(f"{archive_path(name)}/{verb}", body)
+            return answer, _archive_lines(name, verb, answer)
+        found = find(client, name)
+        if found["task"] is not None:
+            task = client.post(f"/tasks/{found['task']}/{verb}", body)
+            return task, [task_line(task)]
+        answer = client.post(f"/runs/{found['run']}/{verb}", body)
+        now = {task["full_name"]: task for task in answer["run"]["tasks"]}
+        lines = [task_line(now[done]) for done in answer["done"] if done in now]
+        return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]
+
+    each(names, one, as_json)
+
+
+def _archive_lines(name: str, verb: str, answer: Any) -> list[str]:
+    done, refused = answer["done"], answer["refused"]
+    if verb == "hold":
+        said = [f"{bold(name)}: on hold, {_tasks(len(done))} held"]
+        return [*said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]
+    said = [f"{bold(name)}: {_tasks(len(done))} released" + (f", {_tasks(len(refused))} not" if refused else "")]
+    more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
+    return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
+
+
+def _tasks(number: int) -> str:
+    return f"{number} task" if number == 1 else f"{number} tasks"

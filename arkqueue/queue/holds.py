@@ -1,0 +1,308 @@
+"""Holds and releases: what waits for a person before it starts (design 5.21, 5.22).
+
+A hold is sticky. It is kept with each task that it holds (``task.hold_id``), so that ending its cause releases nothing: only a release does. An archive on hold
+(``archive.hold_id``) has all runs held that have not begun, and what is planned is stored as held (``ledger.append``, ``triggering.store``). A run has begun when one
+of its tasks has had an attempt; it then goes on to its end.
+
+COMMIT, REPORT and gates are in nobody's way and are not held, unless a workflow file says ``hold: true`` of a gate, or a person names it.
+
+Verbs on many tasks take so many runs with each transaction (``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an archive is
+being released ends the release, and one that is killed midway is continued by saying it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import ArchiveId, RunId, TaskId
+from arkqueue.queue.control import refuse_implicit, refuse_outdated, run_name_of, task_name_of
+from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.triggering import refuse_stopped
+from arkqueue.states import MOVES, SETTLED, Event, State
+
+MOST_TASKS = 1000
+"""Tasks that one transaction holds or releases, unless one run alone has more."""
+MOST_RUNS = 100
+"""Runs of one such transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task that was not released, and why."""
+
+    task: int
+    why: Conflict
+
+
+@dataclass(slots=True)
+class Done:
+    """What a verb on many tasks did. ``skipped``: tasks that were waived in place of a release, as it would have been refused."""
+
+    tasks: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+
+# Hold
+
+
+def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
+    """Hold a task that has not started."""
+
+    def work(graph: Graph) -> None:
+        row = _locked(graph, task)
+        refuse_implicit(row, "held")
+        if row.state not in MOVES[Event.HOLD].sources:
+            raise Conflict(
+                task_name_of(graph, task), _not_held(row.state), _instead(row.state, task_name_of(graph, task))
+            )
+        graph.ids("hold", tasks=[task], hold=_remember(graph, by, "hold", row, reason), unbegun=False)
+
+    change(session, [_archive_of_task(session, task)], work)
+
+
+def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
+    """Hold the tasks of a run that have not started; what runs or is deferred goes on."""
+
+    def work(graph: Graph) -> Done:
+        row = _run(graph, run)
+        tasks = graph.ids("to_hold", runs=[run])
+        graph.rows("lock_tasks", tasks=tasks)
+        entry = _keep(graph, by, "hold", row.archive_id, run, reason)
+        held = graph.ids("hold", tasks=tasks, hold=entry, unbegun=False)
+        if not held:
+            raise Conflict(run_name_of(row), "has no task left that has not started")
+        return Done(sorted(held))
+
+    return change(session, [_archive_of_run(session, run)], work)
+
+
+def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = "") -> Done:
+    """Put an archive on hold: its runs that have not begun are held, and what is planned until `unhold`.
+
+    Said again, it holds what an earlier one that was killed midway has left.
+    """
+
+    def begin(graph: Graph) -> int:
+        for row in graph.rows("hold_of_archive", archive=archive):
+            return int(row.hold_id)
+        entry = _keep(graph, by, "hold", archive, None, reason)
+        graph.do("set_hold", archive=archive, hold=entry)
+        return entry
+
+    was = session.rows("hold_of_archive", archive=archive)
+    change(session, [archive], begin)
+    done = Done()
+
+    def work(graph: Graph, runs: Sequence[int]) -> list[int]:
+        found = graph.rows("hold_of_archive", archive=archive)
+        if not found:
+            return []  # somebody has ended the hold meanwhile
+        tasks = graph.ids("to_hold", runs=list(runs))
+        graph.rows("lock_tasks", tasks=tasks)
+        return graph.ids("hold", tasks=tasks, hold=found[0].hold_id, unbegun=True)
+
+    for runs in _portions(session.rows("runs_not_begun", archive=archive)):
+        done.tasks += sorted(change(session, [archive], partial(work, runs=runs)))
+    if was and not done.tasks:
+        raise Conflict(f"archive {was[0].name}", f"is on hold already ({said(was[0])})")
+    return done
+
+
+def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> None:
+    """End the hold of an archive: what is planned from now on is not held. It releases nothing."""
+
+    def work(graph: Graph) -> None:
+        if not graph.rows("hold_of_archive", archive=archive):
+            (row,) = graph.rows("archive", archive=archive)
+            raise Conflict(f"archive {row.name}", "is not on hold", "release what is held: arkqueue release NAME")
+        graph.do("set_hold", archive=archive, hold=None)
+        _keep(graph, by, "unhold", archive, None, reason)
+
+    change(session, [archive], work)
+
+
+# Release
+
+
+def release(
+    session: Session, task: TaskId, by: str, reason: str = "", *, force: bool = False, skip_outdated: bool = False
+) -> Done:
+    """Let a held task enter like any other, its ``cancels`` included. ``force``, ``skip_outdated``: see `release_archive`."""
+
+    def work(graph: Graph) -> Done:
+        row = _locked(graph, task)
+        if row.state != State.HELD:
+            raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
+        _refuse_on_hold(graph, row.archive_id)
+        return _release(graph, [task], lambda: _remember(graph, by, "release", row, reason), by, force, skip_outdated)
+
+    return _alone(change(session, [_archive_of_task(session, task)], work))
+
+
+def release_run(
+    session: Session, run: RunId, by: str, reason: str = "", *, force: bool = False, skip_outdated: bool = False
+) -> Done:
+    """Release the held tasks of a run, all in one step. ``force``, ``skip_outdated``: see `release_archive`."""
+
+    def work(graph: Graph) -> Done:
+        row = _run(graph, run)
+        _refuse_on_hold(graph, row.archive_id)
+        tasks = graph.ids("held_of_runs", runs=[run])
+        if not tasks:
+            raise Conflict(run_name_of(row), "has no held task")
+        graph.rows("lock_tasks", tasks=tasks)
+        return _release(
+            graph, tasks, lambda: _keep(graph, by, "release", row.archive_id, run, reason), by, force, skip_outdated
+        )
+
+    return _alone(change(session, [_archive_of_run(session, run)], work))
+
+
+def release_archive(
+    session: Session, archive: ArchiveId, by: str, reason: str = "", *, force: bool = False, skip_outdated: bool = False
+) -> Done:
+    """Release everything of an archive, the oldest runs first.
+
+    Nothing that is out of date is released (design 5.19), but by ``force``; ``skip_outdated`` waives it and releases the rest. What is left is told.
+    """
+
+    def work(graph: Graph, runs: Sequence[int]) -> Done:
+        _refuse_on_hold(graph, archive)
+        tasks = graph.ids("held_of_runs", runs=list(runs))
+        graph.rows("lock_tasks", tasks=tasks)
+        return _release(
+            graph, tasks, lambda: _keep(graph, by, "release", archive, None, reason), by, force, skip_outdated
+        )
+
+    done = Done()
+    change(session, [archive], lambda graph: _refuse_on_hold(graph, archive))
+    for runs in _portions(session.rows("runs_held", archive=archive)):
+        portion = change(session, [archive], partial(work, runs=runs))
+        done.tasks += portion.tasks
+        done.skipped += portion.skipped
+        done.refused += portion.refused
+    if not (done.tasks or done.skipped or done.refused):
+        (row,) = session.rows("archive", archive=archive)
+        raise Conflict(f"archive {row.name}", "has no held task")
+    return _alone(done)
+
+
+def _release(graph: Graph, tasks: Sequence[int], entry: Any, by: str, force: bool, skip_outdated: bool) -> Done:
+    """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release."""
+    done = Done(refused=[] if force else list(_outdated(graph, tasks)))
+    outdated = {refused.task for refused in done.refused}
+    if skip_outdated and outdated:
+        skipped = graph.ids("skip", tasks=sorted(outdated), by=by, as_completed=False)
+        done.skipped, done.refused = skipped, []
+        graph.follow(skipped)
+    if fit := [task for task in tasks if task not in outdated]:
+        # What needs a skipped task has been skipped with it.
+        done.tasks = sorted(graph.ids("release", tasks=fit, release=entry()))
+        graph.follow(entering=done.tasks)
+    elif done.skipped:
+        entry()
+    return done
+
+
+def _outdated(graph: Graph, tasks: Sequence[int]) -> Iterator[Refused]:
+    """The tasks that would replace the work of later revisions, or that these have superseded or gone on from (design 5.19)."""
+    perhaps = graph.ids("perhaps_outdated", tasks=list(tasks))
+    for row in graph.rows("lock_tasks", tasks=perhaps) if perhaps else ():
+        try:
+            refuse_outdated(graph, row, [row.id], f"arkqueue release {task_name_of(graph, row.id)}")
+        except Conflict as conflict:
+            yield Refused(row.id, conflict)
+
+
+def _alone(done: Done) -> Done:
+    """Raise the first refusal where nothing but refusals came of a release."""
+    if done.refused and not (done.tasks or done.skipped):
+        why = done.refused[0].why
+        more = f"; and {len(done.refused) - 1} more" if len(done.refused) > 1 else ""
+        raise Conflict(why.thing, f"{why.fault}{more}", f"{why.remedy}, or waive it: --skip-outdated")
+    return done
+
+
+def _refuse_on_hold(graph: Graph, archive: int) -> None:
+    """Raise ``Conflict`` where an archive is on hold, or stopped: nothing of it is released."""
+    refuse_stopped(graph, archive)
+    for row in graph.rows("hold_of_archive", archive=archive):
+        raise Conflict(f"archive {row.name}", f"is on hold ({said(row)})", f"arkqueue unhold {row.name}")
+
+
+def said(hold: Any) -> str:
+    """Who holds an archive, and why; the row is one of ``hold_of_archive``."""
+    return f"by {hold.by}: {hold.note}" if hold.note else f"by {hold.by}"
+
+
+# What both have in common
+
+
+def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:
+    """The ids of runs, so many at a time as one transaction takes."""
+    portion: list[int] = []
+    tasks = 0
+    for run in runs:
+        if portion and (tasks + run.tasks > MOST_TASKS or len(portion) == MOST_RUNS):
+            yield portion
+            portion, tasks = [], 0
+        portion.append(run.id)
+        tasks += run.tasks
+    if portion:
+        yield portion
+
+
+def _locked(graph: Graph, task: TaskId) -> Any:
+    (row,) = graph.rows("lock_tasks", tasks=[task])
+    if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
+        raise Conflict(task_name_of(graph, task), "belongs to a run that was deleted")
+    return row
+
+
+def _run(graph: Graph, run: RunId) -> Any:
+    (row,) = graph.rows("place_of_run", run=run)
+    if row.deleted_at is not None:
+        raise Conflict(run_name_of(row), "was deleted")
+    return row
+
+
+def _archive_of_task(session: Session, task: TaskId) -> int:
+    found = session.rows("place_of_task", task=task)
+    if not found:
+        raise NotFound(f"task {task}", "there is none")
+    return int(found[0].archive_id)
+
+
+def _archive_of_run(session: Session, run: RunId) -> int:
+    found = session.rows("place_of_run", run=run)
+    if not found:
+        raise NotFound(f"run {run}", "there is none")
+    return int(found[0].archive_id)
+
+
+def _remember(graph: Graph, by: str, verb: str, row: Any, reason: str) -> int:
+    (entry,) = graph.ids("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=row.id, note=reason)
+    return entry
+
+
+def _keep(graph: Graph, by: str, verb: str, archive: int, run: RunId | None, reason: str) -> int:
+    (entry,) = graph.ids("remember", by=by, verb=verb, archive=archive, run=run, task=None, note=reason)
+    return entry
+
+
+def _not_held(state: str) -> str:
+    if state == State.HELD:
+        return "is held already"
+    if state in SETTLED:
+        return f"is {state} already"
+    return f"is {state}: it has started, and goes on to its end"
+
+
+def _instead(state: str, name: str) -> str:
+    return f"arkqueue cancel {name}" if state in (State.RUNNING, State.DEFERRED) else ""

@@ -1,0 +1,61 @@
+-- Holds and releases (design 5.21, 5.22). Called by queue/holds.py inside a transaction that has locked the archive's row; a task that is judged was locked by an
+-- earlier statement (`lock_tasks`), so that no claim slips in between.
+
+-- name: hold_of_archive
+-- What holds an archive, where it is on hold: who, since when and why.
+select a.name, a.hold_id, d.by, d.at, d.note from archive a join deed d on d.id = a.hold_id where a.id = %(archive)s;
+
+-- name: set_hold
+-- Put an archive on hold, or (null) end its hold.
+update archive set hold_id = %(hold)s where id = %(archive)s;
+
+-- name: runs_not_begun
+-- The runs of an archive that have something to hold and have not begun, oldest first, each with how many tasks that are.
+select t.run_id as id, count(*)::int as tasks
+from branch b
+join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and t.kind = 'ordinary' and t.program
+where b.archive_id = %(archive)s and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0)
+group by t.run_id order by t.run_id;
+
+-- name: runs_held
+-- The runs of an archive that have held tasks, oldest first, each with how many they are.
+select run_id as id, count(*)::int as tasks from task where archive_id = %(archive)s and state = 'held' group by run_id order by run_id;
+
+-- name: to_hold
+-- What a hold of runs may hold: their tasks that have not started, gates left aside.
+select id from task where run_id = any(%(runs)s) and {from hold} and kind = 'ordinary' and program order by id;
+
+-- name: held_of_runs
+-- The held tasks of runs, in the order of their places.
+select id from task where run_id = any(%(runs)s) and state = 'held' order by number, run, position, id;
+
+-- name: hold
+-- Hold tasks that have not started; with %(unbegun)s only those whose run has not begun.
+update task t set state = {to hold}, hold_id = %(hold)s, release_id = null
+where t.id = any(%(tasks)s) and {from hold t} and not (%(unbegun)s and exists (select from task u where u.run_id = t.run_id and u.attempts > 0))
+returning t.id;
+
+-- name: hold_again
+-- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run has not begun.
+update task t set state = {to hold}, hold_id = coalesce(t.hold_id, a.hold_id), release_id = null
+from archive a
+where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
+  and (t.hold_id is not null
+       or a.hold_id is not null and t.program and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0));
+
+-- name: release
+-- Take held tasks back to waiting. `release`: the audit log entry.
+update task t set state = {to release}, hold_id = null, release_id = %(release)s
+where t.id = any(%(tasks)s) and {from release t}
+returning t.id;
+
+-- name: perhaps_outdated
+-- Those of some held tasks that may be out of date (design 5.19), by a look at what is indexed: a few too many, and none too few.
+select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id
+where t.id = any(%(tasks)s)
+  and (coalesce(r.dropped_at, b.deleted_at) is not null
+       or exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')
+       or exists (select from task f where f.branch_id = t.branch_id and f.fired and (f.number, f.run) > (t.number, t.run))
+       or exists (select from completion c where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
+                  and (c.highest_number, c.highest_run) > (t.number, t.run)))
+order by t.number, t.run, t.position, t.id;

@@ -1,0 +1,129 @@
+"""Holds and releases over HTTP (design 5.21, 5.22). Included by ``app`` before ``runs``, whose ``/tasks/{id}/{verb}`` would take these addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from arkqueue.model import ArchiveId
+from arkqueue.queue import holds
+from arkqueue.queue.tokens import Scope
+from arkqueue.views import archives as views
+from arkqueue.views import runs, tasks
+from arkqueue.views.archives import ArchiveView
+from arkqueue.views.naming import task_names
+from arkqueue.views.tasks import TaskDetail
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.runs import LONGEST_NOTE, Refusal, RunAction
+
+router = APIRouter(tags=["holds"])
+
+
+class Hold(BaseModel):
+    """Why something is held, or put on hold no more; it is kept in the audit log."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=LONGEST_NOTE)
+
+
+class Release(Hold):
+    """How a release is meant. ``force``: also what is out of date (design 5.19). ``skip_outdated``: waive that, and release the rest."""
+
+    force: bool = False
+    skip_outdated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveAction:
+    """What an action on an archive did: to which tasks, and why not to others."""
+
+    done: list[str]
+    refused: list[Refusal]
+    archive: ArchiveView
+
+
+@router.post("/tasks/{id}/hold")
+def hold_task(request: Request, id: int, hold: Hold = Hold()) -> TaskDetail:  # noqa: B008  frozen by use
+    """Hold a task that has not started, until somebody releases it."""
+    caller = admit(request, Scope.OPERATE)
+    task = caller.task(id)
+    holds.hold(caller.session, task, caller.by, hold.reason)
+    return tasks.task(caller.session, task)
+
+
+@router.post("/tasks/{id}/release")
+def release_task(request: Request, id: int, release: Release = Release()) -> TaskDetail:  # noqa: B008
+    """Let a held task go on."""
+    caller = admit(request, Scope.OPERATE)
+    task = caller.task(id)
+    holds.release(caller.session, task, caller.by, release.reason, **_how(release))
+    return tasks.task(caller.session, task)
+
+
+@router.post("/runs/{id}/hold")
+def hold_run(request: Request, id: int, hold: Hold = Hold()) -> RunAction:  # noqa: B008
+    """Hold the tasks of a run that have not started."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id)
+    done = holds.hold_run(caller.session, run, caller.by, hold.reason)
+    return RunAction(done=_named(caller, done), refused=[], run=runs.run(caller.session, run))
+
+
+@router.post("/runs/{id}/release")
+def release_run(request: Request, id: int, release: Release = Release()) -> RunAction:  # noqa: B008
+    """Release the held tasks of a run."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id)
+    done = holds.release_run(caller.session, run, caller.by, release.reason, **_how(release))
+    return RunAction(done=_named(caller, done), refused=_refusals(caller, done), run=runs.run(caller.session, run))
+
+
+@router.post("/archives/{name}/hold")
+def hold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveAction:  # noqa: B008
+    """Put an archive on hold: its runs that have not begun are held, and so is what is planned from now on."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    return _done(caller, archive, holds.hold_archive(caller.session, archive, caller.by, hold.reason))
+
+
+@router.post("/archives/{name}/unhold")
+def unhold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveView:  # noqa: B008
+    """End the hold of an archive. What is held stays so until it is released."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    holds.unhold(caller.session, archive, caller.by, hold.reason)
+    return views.archive(caller.session, archive)
+
+
+@router.post("/archives/{name}/release")
+def release_archive(request: Request, name: str, release: Release = Release()) -> ArchiveAction:  # noqa: B008
+    """Release everything of an archive, the oldest runs first. Refused while it is on hold."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    done = holds.release_archive(caller.session, archive, caller.by, release.reason, **_how(release))
+    return _done(caller, archive, done)
+
+
+def _how(release: Release) -> Mapping[str, bool]:
+    return {"force": release.force, "skip_outdated": release.skip_outdated}
+
+
+def _done(caller: Caller, archive: ArchiveId, done: holds.Done) -> ArchiveAction:
+    view = views.archive(caller.session, archive)
+    return ArchiveAction(done=_named(caller, done), refused=_refusals(caller, done), archive=view)
+
+
+def _named(caller: Caller, done: holds.Done) -> list[str]:
+    return list(task_names(caller.session, [*done.tasks, *done.skipped]).values())
+
+
+def _refusals(caller: Caller, done: holds.Done) -> list[Refusal]:
+    names = task_names(caller.session, [refused.task for refused in done.refused])
+    return [
+        Refusal(task=names[refused.task], reason=f"{refused.why.thing}: {refused.why.fault}", remedy=refused.why.remedy)
+        for refused in done.refused
+    ]

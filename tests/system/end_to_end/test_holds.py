@@ -1,0 +1,53 @@
+"""What a person sees who holds work back and releases it, on the command line."""
+
+from __future__ import annotations
+
+from tests.system.end_to_end.conftest import Archives
+from tests.system.end_to_end.installation import Installation, tasks
+from tests.system.end_to_end.test_verbs import refused
+
+
+def test_an_archive_is_held_on_friday_and_released_on_monday(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    name = papers.name
+    said = shared("hold", name, "--reason", "the disk is being replaced").out
+    assert f"{name}: on hold, 0 tasks held" in said
+    papers.commit(tasks({"index": {"command": "true"}, "upload": {"depends": ["index"], "command": "true"}}))
+    papers.wait("index@2", "held")
+    assert "on hold" in shared("archive", "list").out
+    shown = shared("archive", "show", name).out
+    assert "the disk is being replaced" in shown
+    assert f"arkqueue release {name} --all" in shown
+    assert f"arkqueue unhold {name}" in papers.explained("index@2")
+    assert f"{name} is on hold" in papers.explained("upload@2")
+    assert f"arkqueue unhold {name}" in refused(papers, "release", name, "--all")
+    assert "add --all" in shared("release", name, code=2).err
+
+    assert "2 tasks held until somebody releases them" in shared("unhold", name).out
+    papers.commit({"paper.tex": "third\n"})
+    papers.wait_for_run(3)
+    done = shared("release", name, "--all", code=1)
+    assert f"{papers.task('index@2')}: would replace the work of later revisions" in refused(
+        papers, "release", papers.task("index@2")
+    )
+    assert "would replace the work of later revisions" in done.err
+    shared("release", papers.run(2), "--force", "--reason", "an older edition is wanted")
+    papers.wait_for_run(2)
+    assert "an older edition is wanted" in shared("show", papers.run(2)).out
+
+
+def test_an_approval_step_says_who_released_it(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    papers.commit(
+        tasks({"check": {"command": "true"}, "publish": {"depends": ["check"], "hold": True, "command": "true"}})
+    )
+    papers.wait("check@2")
+    papers.wait("publish@2", "held")
+    assert "by its workflow file (hold: true)" in papers.explained("publish@2")
+    assert "1 held" in shared("runs", papers.name).out
+    assert "held" in shared("graph", papers.run(2)).out
+    said = shared("release", papers.task("publish@2"), "--reason", "seen by Ann").out
+    assert papers.task("publish@2") in said
+    papers.wait_for_run(2)
+    assert "released it" in papers.explained("publish@2")
+    assert "seen by Ann" in papers.explained("publish@2")
