@@ -333,8 +333,13 @@ class Model:
         """Plan the commit run of a new revision."""
         return self.append(branch, [Appended(number, workflow, frozenset(changed))])
 
-    def append(self, branch: str, revisions: Sequence[Appended], dropped: Collection[int] = ()) -> Changes:
-        """Plan the commit runs of new revisions, all in one step, after a rewrite took those of some numbers off the branch."""
+    def append(
+        self, branch: str, revisions: Sequence[Appended], dropped: Collection[int] = (), hold: bool = False
+    ) -> Changes:
+        """Plan the commit runs of new revisions, all in one step, after a rewrite took those of some numbers off the branch.
+
+        ``hold``: they belong to an import (design 5.22).
+        """
         if branch in self.deleted_branches:
             raise Refused(Reason.GONE)
         if any(run.place.number >= new.number for run in self.on_branch(branch) for new in revisions):
@@ -342,15 +347,15 @@ class Model:
         before = self.states()
         if dropped:
             self.rewrite(branch, dropped)
-        runs = [self._append(branch, new) for new in revisions]
+        runs = [self._append(branch, new, hold) for new in revisions]
         return self._follow(before, runs)
 
-    def _append(self, branch: str, new: Appended) -> Run:
+    def _append(self, branch: str, new: Appended, hold: bool) -> Run:
         run = Run(branch, Place(new.number, 1), Trigger.COMMIT, new.workflow)
         faulty = bool(new.workflow.faults)
         chosen = [task for task in new.workflow.tasks if not faulty and _exists(task, run, new.changed)]
         earlier = self.commit_runs(branch)
-        self._plan(run, chosen)
+        self._plan(run, chosen, hold)
         for other in self.on_branch(branch):
             if other.place < run.place and (other is earlier[-1] or other.trigger is not Trigger.COMMIT):
                 for task in other.own:
@@ -438,7 +443,7 @@ class Model:
         self._pass_at_once(run)
         return self._follow(before, [run])
 
-    def _plan(self, run: Run, chosen: list[TaskDefinition]) -> None:
+    def _plan(self, run: Run, chosen: list[TaskDefinition], hold: bool = False) -> None:
         """COMMIT, the chosen tasks and REPORT, with their edges."""
         self.runs.append(run)
         extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
@@ -464,7 +469,7 @@ class Model:
         for first, second in pairwise(exclusive):
             self._edge(first, second, When.SETTLED, Kind.EXCLUSIVE)
         for task in run.own:
-            if task.definition.hold or (self.on_hold and not task.is_gate):
+            if task.definition.hold or ((hold or self.on_hold) and not task.is_gate):
                 self._hold(task)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:

@@ -65,7 +65,10 @@ def add(
         _check_heads(archive, heads, name, location, settings.branches)
         main = _main_branch(archive, heads, settings.branches)
         entries = EntryReader(archive)
-        starts = [archives.Start(main, True, _baseline(entries, main, start))]
+        baseline = _baseline(entries, main, start)
+        # Who says from where the history is to run wants it run: it is no import.
+        is_history = start is not None and baseline is not None and baseline.revision.id != heads.get(main)
+        starts = [archives.Start(main, True, baseline, heads.get(main) if is_history else None)]
         return identity, starts + _starts(entries, {b: heads[b] for b in sorted(heads) if b != main})
 
     identity, starts = _answer(location, read)

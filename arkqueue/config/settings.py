@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, Memory, Pids, Size, SizeOrNothing, Slots
+from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, LimitOrNone, Memory, Pids, Size, SizeOrNothing, Slots
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import LONGEST_RENEWAL, Pull
 
@@ -178,6 +178,8 @@ class Configuration(_Strict):
     """How much room the trees may take that are kept for later workspaces."""
     min_free: SizeOrNothing = 1 << 30
     """Below so much free space on the disk of the home folder or of the workspaces, a task manager claims nothing; 0: it always claims."""
+    import_limit: LimitOrNone = 1000
+    """Of a scan that finds more new revisions of a branch than this, all runs are held (design 5.22); None: they run."""
     credentials: tuple[Credentials, ...] = ()
     docker: Docker = Docker()
     mounts: tuple[PersistentMount, ...] = ()

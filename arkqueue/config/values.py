@@ -62,6 +62,11 @@ def size_or_nothing(value: Any) -> Any:
     return 0 if value in (0, "0") and not isinstance(value, bool) else size(value)
 
 
+def limit_or_none(value: Any) -> Any:
+    """A number, or the word ``none``."""
+    return None if value == "none" else number(value)
+
+
 def memory(value: Any) -> Any:
     found = size(value)
     if found < LEAST_MEMORY:
@@ -81,4 +86,5 @@ SizeOrNothing = Annotated[int, BeforeValidator(size_or_nothing)]
 Cpu = Annotated[float, BeforeValidator(number), Field(ge=0.01, le=1024, allow_inf_nan=False)]
 Memory = Annotated[int, BeforeValidator(memory)]
 Pids = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_PIDS)]
+LimitOrNone = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(limit_or_none)]
 Slots = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_SLOTS)]

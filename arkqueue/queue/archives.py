@@ -27,11 +27,15 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a branch's ledger starts: its baseline, or None where the branch has no commit yet."""
+    """Where a branch's ledger starts: its baseline, or None where the branch has no commit yet.
+
+    ``until``: the id of the revision up to which what follows is no import, however much it is. None: an import is judged as ever.
+    """
 
     branch: str
     main: bool
     baseline: Entry | None
+    until: str | None = None
 
 
 def register(
@@ -74,7 +78,9 @@ def register(
 def _start(graph: Graph, archive: int, starts: Sequence[Start]) -> None:
     """Track branches that were not tracked before, and begin their ledgers."""
     names, mains = [start.branch for start in starts], [start.main for start in starts]
-    ids = {row.name: row.id for row in graph.rows("add_branches", archive=archive, names=names, mains=mains)}
+    untils = [start.until for start in starts]
+    added = graph.rows("add_branches", archive=archive, names=names, mains=mains, untils=untils)
+    ids = {row.name: row.id for row in added}
     new = [
         (Branch(ids[start.branch], archive, start.branch, start.main, None), start.baseline)
         for start in starts

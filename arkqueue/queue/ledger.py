@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
-from arkqueue.model import Fault, Revision, Workflow
+from arkqueue.model import Revision, Workflow
 from arkqueue.names import parse_name
 from arkqueue.plan import Draft, Entry, Known, generations
 from arkqueue.queue import schedules
@@ -24,11 +24,15 @@ __all__ = [
     "append",
     "append_in",
     "begin",
+    "begin_import",
     "cancel_unstarted",
+    "end_import",
 ]
 
 MOST_GENERATIONS = 10
-"""How many commits by tasks may follow from one another (design 5.15)."""
+"""How many commits by tasks may follow from one another (design 5.15); what comes after them is held."""
+OURSELVES = "arkqueue"
+"""Who holds what no person does, in the audit log."""
 
 
 class News(TypedDict, total=False):
@@ -46,7 +50,7 @@ class News(TypedDict, total=False):
 def append(session: Session, branch: Branch, entries: Sequence[Entry], **news: Unpack[News]) -> int | None:
     """Append revisions to a branch's ledger and store their commit runs.
 
-    Returns the new head's id; None where somebody else moved the head, stopped the archive, or took it or the branch from what is watched: read again.
+    Returns the new head's id; None where somebody else moved the head, began or ended an import, stopped the archive, or took it or the branch from what is watched: read again.
     """
     baseline = news.get("baseline")
     content = Content(session.kept, [entry.workflow for entry in (baseline, *entries) if entry])
@@ -67,24 +71,34 @@ def append_in(
     first = added[0].revision.number if added else 0
     reading = read(graph, branch.id, workflows, first, beside=[("head", {"branch": branch.id})])
     ((head,),) = reading.others
-    if head.head_id != branch.head or head.gone or head.stopped:
+    if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped:
         return None
     if not added:
         return branch.head
     reading.known.exclusives = head.exclusives
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     previous, last = head.revision, 0
+    chains: dict[int, int] = {}
+    is_imported = False
     links = generations((entry.revision for entry in added), head.generation or 0, author)
     for entry, generation in zip(added, links, strict=True):
         if entry is baseline:
             last = draft.append_baseline(entry, previous, generation)
         else:
-            endless = generation > MOST_GENERATIONS
-            faults = (_endless(graph, entry.revision, generation),) if endless else entry.workflow.faults
-            last = draft.append(entry, previous, generation, faults, head.hold_id)
+            is_endless = generation > MOST_GENERATIONS and not entry.workflow.faults
+            endless = _hold_endless(graph, branch, entry.revision, generation) if is_endless else None
+            hold = endless or (None if is_imported else head.import_id) or head.hold_id
+            last = draft.append(entry, previous, generation, entry.workflow.faults, hold)
+            if endless:
+                chains[endless] = draft.runs[-1].id
+        is_imported = is_imported or entry.revision.id == head.import_until
         previous = entry.revision.id
     head_moves = [Head(branch.id, last, branch.head)]
     write(graph, branch.archive, [draft], content or Content(graph.kept, workflows), head_moves)
+    for deed, run in chains.items():
+        graph.do("set_run_of_deed", entry=deed, run=run)
+    if is_imported:
+        graph.do("end_import", branch=branch.id)
     newest = workflows[-1]
     if head.scheduled or any(task.schedule for task in newest.tasks):
         schedules.refresh(graph, branch.id, branch.name, branch.main, newest)
@@ -113,7 +127,7 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
 def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
     """Cancel what has not started of revisions that a rewrite took away; False where the branch's head is another one by now, or its archive is stopped."""
     (head,) = graph.rows("head", branch=branch.id)
-    if head.head_id != branch.head or head.gone or head.stopped:
+    if head.head_id != branch.head or head.import_until != branch.until or head.gone or head.stopped:
         return False
     revisions = graph.ids("drop_revisions", branch=branch.id, names=list(dropped))
     cancel_unstarted(graph, graph.ids("runs_of_revisions", revisions=revisions), "a rewrite of the branch")
@@ -127,8 +141,43 @@ def cancel_unstarted(graph: Graph, runs: Sequence[int], by: str) -> None:
     graph.follow(graph.ids("cancel", tasks=tasks, by=by))
 
 
-def _endless(graph: Graph, revision: Revision, generation: int) -> Fault:
-    """The fault of a run that would go on a chain of commits by tasks (design 5.15), with the chain."""
+def begin_import(session: Session, branch: Branch, until: str, limit: int) -> bool:
+    """Hold what is appended to a branch from now on, up to the revision ``until``: a scan has found more than ``limit`` new ones (design 5.22).
+
+    It is stored before the first of them is appended, so that no crash lets one through. False where somebody else moved the head: read again.
+    """
+
+    def work(graph: Graph) -> bool:
+        (head,) = graph.rows("head", branch=branch.id)
+        if head.head_id != branch.head or head.gone or head.stopped or head.import_until is not None:
+            return False
+        on = f" of branch {branch.name}" if branch.name else ""
+        note = f"one scan has found more than {limit:,} new revisions{on}, up to {until}: they may be an import (import_limit)"
+        graph.do("begin_import", branch=branch.id, hold=_keep(graph, "import", branch.archive, note), until=until)
+        return True
+
+    return change(session, [branch.archive], work)
+
+
+def end_import(session: Session, branch: Branch) -> None:
+    """Forget an import whose last revision a rewrite took off the branch: all of its other revisions have been appended."""
+
+    def work(graph: Graph) -> None:
+        (head,) = graph.rows("head", branch=branch.id)
+        if head.head_id == branch.head and head.import_until == branch.until:
+            graph.do("end_import", branch=branch.id)
+
+    change(session, [branch.archive], work)
+
+
+def _keep(graph: Graph, verb: str, archive: int, note: str) -> int:
+    """Enter in the audit log what arkqueue itself holds, and why."""
+    (entry,) = graph.ids("remember", by=OURSELVES, verb=verb, archive=archive, run=None, task=None, note=note)
+    return entry
+
+
+def _hold_endless(graph: Graph, branch: Branch, revision: Revision, generation: int) -> int:
+    """The audit log entry that holds a run which would go on a chain of commits by tasks (design 5.15), with the chain."""
     chain = [f"revision {revision.id}"]
     origin = revision.origin.task if revision.origin else None
     while origin and len(chain) < MOST_GENERATIONS + 2:
@@ -139,8 +188,8 @@ def _endless(graph: Graph, revision: Revision, generation: int) -> Fault:
             break
         rows = graph.rows("origin_of", archive=name.archive, number=name.revision, branch=name.branch)
         origin = rows[0].origin if rows else None
-    message = (
+    note = (
         f"its commit is the {generation}th in a chain of commits by tasks, more than {MOST_GENERATIONS}: "
-        + " ← ".join(chain)
+        f"{' ← '.join(chain)}. Release it only if it is to commit once more; let the task commit only when something changed"
     )
-    return Fault("_workflows", 0, 0, message + ". Let the task commit only when something changed")
+    return _keep(graph, "hold", branch.archive, note)

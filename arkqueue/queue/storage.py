@@ -31,13 +31,14 @@ FURTHEST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch as the caller knows it; ``head`` is the id of the ledger's last entry, which `append` compares."""
+    """A branch as the caller knows it. ``head``: the id of the ledger's last entry; ``until``: of an import that is under way. `append` compares both."""
 
     id: int
     archive: int
     name: str
     main: bool
     head: int | None
+    until: str | None = None
 
 
 class Head(NamedTuple):

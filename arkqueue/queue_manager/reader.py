@@ -17,7 +17,7 @@ from arkqueue.config import Configuration
 from arkqueue.db import Overdue
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, ArkqueueError, DatabaseUnavailable, TooLarge
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId
+from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
 from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -42,6 +42,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts to read a repository that fails."""
 LONGEST_EXPECTATION = 600.0
 """Seconds that a revision is expected which a notice named and the repository does not have."""
+
+
+def up_to(revisions: Sequence[Revision], until: str | None) -> Sequence[Revision]:
+    """Revisions up to the one of an id, where that is among them; else all."""
+    place = next((place for place, revision in enumerate(revisions, 1) if revision.id == until), len(revisions))
+    return revisions[:place]
 
 
 class Reader(threading.Thread):
@@ -272,7 +278,8 @@ class Reader(threading.Thread):
         ``ledger_heads``: the heads of all branches in the ledger, which tell what is new on a new branch.
         """
         assert self._entries is not None
-        if known is not None and known.revision == head and not known.deleted and not becomes_main:
+        until = known.import_until if known is not None else None
+        if known is not None and known.revision == head and not known.deleted and not becomes_main and until is None:
             return True
         if known is None or known.deleted or becomes_main:
             branch = archives.track(self._session, self._id, name, main=becomes_main)
@@ -280,6 +287,7 @@ class Reader(threading.Thread):
                 return False
         else:
             branch = ledger.Branch(known.id, self._id, name, known.main, known.head_id)
+        branch = replace(branch, until=until)
         before = last_known(known) if known is not None and known.head_id is not None else None
         # One without a revision is new too: whoever began to track it may have been killed before he could append. An archive that began empty has no siblings.
         others = None
@@ -293,11 +301,23 @@ class Reader(threading.Thread):
                 revision = self._entries.archive.baseline(name, head)
                 advance = Advance(revisions=(revision,) if revision else ())
             if not advance.revisions and not advance.dropped and advance.baseline is None:
+                if until is not None:
+                    ledger.end_import(self._session, branch)
                 return True
+            if until is None and self._is_import(name, advance, head):
+                limit = self._configuration.import_limit or 0
+                if not ledger.begin_import(self._session, branch, head, limit):
+                    return False
+                log.warning(
+                    "%s: more than %d new revisions: they are held until a person releases them", self.name, limit
+                )
+                until = head
+                branch = replace(branch, until=until)
+            revisions = up_to(advance.revisions, until)
             baseline = self._entries.entry(None, advance.baseline) if advance.baseline else None
             start = advance.baseline or before
             news: ledger.News = {"baseline": baseline, "dropped": advance.dropped, "author": settings.author}
-            for entries in portions(self._entries.entries(start.id if start else None, advance.revisions)):
+            for entries in portions(self._entries.entries(start.id if start else None, revisions)):
                 appended = self._append(branch, entries, news)
                 if appended is None:
                     return False
@@ -305,10 +325,24 @@ class Reader(threading.Thread):
                 branch, news = replace(branch, head=appended), {"author": settings.author}
                 if self._closing:
                     return False
+            if until is not None and revisions and revisions[-1].id == until:
+                return bool(until == head)  # what lies behind an import is judged anew
             if advance.complete:
+                if until is not None:
+                    ledger.end_import(self._session, branch)
                 return True
             before, others = advance.revisions[-1], None
         return False
+
+    def _is_import(self, name: str, advance: Advance, head: str) -> bool:
+        """Whether there are more new revisions than `import_limit` (design 5.22). ``advance``: the first of them."""
+        assert self._entries is not None
+        limit, found = self._configuration.import_limit, len(advance.revisions)
+        while limit is not None and found <= limit and not advance.complete:
+            advance = self._entries.archive.advance(name, advance.revisions[-1], head, limit=CHUNK)
+            found += len(advance.revisions)
+            self._heard = time.monotonic()
+        return limit is not None and found > limit
 
     def _append(self, branch: ledger.Branch, entries: Sequence[Entry], news: ledger.News) -> int | None:
         try:

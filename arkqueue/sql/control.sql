@@ -212,6 +212,10 @@ where run.id = %(run)s;
 -- Keep who did what.
 insert into deed (by, verb, archive_id, run_id, task_id, note) values (%(by)s, %(verb)s, %(archive)s, %(run)s, %(task)s, %(note)s) returning id;
 
+-- name: set_run_of_deed
+-- Say which run an entry of the audit log is about, which was made after it.
+update deed set run_id = %(run)s where id = %(entry)s;
+
 -- name: heard_of
 -- The task manager of an attempt, if it was heard of within so many seconds.
 select m.hostname, extract(epoch from clock_timestamp() - m.seen_at)::float8 as ago

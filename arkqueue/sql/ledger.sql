@@ -130,7 +130,7 @@ select name, stopped from archive where id = %(archive)s and stopped is not null
 -- name: branches
 -- An archive's branches with their heads.
 select b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
-       r.origin, r.generation, b.head_id
+       r.origin, r.generation, b.head_id, b.import_until
 from branch b left join revision r on r.id = b.head_id
 where b.archive_id = %(archive)s order by b.main desc, b.name;
 
@@ -138,7 +138,7 @@ where b.archive_id = %(archive)s order by b.main desc, b.name;
 -- One archive, and its branches with their heads as `branches` has them; one row, without a branch, where it has none. Only the first row has the settings.
 select a.url, a.uuid, a.kind, a.stopped, a.trouble, a.removed_at, case when row_number() over (order by b.main desc, b.name) = 1 then a.settings end as settings,
        b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
-       r.origin, r.generation, b.head_id
+       r.origin, r.generation, b.head_id, b.import_until
 from archive a left join branch b on b.archive_id = a.id left join revision r on r.id = b.head_id
 where a.id = %(archive)s order by b.main desc, b.name;
 
@@ -150,8 +150,8 @@ returning id, head_id, main;
 
 -- name: add_branches
 -- Track branches that were not tracked before.
-insert into branch (archive_id, name, main)
-select %(archive)s, b.name, b.main from unnest(%(names)s::text[], %(mains)s::bool[]) b(name, main)
+insert into branch (archive_id, name, main, import_until)
+select %(archive)s, b.name, b.main, b.until from unnest(%(names)s::text[], %(mains)s::bool[], %(untils)s::text[]) b(name, main, until)
 returning id, name;
 
 -- name: unset_main
@@ -166,7 +166,7 @@ update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 -- The head of a branch, locked; whether the branch or its archive is watched no more, or the archive is stopped or on hold, whether it has schedules, and the
 -- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
-       b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id,
+       b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
@@ -175,6 +175,14 @@ select b.head_id, r.number, r.name as revision, r.generation,
              order by t.id) as exclusives
 from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id
 where b.id = %(branch)s for no key update of b;
+
+-- name: begin_import
+-- Hold what is appended to a branch, up to a revision of the repository.
+update branch set import_id = %(hold)s, import_until = %(until)s where id = %(branch)s;
+
+-- name: end_import
+-- Hold what is appended to a branch no more.
+update branch set import_id = null, import_until = null where id = %(branch)s;
 
 -- name: keep_workflows
 -- Keep parsed workflow files, by content.

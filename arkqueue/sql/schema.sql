@@ -73,6 +73,10 @@ create table branch (
     main        boolean not null default false,
     head_id     bigint,                             -- the last revision of the ledger; compared and set by `append`
     deleted_at  timestamptz,
+    -- An import is under way (design 5.22): up to the revision of this id, what is appended is held because of this entry of `deed`. Without an entry it is not
+    -- held, however much it is: the archive was added with `--from`.
+    import_id   bigint,
+    import_until text,
     unique (archive_id, name)
 );
 

@@ -157,6 +157,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
        t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
+       h.verb = 'import' as is_imported,
        l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
 from task t
 join run on run.id = t.run_id

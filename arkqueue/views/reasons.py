@@ -254,6 +254,8 @@ def held(row: Any, subject: str) -> Reason:
             "with its archive " if row.is_held_with_archive else "", row.held_by, row.held_at, row.held_note
         )
         commands = [f"arkqueue release {run}", *commands]
+        if row.is_imported:
+            commands = [f"arkqueue release {row.archive} --all", *commands]
     text = f"{subject} is held {what}, until a person releases it."
     if row.archive_held_at is not None:
         on_hold = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)

@@ -389,14 +389,16 @@ class Beside(RuleBasedStateMachine):
         """A task, a run, or everything; mostly after the archive's hold has ended."""
         if self.model.on_hold and data.draw(st.sampled_from("uuuh")) == "u":
             self.unhold(data)
-        how = data.draw(st.sampled_from([(False, False)] * 3 + [(True, False), (False, True)]))
+        if not self.model.paused and data.draw(st.sampled_from("yynn")) == "y":
+            self.go_past_what_is_held()
         held, outdated = self.keys(State.HELD), []
         if not self.model.on_hold:
             outdated = [key for key in held if self.model.is_outdated(self.model.task(key))]
+        how = data.draw(st.sampled_from([(False, False)] * (1 if outdated else 3) + [(True, False), (False, True)]))
         what = data.draw(st.sampled_from("ttra"))
         fired = {task.key for task in self.model.tasks() if task.fired}
         if what == "t":
-            key = self.pick_any(data, State.HELD)
+            key = data.draw(st.sampled_from(outdated)) if outdated else self.pick_any(data, State.HELD)
             self.both("release", key, *how)
         elif what == "r":
             keys = held or [key for key in self.model.states() if key.number > 1]
@@ -409,6 +411,15 @@ class Beside(RuleBasedStateMachine):
         released = [key for key in held if self.model.task(key).state is not State.HELD]
         self.saw("released", released)
         self.saw("cancels fire at a release", any(self.model.task(key).fired and key not in fired for key in released))
+
+    def go_past_what_is_held(self) -> None:
+        """Complete what later runs have of the held tasks, as far as it is ready: then these are out of date."""
+        held = [key for key in self.keys(State.HELD) if not self.model.task(key).is_gate]
+        self.claim_all()
+        for key in self.keys(State.RUNNING):
+            older = [o for o in held if (o.branch, o.name) == (key.branch, key.name) and o.run_key < key.run_key]
+            if older and self.model.task(key).stop is None:
+                self.both("finish", key, End.EXITED, 0)
 
     # ------------------------------------------------------------------------------------------------------------------------ together
 

@@ -44,6 +44,8 @@ TABLES = "archive, look, branch, revision, run, task, task_name, edge, attempt, 
 MANAGERS = ("one", "other")
 CHUNK = 2
 """Revisions that a reader appends at once here, so that a look often has several transactions."""
+LIMIT = 3
+"""Revisions that one scan may find here without being an import."""
 NEVER = "366d"
 """Until the next sweep: it comes when the machine says so."""
 
@@ -257,6 +259,8 @@ class Look:
     heads: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     """Of the ledgers, as far as this look knows."""
+    imports: dict[str, str] = field(default_factory=dict)
+    """The imports that this look knows to be under way."""
     changes: int = 0
     """Of the repository, when its heads were seen."""
 
@@ -277,6 +281,8 @@ class BesideQueue(Beside):
         self.notice: int | None = None
         """The newest notice that is not answered."""
         self.swept = True
+        self.imports: dict[str, str] = {}
+        """The branches with an import under way, and up to which commit."""
         self.verbs = Verbs(self)
         (row,) = archives.to_read(self.real.session)
         checks = QuickChecks(self.session, self.configuration.sweep, changed=lambda: None)
@@ -349,6 +355,7 @@ class BesideQueue(Beside):
         """Whether the ledger has moved, or the branch has gone, since the look under way saw it."""
         look = self.looks[-1]
         stale = len(self.ledgers[branch].entries) != look.lengths[branch] or branch in self.model.deleted_branches
+        stale = stale or self.imports.get(branch) != look.imports.get(branch)
         self.saw("a look is stale", stale)
         return stale
 
@@ -373,8 +380,8 @@ class Verbs:
         with pytest.MonkeyPatch.context() as patch:
             mine = {name: self.kept(getattr(self, name)) for name in ("with_branches", "track", "untrack")}
             patch.setattr(reader_module, "archives", SimpleNamespace(**{**vars(archives), **mine}))
-            append = self.kept(self.append)
-            patch.setattr(reader_module, "ledger", SimpleNamespace(**{**vars(ledger), "append": append}))
+            mine = {name: self.kept(getattr(self, name)) for name in ("append", "begin_import", "end_import")}
+            patch.setattr(reader_module, "ledger", SimpleNamespace(**{**vars(ledger), **mine}))
             patch.setattr(reader_module, "CHUNK", CHUNK)
             yield
 
@@ -391,7 +398,9 @@ class Verbs:
         return watched
 
     def with_branches(self, session: Session, archive: ArchiveId) -> tuple[Any, list[Any]]:
-        self._machine.looks[-1].lengths = {b: len(ledger.entries) for b, ledger in self._machine.ledgers.items()}
+        look = self._machine.looks[-1]
+        look.lengths = {b: len(ledger.entries) for b, ledger in self._machine.ledgers.items()}
+        look.imports = dict(self._machine.imports)
         return archives.with_branches(session, archive)
 
     def append(self, session: Session, branch: ledger.Branch, entries: Sequence[Entry], **more: Any) -> int | None:
@@ -402,12 +411,21 @@ class Verbs:
             machine.compare()
             return None
         look, answers = machine.looks[-1], []
-        revisions, dropped = machine.lacking(branch.name, look.heads[branch.name], CHUNK)
+        until, lacking = machine.imports.get(branch.name), self._lacking(branch)
+        machine.check(until is not None or len(lacking) <= LIMIT, f"{lacking} were appended, and are no import")
+        if until in lacking:
+            lacking = lacking[: lacking.index(until) + 1]
+        revisions, dropped = machine.lacking(branch.name, look.heads[branch.name], min(CHUNK, len(lacking)))
+        machine.saw("the last of an import", until in lacking[:CHUNK])
+        if until in lacking[:CHUNK]:
+            del machine.imports[branch.name]
+            look.imports.pop(branch.name)
         machine.both(
             "append",
             branch.name,
             revisions,
             dropped,
+            until is not None,
             theirs=lambda: answers.append(ledger.append(session, branch, entries, **more)),
         )
         machine.check(answers[0] is not None, f"{branch} was not appended to, although nobody else had")
@@ -416,6 +434,32 @@ class Verbs:
         # A notice for the same, read by somebody who has not seen this one answered: nothing is planned twice.
         machine.check(ledger.append(session, branch, entries, **more) is None, f"{branch} was appended to twice")
         return answers[0]
+
+    def begin_import(self, session: Session, branch: ledger.Branch, until: str, limit: int) -> bool:
+        machine = self._machine
+        machine.pause()
+        if machine.is_stale(branch.name):
+            assert not ledger.begin_import(session, branch, until, limit)
+            return False
+        machine.check(len(self._lacking(branch)) > LIMIT, f"{self._lacking(branch)} are no import")
+        machine.check(ledger.begin_import(session, branch, until, limit), "an import was not begun")
+        machine.saw("an import")
+        machine.imports[branch.name] = machine.looks[-1].imports[branch.name] = until
+        machine.compare()
+        return True
+
+    def end_import(self, session: Session, branch: ledger.Branch) -> None:
+        self._machine.pause()
+        ledger.end_import(session, branch)
+        if not self._machine.is_stale(branch.name):
+            del self._machine.imports[branch.name]
+        self._machine.compare()
+
+    def _lacking(self, branch: ledger.Branch) -> list[str]:
+        """The commits that the branch's ledger lacks, by what the look under way has seen of the repository."""
+        machine = self._machine
+        chain = machine.repository.chain(machine.looks[-1].heads[branch.name])
+        return machine.ledgers[branch.name].lacks([commit.id for commit in chain])[1]
 
     def track(self, session: Session, archive: ArchiveId, name: str, **more: Any) -> ledger.Branch:
         answers: list[ledger.Branch] = []
@@ -488,7 +532,7 @@ INGREDIENTS = {
         "release of what is outdated is refused",
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
-    "held by its workflow file",
+    *("held by its workflow file", "an import", "the last of an import"),
     *(f"a run is {state}" for state in runs.RunState if state is not runs.RunState.REPORTING),
 }
 """What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. A REPORT without a command passes at once."""
@@ -509,7 +553,10 @@ def plans_outlive_rollbacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_queue_and_model_agree_after_every_step(
     session: Session, tmp_path: Path, folder_of_the_run: Path, shard: int
 ) -> None:
-    BesideQueue.session, BesideQueue.configuration = session, Configuration(home=tmp_path, sweep=NEVER)
+    BesideQueue.session, BesideQueue.configuration = (
+        session,
+        Configuration(home=tmp_path, sweep=NEVER, import_limit=LIMIT),
+    )
     BesideQueue.examples.clear()
     run_state_machine_as_test(
         BesideQueue, settings=settings(max_examples=EXAMPLES // SHARDS, stateful_step_count=24, deadline=None)

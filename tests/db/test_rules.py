@@ -1224,7 +1224,10 @@ def test_a_deleted_branch_cancels_what_has_not_started(session: Session) -> None
 def test_commits_by_the_configured_author_count_generations(archive: AnArchive) -> None:
     entries = [Entry(a_revision(2 + n, author="robot"), a_workflow({"a": ""})) for n in range(11)]
     archive.append("", entries, author="robot")
-    runs = archive.sql("select number, faults from run where number > 1 order by number")
-    assert [bool(r["faults"]) for r in runs] == [False] * 10 + [True]
-    assert "11th in a chain" in runs[-1]["faults"][0]["message"]
+    runs = archive.sql("select id, faults from run where number > 1 order by number")
+    assert [bool(r["faults"]) for r in runs] == [False] * 11
+    assert list(archive.states().values()) == ["ready"] * 10 + ["held"]
     assert archive.state("COMMIT@12") == "completed"
+    (deed,) = archive.sql("select by, verb, run_id, note from deed")
+    assert (deed["by"], deed["verb"], deed["run_id"]) == ("arkqueue", "hold", runs[-1]["id"])
+    assert "11th in a chain" in deed["note"]

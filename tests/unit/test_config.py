@@ -103,6 +103,13 @@ def test_keys_of_a_table_come_each_from_its_own_place(tmp_path: Path) -> None:
 MOUNT = '[[mounts]]\nname = "index"\narchives = ["*"]\n'
 
 
+def test_an_import_may_have_any_size_where_nobody_wants_a_limit(tmp_path: Path) -> None:
+    assert load(tmp_path).import_limit == 1000
+    assert load(tmp_path, 'import_limit = "none"').import_limit is None
+    assert load(tmp_path, environ={"ARKQUEUE_IMPORT_LIMIT": "none"}).import_limit is None
+    assert load(tmp_path, environ={"ARKQUEUE_IMPORT_LIMIT": "7"}).import_limit == 7
+
+
 @pytest.mark.parametrize("written", ["0", '"0"', '"0B"'])
 def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> None:
     assert load(tmp_path, f"min_free = {written}").min_free == 0
@@ -124,6 +131,8 @@ def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> N
         ("[docker]\ncpu = true", "docker.cpu must be a number"),
         ('workspace_pool = "20GB"', "workspace_pool is no size"),
         ("workspace_pool = 0", "workspace_pool is no size"),
+        ("import_limit = 0", "import_limit must be 1 or more"),
+        ("import_limit = true", "import_limit must be a number"),
         ("min_free = 1", "min_free is no size"),
         ("min_free = false", "min_free is no size"),
         (MOUNT, "mounts[1] give folder or volume, one of them"),

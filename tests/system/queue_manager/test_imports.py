@@ -1,0 +1,150 @@
+"""A scan that finds more than `import_limit` new revisions has them held, whatever happens in between (design 5.22)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import holds, ledger
+from arkqueue.queue_manager import QueueManager
+from arkqueue.queue_manager import reader as reader_module
+from arkqueue.views.explain import explain_name
+from arkqueue.views.runs import RunState, runs
+from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
+from tests.system.queue_manager.conftest import WORKFLOW, Watched
+
+Watch = Callable[..., Watched]
+LIMIT = 4
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    return Configuration.load({}, home=tmp_path / "home", poll="200ms", import_limit=LIMIT)
+
+
+@pytest.fixture(params=["subversion", "git"])
+def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
+    made = a_subversion_repository(tmp_path) if request.param == "subversion" else a_git_repository(tmp_path)
+    made.commit({"_workflows/w.yaml": WORKFLOW})
+    return made
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two revisions a transaction, so that an import has several."""
+    monkeypatch.setattr(reader_module, "CHUNK", 2)
+
+
+@contextmanager
+def managing(session: Session, configuration: Configuration) -> Iterator[None]:
+    manager = QueueManager(session, configuration)
+    manager.start()
+    try:
+        yield
+    finally:
+        manager.close()
+
+
+def states(papers: Watched) -> list[str]:
+    rows = papers.sql(
+        "select state from task where kind = 'ordinary' and archive_id = %s order by entry_id, id", papers.id
+    )
+    return [row["state"] for row in rows]
+
+
+def commit(repository: Any, number: int) -> None:
+    for n in range(number):
+        repository.commit({"readme": f"{n} of {number}"})
+
+
+def test_an_import_is_held_and_says_why(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration
+) -> None:
+    papers = watch(repository.path)
+    commit(repository, LIMIT + 1)
+    with managing(session, configuration):
+        papers.wait_for(lambda: len(states(papers)) == LIMIT + 1)
+        assert states(papers) == ["held"] * (LIMIT + 1)
+        (first, *_) = reversed(runs(session, archives=[papers.id]).runs[: LIMIT + 1])
+        assert first.state is RunState.HELD
+        told = explain_name(session, f"{first.full_name}/index")
+        assert "held by arkqueue since" in told.text
+        assert f"one scan has found more than {LIMIT} new revisions" in told.text
+        assert told.commands[0] == "arkqueue release papers --all"
+        commit(repository, 1)
+        papers.notify()
+        papers.wait_for(lambda: len(states(papers)) == LIMIT + 2)
+    assert states(papers) == ["held"] * (LIMIT + 1) + ["waiting"], "what comes after it is no import"
+    assert holds.release_run(session, RunId(first.id), "ann").tasks
+    assert states(papers)[0] == "ready"
+
+
+def test_as_many_as_the_limit_are_no_import(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration
+) -> None:
+    papers = watch(repository.path)
+    commit(repository, LIMIT)
+    with managing(session, configuration):
+        papers.wait_for(lambda: len(states(papers)) == LIMIT)
+    assert states(papers) == ["ready"] + ["waiting"] * (LIMIT - 1)
+
+
+def test_no_revision_of_an_import_gets_through_where_it_is_cut_off(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of it alone is less than the limit; what was committed meanwhile is no part of it."""
+    papers = watch(repository.path)
+    commit(repository, LIMIT + 1)
+    appended: list[int] = []
+
+    def append(*words: Any, **more: Any) -> int | None:
+        if appended:
+            raise RuntimeError("killed")
+        appended.append(1)
+        return ledger_append(*words, **more)
+
+    ledger_append = ledger.append
+    monkeypatch.setattr(ledger, "append", append)
+    with managing(session, configuration):
+        papers.wait_for(lambda: papers.row()["trouble"])
+    assert states(papers) == ["held", "held"]
+    commit(repository, 1)
+    monkeypatch.setattr(ledger, "append", ledger_append)
+    papers.sql("update archive set next_read_at = now() returning id")
+    with managing(session, configuration):
+        papers.wait_for(lambda: len(states(papers)) == LIMIT + 2)
+    assert states(papers) == ["held"] * (LIMIT + 1) + ["waiting"]
+    assert papers.sql("select import_id, import_until from branch") == [{"import_id": None, "import_until": None}]
+
+
+def test_a_history_that_was_asked_for_is_no_import_and_the_next_one_is(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration
+) -> None:
+    start = repository.commit({"_workflows/w.yaml": WORKFLOW + "# from here on\n"})
+    commit(repository, LIMIT + 1)
+    papers = watch(repository.path, start=start)
+    with managing(session, configuration):
+        papers.wait_for(lambda: len(states(papers)) >= LIMIT + 1)
+        assert set(states(papers)) == {"ready", "waiting"}
+        before = len(states(papers))
+        commit(repository, LIMIT + 1)
+        papers.notify()
+        papers.wait_for(lambda: len(states(papers)) == before + LIMIT + 1)
+    assert states(papers)[before:] == ["held"] * (LIMIT + 1)
+
+
+def test_without_a_limit_everything_runs(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration
+) -> None:
+    papers = watch(repository.path)
+    commit(repository, LIMIT + 1)
+    with managing(session, configuration.model_copy(update={"import_limit": None})):
+        papers.wait_for(lambda: len(states(papers)) == LIMIT + 1)
+    assert set(states(papers)) == {"ready", "waiting"}
