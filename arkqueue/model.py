@@ -19,12 +19,28 @@ RunId = NewType("RunId", int)
 TaskId = NewType("TaskId", int)
 AttemptId = NewType("AttemptId", int)
 
+LEAST_PRIORITY, USUAL_PRIORITY, GREATEST_PRIORITY = 0, 50, 1000
+"""Priorities of tasks: lower numbers go first."""
+PRIORITY = "arkqueue.priority"
+"""The output by which a task sets the priority of what follows it in its run."""
+
 COMMIT = "COMMIT"
 REPORT = "REPORT"
 PREV = "PREV"
 
 CHANGES = "ARKQUEUE_CHANGES"
 """The variable that names the list of what differs from BASE."""
+
+
+def as_priority(value: object) -> int | None:
+    """The priority that an output says; None: it says none. A line of OUTPUT is text, a value of JSON may be a number."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or not (text := str(value)).isdecimal():
+        return None
+    return (
+        number
+        if text.isascii() and len(text) <= 9 and LEAST_PRIORITY <= (number := int(value)) <= GREATEST_PRIORITY
+        else None
+    )
 
 
 class Key(NamedTuple):

@@ -163,6 +163,9 @@ class Task:
     stop_by: Task | None = None
     to_release: bool = False
     """It is held, or was canceled or skipped while it was: it does not start before a person releases it (design 5.21)."""
+    priority: int = 50
+    prioritized: bool = False
+    """A person set the priority."""
     item: str = ""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
@@ -225,6 +228,7 @@ class Seen(NamedTuple):
     """How many of the attempts have no end."""
     blocks: int
     """What the task blocks in later runs, if it was canceled or skipped."""
+    priority: int
 
 
 class RunSeen(NamedTuple):
@@ -693,8 +697,8 @@ class Model:
         task.attempts.append(Attempt())
         return self._follow(before)
 
-    def finish(self, key: Key, end: End, exit_code: int | None = None) -> Changes:
-        """The attempt ended; what that means is said by ``states.verdict``."""
+    def finish(self, key: Key, end: End, exit_code: int | None = None, priority: int | None = None) -> Changes:
+        """The attempt ended; what that means is said by ``states.verdict``. ``priority``: its output for what follows it."""
         before = self.states()
         task = self._in(key, State.RUNNING)
         definition = task.definition
@@ -716,7 +720,21 @@ class Model:
             self._cancel(task, Cause.DROPPED)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
+        for other in self._behind(task):
+            if priority is not None and end is not End.LOST and self.has_not_started(other) and not other.prioritized:
+                other.priority = priority
         return self._follow(before)
+
+    def has_not_started(self, task: Task) -> bool:
+        return task.state in (State.WAITING, State.HELD, State.READY)
+
+    def _behind(self, task: Task) -> list[Task]:
+        """What depends on the task inside its run, at any distance."""
+        found = [task]
+        for one in found:
+            depend = [edge.target for edge in one.out_of if edge.kind in DEPENDS and not edge.crossing]
+            found += [other for other in dict.fromkeys(depend) if other not in found and not other.implicit]
+        return found[1:]
 
     def lose(self, key: Key) -> Changes:
         """The attempt's lease lapsed."""
@@ -864,6 +882,24 @@ class Model:
             raise Refused(Reason.UNSETTLED)
         run.deleted = True
         return self._follow(before)
+
+    def prioritize(self, key: Key, priority: int) -> Changes:
+        self._prioritize([self._in(key, *State)], priority)
+        return {}
+
+    def prioritize_run(self, key: RunKey, priority: int) -> Changes:
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        self._prioritize(run.own, priority)
+        return {}
+
+    def _prioritize(self, tasks: list[Task], priority: int) -> None:
+        changed = [task for task in tasks if self.has_not_started(task)]
+        if not changed:
+            raise Refused(Reason.STATE)
+        for task in changed:
+            task.priority, task.prioritized = priority, True
 
     def pause(self) -> Changes:
         self.paused = True
@@ -1058,6 +1094,7 @@ class Model:
                 len(task.attempts),
                 sum(attempt.live for attempt in task.attempts),
                 self.blocks(task) if task.state in (State.CANCELED, State.SKIPPED) else 0,
+                task.priority,
             )
             for task in self.tasks()
         }

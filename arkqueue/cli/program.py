@@ -46,6 +46,7 @@ COMMANDS = {
     "hold": ("holds", "Let nothing of an archive, a run or a task start."),
     "unhold": ("holds", "End the hold of an archive."),
     "release": ("holds", "Let go on what is held."),
+    "prioritize": ("verbs", "Say what goes first inside an archive."),
     "note": ("verbs", "Keep a note with a task or a run."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),

@@ -11,6 +11,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, one_line, print_json, say, state, table, took, visible
+from arkqueue.model import USUAL_PRIORITY
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -304,6 +305,7 @@ def _show_task(task: Any) -> None:
         ("settled", at(task["settled_at"]) if task["settled_at"] else ""),
         ("waived", "what waits for it was let go on" if task["waived"] else ""),
         ("exclusive", "yes" if task["exclusive"] else ""),
+        ("priority", str(task["priority"]) if task["priority"] != USUAL_PRIORITY else ""),
         ("defined in", f"{visible(definition['path'])}:{definition['line']}" if definition.get("path") else ""),
         ("image", visible(definition.get("image") or "")),
         ("command", _INDENT.join(visible(what if isinstance(what, str) else " ".join(what)).splitlines())),

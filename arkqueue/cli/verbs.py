@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, note, delete. Several may be named; one that is refused does not keep the others from it."""
+"""What people do to tasks and runs: cancel, restart, retry, skip, prioritize, note, delete. Several may be named; one that is refused does not keep the others from it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import bold, print_json, say, state, visible
+from arkqueue.model import USUAL_PRIORITY
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -76,6 +77,18 @@ def skip(
     each(names, lambda name: _waive(client, *waivers[name], until), as_json)
 
 
+@click.command(
+    epilog="Example: arkqueue prioritize papers@12 10. Without more, a task has the priority 50. A task can say the priority of what follows it in its run, by the output arkqueue.priority; a person's counts more."
+)
+@_names
+@click.argument("priority", metavar="PRIORITY", type=click.IntRange(0, 1000))
+@as_json
+@calls_server
+def prioritize(client: Client, names: Sequence[str], priority: int, as_json: bool) -> None:
+    """Say what goes first inside its archive: the lower the number, the sooner. It changes what has not started."""
+    _act(client, "prioritize", names, {"priority": priority}, as_json)
+
+
 @click.command()
 @_names
 @as_json
@@ -110,7 +123,7 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
         say(f"{bold(noted['full_name'])}: noted")
 
 
-def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, bool], as_json: bool) -> None:
+def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, Any], as_json: bool) -> None:
     from arkqueue.cli.find import find
 
     def one(name: str) -> tuple[Any, list[str]]:
@@ -156,6 +169,7 @@ def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_j
 def task_line(task: Any) -> str:
     """A task with its state, and how it came to it."""
     why = f" ({visible(task['why'])})" if task["why"] else ""
+    why += f", priority {task['priority']}" if task["priority"] != USUAL_PRIORITY else ""
     return f"{bold(task['full_name'])}: {state(task['state'])}{why}"
 
 

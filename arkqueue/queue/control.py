@@ -154,6 +154,31 @@ def skip_until(session: Session, archive: int, branch: int, name: str, until: in
     return change(session, [archive], work)
 
 
+def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
+    """Set the priority of a task that has not started; no output of another task changes it any more (design 5.24)."""
+
+    def work(graph: Graph, row: Any) -> None:
+        refuse_implicit(row, "prioritized")
+        if not graph.ids("prioritize", tasks=[row.id], priority=priority):
+            raise Conflict(_name(graph, row), f"is {row.state}: a priority orders what has not started")
+
+    _on_task(session, task, "prioritize", by, work, str(priority))
+
+
+def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> None:
+    """Set the priority of what has not started of a run."""
+
+    def work(graph: Graph, row: Any) -> None:
+        if row.deleted_at is not None:
+            raise Conflict(run_name_of(row), "was deleted")
+        tasks = graph.ids("cancelable", runs=[run])
+        graph.rows("lock_tasks", tasks=tasks)
+        if not graph.ids("prioritize", tasks=tasks, priority=priority):
+            raise Conflict(run_name_of(row), "has nothing left that has not started")
+
+    _on_run(session, run, "prioritize", by, work, str(priority))
+
+
 def delete_run(session: Session, run: RunId, by: str) -> None:
     """Leave a tombstone in place of a run that has ended; nothing waits for its failures any more."""
 
@@ -326,7 +351,7 @@ def _on_task(
     change(session, [found[0].archive_id], on_graph)
 
 
-def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None]) -> None:
+def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> None:
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
@@ -334,6 +359,6 @@ def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Grap
     def on_graph(graph: Graph) -> None:
         (row,) = graph.rows("place_of_run", run=run)
         work(graph, row)
-        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note="")
+        graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note=note)
 
     change(session, [found[0].archive_id], on_graph)

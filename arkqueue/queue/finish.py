@@ -15,7 +15,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.model import AttemptId, Claim, End, Finished, Outcome, Receipt, Retries
+from arkqueue.model import PRIORITY, AttemptId, Claim, End, Finished, Outcome, Receipt, Retries, as_priority
 from arkqueue.queue.claim import LEASE, Request, claim_within
 from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
@@ -197,7 +197,13 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
         graph.to_wake.add("deferred")
     if any(row.followed for _, row in ended):
         graph.to_wake.add("log")
-    return {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
+    moved = {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
+    said = {
+        row.task: priority for o, row in ended if (priority := as_priority((o.outputs or {}).get(PRIORITY))) is not None
+    }
+    if said := {task: priority for task, priority in said.items() if task in moved}:
+        graph.do("prioritize_behind", sources=list(said), priorities=list(said.values()))
+    return moved
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:

@@ -31,6 +31,28 @@ update task t set waived = true, as_completed = t.as_completed or %(as_completed
 where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected')
 returning t.id;
 
+-- name: prioritize
+-- Set a person's priority of those of some tasks that have not started.
+update task set priority = %(priority)s, prioritized = true
+where id = any(%(tasks)s) and kind = 'ordinary' and state in ('waiting', 'held', 'ready')
+returning id;
+
+-- name: prioritize_behind
+-- Set the priority of what depends on some tasks inside their runs, at any distance, as they said; of what has not started, and where no person set it.
+-- Where several of them say one, the lowest number counts.
+with recursive behind(id, priority) as (
+    select e.target, s.priority
+    from unnest(%(sources)s::bigint[], %(priorities)s::int[]) s(id, priority)
+    join edge e on e.source = s.id and e.kind = 'depends' and not e.crossing
+    union
+    select e.target, b.priority
+    from behind b join edge e on e.source = b.id and e.kind = 'depends' and not e.crossing
+)
+update task t set priority = b.priority
+from (select id, min(priority) as priority from behind group by id) b
+where t.id = any(array(select id from behind)) and t.id = b.id and t.kind = 'ordinary' and t.state in ('waiting', 'held', 'ready')
+  and not t.prioritized;
+
 -- name: skipped_because_of
 -- The tasks that were skipped because of some roots, also of other runs, where these are not gone.
 select t.id from task t join run on run.id = t.run_id join revision v on v.id = run.revision_id

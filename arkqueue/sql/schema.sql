@@ -168,6 +168,7 @@ create table task (
     -- What a claim goes by, written when the task becomes ready: which kind of task manager it needs, and its place among the ready tasks of its archive.
     pool        text,
     priority    int not null default 50,            -- lower numbers first
+    prioritized boolean not null default false,     -- a person set its priority, which no task of its run changes
     entry_id    bigint,                             -- of `revision`: grows on each branch, and compares across branches
     attempt_id  bigint,                             -- the newest
     root_id     bigint,                             -- skipped because of it

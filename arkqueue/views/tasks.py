@@ -50,7 +50,7 @@ class TaskView:
     """One task. ``why``: a few words on how it came to its state, where the state does not say it all.
 
     ``root``: the task because of which it was skipped; ``superseded_by``: the one that canceled it; ``by``: who canceled, skipped, waived or asked to stop it.
-    ``stop``: what its running attempt was asked for. ``started_at``, ``ended_at``, ``exit_code`` and ``host`` are its newest attempt's.
+    ``priority``: lower numbers go first inside an archive. ``stop``: what its running attempt was asked for. ``started_at``, ``ended_at``, ``exit_code`` and ``host`` are its newest attempt's.
     """
 
     id: int
@@ -68,6 +68,7 @@ class TaskView:
     why: str
     gate: bool
     exclusive: bool
+    priority: int
     waived: bool
     stop: str | None
     by: str | None
@@ -193,6 +194,7 @@ def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> Tas
         why=_why(row, root, superseded_by) or (_wait(awaited, names) if awaited else ""),
         gate=row.gate,
         exclusive=row.exclusive,
+        priority=row.priority,
         waived=row.waived,
         stop=row.stop,
         by=row.by,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, PRIORITY, as_priority
 from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED
 
 OUTPUT_LIMIT = 2**20
@@ -114,7 +115,7 @@ def parse_outputs(data: bytes) -> Outputs:
         if match is None or "\0" in line:
             return Outputs({}, f"OUTPUT line {number}: {line[:80]!r} is not key=value, nor is the file a JSON object")
         values[match[1]] = match[2]
-    return Outputs(values)
+    return _checked(values)
 
 
 def _parse_json(text: str) -> Outputs:
@@ -131,4 +132,14 @@ def _parse_json(text: str) -> Outputs:
         return Outputs({}, f"OUTPUT: it has a value that JSON has not: {error}")
     if _NUL.search(again):
         return Outputs({}, "OUTPUT: it has a NUL character, which cannot be stored")
+    return _checked(values)
+
+
+def _checked(values: dict[str, Any]) -> Outputs:
+    """What arkqueue itself reads of them has to be something that it can use."""
+    if PRIORITY in values and as_priority(values[PRIORITY]) is None:
+        said = str(values[PRIORITY])[:80]
+        return Outputs(
+            {}, f"OUTPUT: {PRIORITY} is {said!r}, not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}"
+        )
     return Outputs(values)

@@ -91,6 +91,9 @@ def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
     return st.one_of([st.just(workflow)] * 3 + [workflows()])
 
 
+priorities = st.sampled_from([10, 90])
+outputs = st.sampled_from([None] * 6 + [10, 90])
+"""The output `arkqueue.priority` of an attempt."""
 ends = st.sampled_from(
     [(End.EXITED, 0)] * 9
     + [(End.EXITED, 1)] * 3

@@ -50,7 +50,7 @@ class Subject(Protocol):
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
     def claim(self) -> Key | None: ...
     def claim_some(self, slots: int) -> list[Key]: ...
-    def finish(self, key: Key, end: End, exit_code: int | None) -> object: ...
+    def finish(self, key: Key, end: End, exit_code: int | None, priority: int | None = None) -> object: ...
     def due(self, key: Key) -> object: ...
     def cancel(self, key: Key) -> object: ...
     def cancel_run(self, key: RunKey) -> object: ...
@@ -58,6 +58,8 @@ class Subject(Protocol):
     def retry(self, key: Key, force: bool) -> object: ...
     def skip(self, key: Key, as_completed: bool, force: bool) -> object: ...
     def skip_until(self, name: str, branch: str, until: int) -> object: ...
+    def prioritize(self, key: Key, priority: int) -> object: ...
+    def prioritize_run(self, key: RunKey, priority: int) -> object: ...
     def delete(self, key: RunKey) -> object: ...
     def pause(self) -> object: ...
     def resume(self) -> object: ...
@@ -83,11 +85,11 @@ class ModelAsSubject:
         return getattr(self._model, verb)
 
     def claim(self) -> Key | None:
-        ready = sorted(key for key, state in self._model.states().items() if state is State.READY)
+        ready = sorted((t.priority, t.key) for t in self._model.tasks() if t.state is State.READY)
         if not ready or self._model.paused:
             return None
-        self._model.claim(ready[0])
-        return ready[0]
+        self._model.claim(ready[0][1])
+        return ready[0][1]
 
     def claim_some(self, slots: int) -> list[Key]:
         return [key for key in (self.claim() for _ in range(slots)) if key]
@@ -291,14 +293,14 @@ class Beside(RuleBasedStateMachine):
         """Claim and finish one task after the other, so that examples get somewhere."""
         for _ in range(data.draw(st.sampled_from([1, 2, 4, 6]))):
             if key := self.claim_one():
-                self.both("finish", key, *data.draw(strategies.ends))
+                self.both("finish", key, *data.draw(strategies.ends), data.draw(strategies.outputs))
 
     def finish(self, data: st.DataObject) -> None:
         """What is asked to stop mostly does; what is not stops when its task manager hands it back."""
         key = self.pick(data, State.RUNNING)
         stops = 2 if self.model.task(key).stop else 1
         ends = st.one_of([st.just((End.STOPPED, None))] * stops + [strategies.ends] * (3 - stops))
-        self.both("finish", key, *data.draw(ends))
+        self.both("finish", key, *data.draw(ends), data.draw(strategies.outputs))
 
     def lose(self, data: st.DataObject) -> None:
         """Once, or until it is given up; rather one that is being stopped."""
@@ -352,6 +354,14 @@ class Beside(RuleBasedStateMachine):
         runs = [run for run in self.model.runs if run.place.number > 1]
         settled = [run for run in runs if all(task.settled for task in run.own)]
         self.both("delete", self.draw_run(data, settled or runs).key)
+
+    def prioritize(self, data: st.DataObject) -> None:
+        key, priority = self.pick_any(data, State.WAITING, State.READY), data.draw(strategies.priorities)
+        if data.draw(st.sampled_from([False, False, True])):
+            self.both("prioritize_run", key.run_key, priority)
+            self.saw("prioritize_run")
+        else:
+            self.both("prioritize", key, priority)
 
     def pause_archive(self, data: st.DataObject) -> None:  # noqa: ARG002  # there is nothing to draw
         self.both("pause")
@@ -449,6 +459,9 @@ class Beside(RuleBasedStateMachine):
         self.check(key in ready if key else not ready, f"{key} was claimed, ready are {ready}")
         if key:
             note(f"claim {key}")
+            first = min(self.model.task(other).priority for other in ready)
+            self.check(self.model.task(key).priority == first, f"{key} was claimed, {first} goes before")
+            self.saw("a claim goes by priority", len({self.model.task(other).priority for other in ready}) > 1)
             before = self.model.snapshot()
             self.model.claim(key)
             self.model.check_invariants(before)
@@ -489,7 +502,8 @@ class Beside(RuleBasedStateMachine):
         other = _refusal(theirs or (lambda: getattr(self.subject, verb)(*words)))
         self.check((ours is None) == (other is None), f"{verb} {words}: the model says {ours!r}, the queue {other!r}")
         self.saw(f"{verb} is refused", ours)
-        self.saw(f"an attempt ends: {' '.join(map(str, words[1:]))}", verb == "finish")
+        self.saw(f"an attempt ends: {' '.join(map(str, words[1:3]))}", verb == "finish")
+        self.saw("an attempt says a priority", verb == "finish" and words[3:] and words[3])
         return ours
 
     def look_behind_what_never_began(self) -> None:
@@ -617,6 +631,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
     ("delete", 1, BAD),
+    ("prioritize", 1, UNSETTLED),
     ("pause_archive", 1, UNSETTLED),
     ("resume_archive", 2, UNSETTLED),
     ("hold", 1, {State.WAITING, State.READY}),

@@ -104,7 +104,7 @@ class QueueAsSubject:
             self.ids[keys[-1]] = claimed.task, claimed.attempt
         return keys
 
-    def finish(self, key: Key, end: End, exit_code: int | None) -> None:
+    def finish(self, key: Key, end: End, exit_code: int | None, priority: int | None = None) -> None:
         _, attempt = self.ids[key]
         if end is End.LOST:
             self.archive.sql(
@@ -117,7 +117,8 @@ class QueueAsSubject:
             # The task manager lives after all, and reports: the attempt is not its own any more.
             assert self.archive.record(attempt, End.EXITED, 0) is Receipt.NOT_YOURS
         else:
-            self.archive.record(attempt, end, exit_code)
+            outputs = None if priority is None else {"arkqueue.priority": str(priority)}
+            self.archive.record(attempt, end, exit_code, outputs=outputs)
 
     def due(self, key: Key) -> None:
         self.archive.sql("update task set due_at = 'infinity' where state = 'deferred'")
@@ -150,6 +151,14 @@ class QueueAsSubject:
     def delete(self, key: RunKey) -> None:
         with _refusals():
             control.delete_run(self.session, self._run(key), self.by)
+
+    def prioritize(self, key: Key, priority: int) -> None:
+        with _refusals():
+            control.prioritize(self.session, self._task(key), priority, self.by)
+
+    def prioritize_run(self, key: RunKey, priority: int) -> None:
+        with _refusals():
+            control.prioritize_run(self.session, self._run(key), priority, self.by)
 
     def pause(self) -> None:
         pauses.pause(self.session, ArchiveId(self.archive.id), "", self.by)
@@ -189,7 +198,7 @@ class QueueAsSubject:
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
-            "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks,"
+            "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
             " (select count(*) from attempt a where a.task_id = t.id and a.ended_at is null) as live,"
             " (select count(*) from attempt a where a.task_id = t.id) as begun,"
             " (select count(*) from edge e where e.target = t.id and not e.met) as edges"
@@ -203,7 +212,7 @@ class QueueAsSubject:
         keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
         self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
         return {
-            key: Seen(State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"], r["blocks"])
+            key: Seen(State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"], r["blocks"], r["priority"])
             for key, r in zip(keys, rows, strict=True)
             if r["branch"] in self.said
         }
@@ -523,6 +532,13 @@ INGREDIENTS = {
     ),
     *("cancel", "cancel is refused", "cancel_run", "restart", "restart is refused", "delete"),
     *("trigger", "trigger is refused"),
+    *(
+        "prioritize",
+        "prioritize is refused",
+        "prioritize_run",
+        "an attempt says a priority",
+        "a claim goes by priority",
+    ),
     *("pause_archive", "resume_archive", "resume is refused", "what waited to cancel in a pause goes on"),
     *("hold", "hold is refused", "hold_run", "hold_run is refused", "hold_archive", "unhold", "held with its archive"),
     *(

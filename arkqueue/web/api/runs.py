@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import Name, parse_name
 from arkqueue.queue import control, triggering
 from arkqueue.queue.tokens import Scope
@@ -53,22 +53,34 @@ class Verb(StrEnum):
     RESTART = "restart"
     RETRY = "retry"
     SKIP = "skip"
+    PRIORITIZE = "prioritize"
 
 
 class Options(BaseModel):
-    """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip."""
+    """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip.
+
+    ``priority``: of prioritize; lower numbers go first.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     assume_gone: bool = False
     force: bool = False
     as_completed: bool = False
+    priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
 
     def check(self, *meant: str) -> None:
         """Raise ``Invalid`` where an option is set that means nothing here, rather than do half of what was asked."""
         for name in type(self).model_fields:
-            if getattr(self, name) and name not in meant:
+            if name in self.model_fields_set and getattr(self, name) is not False and name not in meant:
                 raise Invalid("the request", f"{name} means nothing here", "See /docs for what is expected.")
+
+    def the_priority(self) -> int:
+        """The priority, which `prioritize` cannot do without."""
+        self.check("priority")
+        if self.priority is None:
+            raise Invalid("the request", "names no priority", "Give priority, a whole number.")
+        return self.priority
 
 
 class NewNote(BaseModel):
@@ -79,7 +91,13 @@ class NewNote(BaseModel):
     text: str = Field(min_length=1, max_length=LONGEST_NOTE)
 
 
-_MEANT = {Verb.CANCEL: ("assume_gone",), Verb.RESTART: (), Verb.RETRY: ("force",), Verb.SKIP: ("as_completed", "force")}
+_MEANT: dict[Verb, tuple[str, ...]] = {
+    Verb.CANCEL: ("assume_gone",),
+    Verb.RESTART: (),
+    Verb.RETRY: ("force",),
+    Verb.SKIP: ("as_completed", "force"),
+    Verb.PRIORITIZE: ("priority",),
+}
 """The options of each verb."""
 
 
@@ -235,7 +253,7 @@ def note_run(request: Request, id: int, new: NewNote) -> RunDetail:
 
 @router.post("/runs/{id}/{verb}")
 def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options()) -> RunAction:  # noqa: B008  frozen by use
-    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started."""
+    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started, prioritize what has not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     before = runs.run(caller.session, run)
@@ -245,6 +263,10 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
         options.check()
         done += [task.full_name for task in before.tasks if task.kind is TaskKind.ORDINARY and task.settled_at is None]
         control.cancel_run(caller.session, run, caller.by)
+        return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
+    if verb is Verb.PRIORITIZE:
+        done += [t.full_name for t in before.tasks if _concerns(verb, t)]
+        control.prioritize_run(caller.session, run, options.the_priority(), caller.by)
         return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
     for task in before.tasks:
         now = tasks.task(caller.session, TaskId(task.id))
@@ -275,6 +297,8 @@ def _concerns(verb: Verb, task: TaskView) -> bool:
         case Verb.SKIP:
             failed = task.state in (State.FAILED, State.REJECTED) and not task.waived
             return failed or task.state in MOVES[Event.SKIP].sources
+        case Verb.PRIORITIZE:
+            return task.state in (State.WAITING, State.HELD, State.READY)
     return True
 
 
@@ -314,7 +338,7 @@ def note_task(request: Request, id: int, new: NewNote) -> TaskDetail:
 
 @router.post("/tasks/{id}/{verb}")
 def act_on_task(request: Request, id: int, verb: Verb, options: Options = Options()) -> TaskDetail:  # noqa: B008
-    """Cancel, restart, retry or skip a task; 409 says why its state forbids it."""
+    """Cancel, restart, retry, skip or prioritize a task; 409 says why its state forbids it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     _act(caller, verb, task, options)
@@ -329,6 +353,7 @@ def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
         Verb.RESTART: lambda: control.restart(session, task, by),
         Verb.RETRY: lambda: control.retry(session, task, by, force=options.force),
         Verb.SKIP: lambda: control.skip(session, task, by, as_completed=options.as_completed, force=options.force),
+        Verb.PRIORITIZE: lambda: control.prioritize(session, task, options.the_priority(), by),
     }
     acts[verb]()
 

@@ -385,6 +385,19 @@ def test_running_task_is_restarted_and_asked_to_stop(arkqueue: Cli, session: Ses
     assert arkqueue("cancel", "papers@2/a", "--assume-gone").out.startswith("papers@2/a: canceled")
 
 
+def test_a_task_and_a_run_are_prioritized(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    assert arkqueue("prioritize", "papers@2/b", "10").lines == ["papers@2/b: waiting (for papers@2/a), priority 10"]
+    assert any(line.split() == ["priority", "10"] for line in arkqueue("show", "papers@2/b").lines)
+    assert arkqueue("prioritize", "papers@2", "0").lines == [
+        "papers@2/a: ready, priority 0", "papers@2/b: waiting (for papers@2/a), priority 0",
+    ]  # fmt: skip
+    archive.claim()
+    assert arkqueue("prioritize", "papers@2/a", "5").code == 1
+    assert arkqueue("prioritize", "papers@2/a", "1001").code == 2
+
+
 def test_verbs_act_on_whole_runs(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]"})

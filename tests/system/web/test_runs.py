@@ -296,6 +296,20 @@ def test_verbs_on_tasks_need_the_right_and_the_task(
     problem(operator.post(f"/tasks/{archive.task('a@2')}/{verb}", json={"forse": True}), 422, "forse")
 
 
+def test_a_priority_is_a_whole_number_that_has_to_be_said(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    task, run = f"/tasks/{archive.task('b@2')}", f"/runs/{archive.run_id(2)}"
+    assert operator.post(f"{task}/prioritize", json={"priority": 0}).json()["priority"] == 0
+    for wrong in ({"priority": -1}, {"priority": 1001}, {"priority": "7"}, {"priority": 1.5}):
+        problem(operator.post(f"{task}/prioritize", json=wrong), 422)
+    problem(operator.post(f"{task}/prioritize", json={}), 422, "names no priority")
+    problem(operator.post(f"{task}/cancel", json={"priority": 0}), 422, "priority means nothing here")
+    done = operator.post(f"{run}/prioritize", json={"priority": 7}).json()
+    assert done["done"] == ["papers@2/a", "papers@2/b"]
+    assert [one["priority"] for one in done["run"]["tasks"] if one["kind"] == "ordinary"] == [7, 7]
+
+
 def test_unknown_verb_is_malformed(operator: httpx.Client, archive: AnArchive) -> None:
     problem(operator.post(f"/tasks/{archive.task('a@2')}/explode"), 422, "verb")
 
