@@ -51,7 +51,6 @@ KEPT = "arkqueue test, kept"
 """The ``application_name`` of the pools that stay open from test to test."""
 
 NOTE_CHANGES = """
-create schema tests;
 create sequence tests.changes;
 create function tests.note_change() returns event_trigger language plpgsql as
     $$begin perform nextval('tests.changes'); end$$;
@@ -130,7 +129,32 @@ def _prepare(uri: str) -> None:
         migrate(connection)
         # As if a queue manager were heard all the while: a run of tests may be longer than any would be silent.
         connection.execute("update heartbeat set beat_at = now() + interval '1 day'")
+        connection.execute(_how_to_empty(connection))
         connection.execute(NOTE_CHANGES)
+
+
+def _how_to_empty(connection: psycopg.Connection[Any]) -> sql.Composed:
+    """``tests.empty()`` makes a used database as this one is now. Its caller lets no foreign key act."""
+    public = "relnamespace = 'public'::regnamespace"
+    tables = [name for (name,) in connection.execute(f"select relname from pg_class where relkind = 'r' and {public}")]
+    statements = [sql.SQL("delete from {}").format(sql.Identifier(table)) for table in tables]
+    statements += [
+        sql.SQL("perform setval({}::regclass, {}, false)").format(sql.Literal(name), sql.Literal(start))
+        for name, start in connection.execute(
+            f"select relname, seqstart from pg_class join pg_sequence on seqrelid = oid where {public}"
+        )
+    ]
+    for table in tables:
+        for (row,) in connection.execute(sql.SQL("select to_jsonb(t) from {} t").format(sql.Identifier(table))):
+            statements.append(
+                sql.SQL(
+                    "insert into {0} overriding system value select * from jsonb_populate_record(null::{0}, {1})"
+                ).format(sql.Identifier(table), sql.Literal(psycopg.types.json.Jsonb(row)))
+            )
+    statements.append(sql.SQL("perform pg_stat_reset()"))
+    return sql.SQL("create schema tests; create function tests.empty() returns void language plpgsql as {}").format(
+        sql.Literal(sql.SQL("begin {}; end").format(sql.SQL("; ").join(statements)).as_string(connection))
+    )
 
 
 _numbers = itertools.count(1)
@@ -150,12 +174,13 @@ def a_database(server: Embedded, template: str) -> Iterator[str]:
 
 
 class Kept:
-    """A database of a worker, and a pool of connections to it that stays open from test to test."""
+    """A database of a worker, with a pool of connections and a connection of the tests' own that stay open from test to test."""
 
     def __init__(self, server: Embedded, template: str) -> None:
         self._life = ExitStack()
         self.uri = self._life.enter_context(a_database(server, template))
         self._pool: Database | None = None
+        self._own: Connection | None = None
 
     @property
     def pool(self) -> Database:
@@ -163,15 +188,34 @@ class Kept:
             self._pool = Database.open(self.uri, application_name=KEPT)
         return self._pool
 
-    def end_sessions(self, connection: psycopg.Connection[Any]) -> None:
+    @property
+    def own(self) -> Connection:
+        """What is done after each test is planned once: a new session, and planning it anew, take longer than all of it."""
+        if self._own is not None:
+            with suppress(psycopg.OperationalError):
+                self._own.execute("select")
+                return self._own
+            self._own.close()
+        self._own = psycopg.connect(
+            self.uri,
+            autocommit=True,
+            row_factory=psycopg.rows.dict_row,
+            connect_timeout=10,
+            prepare_threshold=0,
+            # A change of the role of foreign keys would discard all plans: here they never have one.
+            options="-c plan_cache_mode=force_generic_plan -c session_replication_role=replica",
+        )
+        return self._own
+
+    def end_sessions(self) -> None:
         """End what a test has left connected, beside the idle connections of the pool."""
-        ended = connection.execute(
+        ended = self.own.execute(
             "with left_open as materialized (select pid, application_name from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid() and not (application_name = %s and state = 'idle'))"
             " select application_name from left_open where pg_terminate_backend(pid, 60000)",
             [KEPT],
         ).fetchall()
-        if (KEPT,) in ended:
+        if any(row["application_name"] == KEPT for row in ended):
             self._close_pool()
 
     def check_pool(self) -> None:
@@ -182,6 +226,8 @@ class Kept:
 
     def close(self) -> None:
         self._close_pool()
+        if self._own is not None:
+            self._own.close()
         self._life.close()
 
     def _close_pool(self) -> None:
@@ -196,8 +242,6 @@ class Databases:
     def __init__(self, server: Embedded, template: str) -> None:
         self._server, self._template = server, template
         self._free: list[Kept] = []
-        self._empty = b""
-        """The statements that make a database as new."""
 
     @contextmanager
     def one(self, *, is_garbled: bool = False) -> Iterator[Kept]:
@@ -221,46 +265,22 @@ class Databases:
 
     def _emptied(self, kept: Kept, is_garbled: bool) -> bool:
         """Look whether what a test left holds. Empty a database, unless its schema was changed or it is large. Returns whether it is as new now."""
-        with _admin(kept.uri) as connection:
-            kept.end_sessions(connection)
-            (changed, size) = connection.execute(
-                "select (select is_called from tests.changes), sum(pg_relation_size(oid)) from pg_class"
-                " where relkind = 'r' and relnamespace = 'public'::regnamespace"
-            ).fetchone()  # type: ignore[misc]  # it has always one row
-            if not changed and not is_garbled:
-                kept.check_pool()
-                with kept.pool.statement() as pooled:
-                    assert_sound(pooled)
-            if changed or size > LARGE:
-                return False
-            connection.execute(self._empty or self._learn(connection))
-            return True
-
-    def _learn(self, connection: psycopg.Connection[Any]) -> bytes:
-        """How a database becomes as new; the rows that a new one has are those of the template."""
-        public = "relnamespace = 'public'::regnamespace"
-        tables = [
-            name for (name,) in connection.execute(f"select relname from pg_class where relkind = 'r' and {public}")
-        ]
-        statements: list[sql.Composable] = [sql.SQL("set session_replication_role = replica")]  # no foreign keys
-        statements += [sql.SQL("delete from {}").format(sql.Identifier(table)) for table in tables]
-        statements += [
-            sql.SQL("select setval({}::regclass, {}, false)").format(sql.Literal(name), sql.Literal(start))
-            for name, start in connection.execute(
-                f"select relname, seqstart from pg_class join pg_sequence on seqrelid = oid where {public}"
-            )
-        ]
-        with _a_copy(self._server, self._template) as new:
-            for table in tables:
-                for (row,) in new.execute(sql.SQL("select to_jsonb(t) from {} t").format(sql.Identifier(table))):
-                    statements.append(
-                        sql.SQL(
-                            "insert into {0} overriding system value select * from jsonb_populate_record(null::{0}, {1})"
-                        ).format(sql.Identifier(table), sql.Literal(psycopg.types.json.Jsonb(row)))
-                    )
-        statements.append(sql.SQL("select pg_stat_reset()"))
-        self._empty = sql.SQL("; ").join(statements).as_bytes(connection)
-        return self._empty
+        kept.end_sessions()
+        (left,) = kept.own.execute(
+            "select (select is_called from tests.changes) as changed, sum(pg_relation_size(oid)) > %s as large from pg_class"
+            " where relkind = 'r' and relnamespace = 'public'::regnamespace",
+            [LARGE],
+        ).fetchall()
+        if left["changed"] or left["large"]:
+            if not left["changed"] and not is_garbled:
+                # What is planned for few rows reads many for ever.
+                kept.own.execute("set plan_cache_mode = force_custom_plan")
+                assert_sound(kept.own)
+            return False
+        if not is_garbled:
+            assert_sound(kept.own)
+        kept.own.execute("select tests.empty()")
+        return True
 
 
 @contextmanager
