@@ -135,6 +135,9 @@ class ArchiveSettings:
 
     ``image``: the container image of tasks that name none (None: those run as processes, where that is allowed). ``images``, ``users`` and ``networks``: globs of
     what its tasks may name (none: every image, every user of the image, the networks ``bridge`` and ``none``).
+
+    ``require_approval``: globs of the tasks that are held until somebody with a token of scope `approve` releases them; ``approval_not_author``: nobody who is the
+    author of their revision (design 5.22).
     """
 
     branches: tuple[str, ...] = ()
@@ -147,6 +150,8 @@ class ArchiveSettings:
     images: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
+    require_approval: tuple[str, ...] = ()
+    approval_not_author: bool = False
 
 
 @dataclass(frozen=True, slots=True)

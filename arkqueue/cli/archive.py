@@ -125,6 +125,10 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("author", visible(settings["author"] or "")),
         ("task url", visible(settings["task_url"] or "")),
         ("follows", _shown(settings["follow"])),
+        (
+            "approval",
+            _shown(settings["require_approval"]) + (", not by the author" if settings["approval_not_author"] else ""),
+        ),
         ("added", at(found["created_at"])),
         ("removed", at(found["removed_at"]) if found["removed_at"] else ""),
         ("read", at(found["read_at"])),
@@ -185,22 +189,31 @@ def _left_out(schedule: Any) -> str:
     epilog="Examples: arkqueue archive set papers --executor process; arkqueue archive set papers follow https://git.example.org/group/",
 )
 @click.argument("name")
-@click.argument("words", nargs=-1, metavar="[follow URL-PREFIX...]")
+@click.argument("words", nargs=-1, metavar="[follow URL-PREFIX... | require-approval GLOB...]")
+@click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @_settings
 @as_json
 @calls_server
-def set_(client: Client, name: str, words: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as_json: bool, **options: Any) -> None:
     """Change how an archive is looked after; what is not given stays, and an empty text unsets.
 
-    "follow URL-PREFIX..." is the same as --follow for each of them.
+    "follow URL-PREFIX..." is the same as --follow for each of them. "require-approval GLOB..." holds every task whose name matches until somebody with a token
+    of scope approve releases it, whatever the workflow file says; an empty text ends that.
     """
     from arkqueue.cli.client import archive_path
 
-    if words:
+    guards: dict[str, Any] = {}
+    if words[:1] == ("require-approval",) and len(words) > 1:
+        guards = {"require_approval": [glob for glob in words[1:] if glob], "approval_not_author": not_author}
+    elif not_author:
+        raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
+    elif words:
         if words[0] != "follow" or len(words) == 1 or options["follow"]:
-            raise click.UsageError('After NAME come options, or "follow" and the URL prefixes that are followed.')
+            raise click.UsageError(
+                'After NAME come options, or "follow" and the URL prefixes that are followed, or "require-approval" and the globs of tasks.'
+            )
         options["follow"] = words[1:]
-    body = _given(options)
+    body = _given(options) | guards
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
     changed = client.send("PATCH", archive_path(name), body)

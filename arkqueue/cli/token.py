@@ -12,7 +12,7 @@ from arkqueue.cli.output import ago, print_json, say, table, visible
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
-SCOPES = ("hook", "read", "operate", "admin")
+SCOPES = ("hook", "read", "operate", "approve", "admin")
 
 
 @click.group(no_args_is_help=True)
@@ -21,15 +21,19 @@ def token() -> None:
 
 
 @token.command(epilog="Example: arkqueue token create --scope read --archive papers > papers.token")
-@click.option("--scope", type=click.Choice(SCOPES), required=True, help="hook: may only say that there is a commit; read; operate: also act on runs and tasks; admin: also archives and tokens.")  # fmt: skip
+@click.option("--scope", type=click.Choice(SCOPES), required=True, help="hook: may only say that there is a commit; read; operate: also act on runs and tasks; approve: also release what archives guard; admin: also archives and tokens.")  # fmt: skip
 @click.option("--archive", "archives", multiple=True, metavar="NAME", help="For this archive only; again for more (default: every one).")  # fmt: skip
+@click.option("--author", "authors", multiple=True, metavar="NAME", help="Of scope approve: a person that it stands for, written as the author of a revision; again for more.")  # fmt: skip
 @click.option("--name", help="What it is called in lists and in what is remembered (default: its scope and archives).")
 @as_json
 @calls_server
-def create(client: Client, scope: str, archives: tuple[str, ...], name: str | None, as_json: bool) -> None:
+def create(
+    client: Client, scope: str, archives: tuple[str, ...], authors: tuple[str, ...], name: str | None, as_json: bool
+) -> None:
     """Make a token and print it, this once: it is stored nowhere."""
     called = name if name is not None else f"{scope} {' '.join(archives)}".strip()[:100]
-    made = client.post("/tokens", {"name": called, "scope": scope, "archives": list(archives) or None})
+    body = {"name": called, "scope": scope, "archives": list(archives) or None, "authors": list(authors)}
+    made = client.post("/tokens", body)
     if as_json:
         print_json(made)
     else:

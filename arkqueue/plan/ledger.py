@@ -20,12 +20,15 @@ from typing import Any, NamedTuple
 
 from arkqueue.model import COMMIT, REPORT, Fault, Key, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
 from arkqueue.plan.entry import Entry
+from arkqueue.plan.globs import matches
 from arkqueue.plan.graph import Occurrence, Plan, gates_needed, plan
 
 IMPLICIT = 2
 """The tasks of a run that no file defines, beside gates of ``PREV:*``: COMMIT and REPORT."""
 BY_ITS_FILE = 0
 """In the place of an audit log entry: the workflow file itself holds the task (``hold: true``)."""
+BY_A_GUARD = -1
+"""In the place of an audit log entry: the archive's settings hold the task (``require_approval``)."""
 
 
 class NewRevision(NamedTuple):
@@ -174,12 +177,13 @@ class Draft:
         generation: int,
         faults: Sequence[Fault],
         hold: int | None = None,
+        guards: Sequence[str] = (),
     ) -> int:
-        """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these. ``hold``: as in `add_run`."""
+        """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these. ``hold``, ``guards``: as in `add_run`."""
         revision = self._add_revision(entry, previous, generation, is_baseline=False)
         workflow = Workflow() if faults else entry.workflow
         planned = self._plan(workflow, entry)
-        self._add_commit_run(planned, entry, revision, faults, self.exclusives, hold)
+        self._add_commit_run(planned, entry, revision, faults, self.exclusives, hold, guards)
         return revision
 
     def append_baseline(self, entry: Entry, previous: str | None, generation: int) -> int:
@@ -201,10 +205,12 @@ class Draft:
         faults: Sequence[Fault] = (),
         closing: Sequence[TaskId] = (),
         hold: int | None = None,
+        guards: Sequence[str] = (),
     ) -> int:
         """Add a planned run; returns its id.
 
         ``closing``: exclusive tasks that its COMMIT waits for. ``hold``: the audit log entry because of which its tasks are held (design 5.21); its gates pass.
+        ``guards``: globs; a task whose name matches is held whatever its file says (5.22).
         """
         id = next(self._ids.runs)
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
@@ -234,6 +240,8 @@ class Draft:
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
                 held_by = BY_ITS_FILE if definition.hold else hold if program else None
+                if guards and matches(guards, key.name):
+                    held_by = BY_A_GUARD
                 self.names.add(key.name)
             # REPORT, the last one, waits for every other task that is not settled yet; it has no edges (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes
@@ -275,9 +283,10 @@ class Draft:
         faults: Sequence[Fault],
         closing: Sequence[TaskId],
         hold: int | None = None,
+        guards: Sequence[str] = (),
     ) -> None:
         number, author = entry.revision.number, entry.revision.author
-        self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing, hold)
+        self.add_run(planned, revision, number, 1, Trigger.COMMIT, author, faults, closing, hold, guards)
 
     def _is_met(self, edge: _Edge) -> bool:
         _, source, kind, settled, _, _, product, failed = edge

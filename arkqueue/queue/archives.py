@@ -17,6 +17,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, BranchId, Workflow
 from arkqueue.plan import Entry
+from arkqueue.plan.globs import matches
+from arkqueue.plan.ledger import BY_A_GUARD
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change, change_in_turn
 from arkqueue.queue.ledger import Branch, begin, cancel_unstarted
@@ -96,12 +98,21 @@ def change_settings(
 
     def work(graph: Graph) -> None:
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+        _guard(graph, archive, settings.require_approval)
         graph.do("change_pool", archive=archive)
         graph.do("change_turn", archive=archive)
         there = {row.name for row in graph.rows("branches", archive=archive)}
         _start(graph, archive, [start for start in starts if start.branch not in there])
 
     change(session, [archive], work)
+
+
+def _guard(graph: Graph, archive: int, globs: Sequence[str]) -> None:
+    """Hold what has not started of the tasks whose names match."""
+    tasks = [row.id for row in graph.rows("to_guard", archive=archive) if matches(globs, row.name)] if globs else []
+    if tasks:
+        graph.rows("lock_tasks", tasks=tasks)
+        graph.ids("hold", tasks=tasks, hold=BY_A_GUARD, unbegun=False)
 
 
 def remove(session: Session, archive: ArchiveId, by: str) -> None:

@@ -22,6 +22,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.queue.control import refuse_implicit, refuse_outdated, run_name_of, task_name_of
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.triggering import refuse_stopped
 from arkqueue.states import MOVES, SETTLED, Event, State
 
@@ -131,24 +132,40 @@ def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> N
 
 
 def release(
-    session: Session, task: TaskId, by: str, reason: str = "", *, force: bool = False, skip_outdated: bool = False
+    session: Session,
+    task: TaskId,
+    by: str,
+    reason: str = "",
+    *,
+    force: bool = False,
+    skip_outdated: bool = False,
+    approver: Approver | None = None,
 ) -> Done:
-    """Let a held task enter like any other, its ``cancels`` included. ``force``, ``skip_outdated``: see `release_archive`."""
+    """Let a held task enter like any other, its ``cancels`` included. The options: see `release_archive`."""
 
     def work(graph: Graph) -> Done:
         row = _locked(graph, task)
         if row.state != State.HELD:
             raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
         _refuse_on_hold(graph, row.archive_id)
-        return _release(graph, [task], lambda: _remember(graph, by, "release", row, reason), by, force, skip_outdated)
+        return _release(
+            graph, [task], lambda: _remember(graph, by, "release", row, reason), by, force, skip_outdated, approver
+        )
 
     return _alone(change(session, [_archive_of_task(session, task)], work))
 
 
 def release_run(
-    session: Session, run: RunId, by: str, reason: str = "", *, force: bool = False, skip_outdated: bool = False
+    session: Session,
+    run: RunId,
+    by: str,
+    reason: str = "",
+    *,
+    force: bool = False,
+    skip_outdated: bool = False,
+    approver: Approver | None = None,
 ) -> Done:
-    """Release the held tasks of a run, all in one step. ``force``, ``skip_outdated``: see `release_archive`."""
+    """Release the held tasks of a run, all in one step. The options: see `release_archive`."""
 
     def work(graph: Graph) -> Done:
         row = _run(graph, run)
@@ -158,18 +175,32 @@ def release_run(
             raise Conflict(run_name_of(row), "has no held task")
         graph.rows("lock_tasks", tasks=tasks)
         return _release(
-            graph, tasks, lambda: _keep(graph, by, "release", row.archive_id, run, reason), by, force, skip_outdated
+            graph,
+            tasks,
+            lambda: _keep(graph, by, "release", row.archive_id, run, reason),
+            by,
+            force,
+            skip_outdated,
+            approver,
         )
 
     return _alone(change(session, [_archive_of_run(session, run)], work))
 
 
 def release_archive(
-    session: Session, archive: ArchiveId, by: str, reason: str = "", *, force: bool = False, skip_outdated: bool = False
+    session: Session,
+    archive: ArchiveId,
+    by: str,
+    reason: str = "",
+    *,
+    force: bool = False,
+    skip_outdated: bool = False,
+    approver: Approver | None = None,
 ) -> Done:
     """Release everything of an archive, the oldest runs first.
 
-    Nothing that is out of date is released (design 5.19), but by ``force``; ``skip_outdated`` waives it and releases the rest. What is left is told.
+    Nothing that is out of date is released (design 5.19), but by ``force``; ``skip_outdated`` waives it and releases the rest. Nothing that is guarded is
+    released but by an ``approver`` (5.22). What is left is told.
     """
 
     def work(graph: Graph, runs: Sequence[int]) -> Done:
@@ -177,7 +208,7 @@ def release_archive(
         tasks = graph.ids("held_of_runs", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
         return _release(
-            graph, tasks, lambda: _keep(graph, by, "release", archive, None, reason), by, force, skip_outdated
+            graph, tasks, lambda: _keep(graph, by, "release", archive, None, reason), by, force, skip_outdated, approver
         )
 
     done = Done()
@@ -193,8 +224,12 @@ def release_archive(
     return _alone(done)
 
 
-def _release(graph: Graph, tasks: Sequence[int], entry: Any, by: str, force: bool, skip_outdated: bool) -> Done:
+def _release(
+    graph: Graph, tasks: Sequence[int], entry: Any, by: str, force: bool, skip_outdated: bool, approver: Approver | None
+) -> Done:
     """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release."""
+    guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
+    tasks = [task for task in tasks if task not in {refused.task for refused in guarded}]
     done = Done(refused=[] if force else list(_outdated(graph, tasks)))
     outdated = {refused.task for refused in done.refused}
     if skip_outdated and outdated:
@@ -207,6 +242,7 @@ def _release(graph: Graph, tasks: Sequence[int], entry: Any, by: str, force: boo
         graph.follow(entering=done.tasks)
     elif done.skipped:
         entry()
+    done.refused += guarded
     return done
 
 
@@ -216,8 +252,9 @@ def _outdated(graph: Graph, tasks: Sequence[int]) -> Iterator[Refused]:
     for row in graph.rows("lock_tasks", tasks=perhaps) if perhaps else ():
         try:
             refuse_outdated(graph, row, [row.id], f"arkqueue release {task_name_of(graph, row.id)}")
-        except Conflict as conflict:
-            yield Refused(row.id, conflict)
+        except Conflict as why:
+            waived = Conflict(why.thing, why.fault, f"{why.remedy}, or waive it: --skip-outdated")
+            yield Refused(row.id, waived)
 
 
 def _alone(done: Done) -> Done:
@@ -225,7 +262,7 @@ def _alone(done: Done) -> Done:
     if done.refused and not (done.tasks or done.skipped):
         why = done.refused[0].why
         more = f"; and {len(done.refused) - 1} more" if len(done.refused) > 1 else ""
-        raise Conflict(why.thing, f"{why.fault}{more}", f"{why.remedy}, or waive it: --skip-outdated")
+        raise Conflict(why.thing, f"{why.fault}{more}", why.remedy)
     return done
 
 

@@ -88,7 +88,7 @@ def append_in(
             is_endless = generation > MOST_GENERATIONS and not entry.workflow.faults
             endless = _hold_endless(graph, branch, entry.revision, generation) if is_endless else None
             hold = endless or (None if is_imported else head.import_id) or head.hold_id
-            last = draft.append(entry, previous, generation, entry.workflow.faults, hold)
+            last = draft.append(entry, previous, generation, entry.workflow.faults, hold, head.guards or ())
             if endless:
                 chains[endless] = draft.runs[-1].id
         is_imported = is_imported or entry.revision.id == head.import_until

@@ -29,6 +29,8 @@ class Scope(StrEnum):
     READ = "read"
     OPERATE = "operate"
     """May also act on runs and tasks, and do what a hook does."""
+    APPROVE = "approve"
+    """May also act on what an archive guards (design 5.22)."""
     ADMIN = "admin"
     """May also register archives and make tokens."""
 
@@ -41,13 +43,14 @@ _INCLUDED = {
     Scope.HOOK: {Scope.HOOK},
     Scope.READ: {Scope.READ},
     Scope.OPERATE: {Scope.HOOK, Scope.READ, Scope.OPERATE},
+    Scope.APPROVE: {Scope.HOOK, Scope.READ, Scope.OPERATE, Scope.APPROVE},
     Scope.ADMIN: set(Scope),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is stored. ``archives``: the names of those that it is for; None: every one."""
+    """A token as it is stored. ``archives``: the names of those that it is for; None: every one. ``authors``: the persons that it stands for."""
 
     id: int
     name: str
@@ -55,23 +58,46 @@ class Token:
     archives: list[str] | None
     created_at: datetime
     revoked_at: datetime | None
+    authors: list[str]
 
     def covers(self, archive: str) -> bool:
         return self.archives is None or archive in self.archives
 
 
 def create(
-    session: Session, *, name: str, scope: Scope, archives: Sequence[str] | None = None, by: str
+    session: Session,
+    *,
+    name: str,
+    scope: Scope,
+    archives: Sequence[str] | None = None,
+    authors: Sequence[str] = (),
+    by: str,
 ) -> tuple[Token, str]:
     """Make a token; the second answer is the secret, which nobody can read again."""
     if not name.strip() or not name.isprintable() or len(name) > 100:
         raise Invalid(f"token {name!r}", "has no proper name", "Give 1 to 100 printable characters.")
     if archives is not None and not archives:
         raise Invalid(f"token {name}", "is for no archive", "Name archives, or leave them out for every one.")
+    if authors and not scope.allows(Scope.APPROVE):
+        raise Invalid(
+            f"token {name}",
+            f"stands for persons, which means nothing for the scope {scope}",
+            "Leave --author out, or make it one of scope approve.",
+        )
+    if not all(author.strip() and author.isprintable() and len(author) <= 1000 for author in authors):
+        raise Invalid(
+            f"token {name}",
+            "stands for somebody without a proper name",
+            "Write persons as the authors of revisions are written.",
+        )
     secret = "ark_" + secrets.token_urlsafe(32)
     listed = None if archives is None else sorted(set(archives))
-    (row,) = session.rows("add_token", name=name, hash=_hash(secret), scope=str(scope), archives=listed)
-    _remember(session, by, "create token", f"{row.id} {name} ({scope})")
+    (row,) = session.rows(
+        "add_token", name=name, hash=_hash(secret), scope=str(scope), archives=listed, authors=list(authors)
+    )
+    _remember(
+        session, by, "create token", f"{row.id} {name} ({scope})" + "".join(f" for {author}" for author in authors)
+    )
     return _token(row), secret
 
 
@@ -136,7 +162,7 @@ def _hash(secret: str) -> bytes:
 
 
 def _token(row: Any) -> Token:
-    return Token(row.id, row.name, Scope(row.scope), row.archives, row.created_at, row.revoked_at)
+    return Token(row.id, row.name, Scope(row.scope), row.archives, row.created_at, row.revoked_at, row.authors)
 
 
 def _remember(session: Session, by: str, verb: str, note: str) -> None:

@@ -18,6 +18,7 @@ from arkqueue.names import name_of
 from arkqueue.plan import Draft, Plan, is_for, plan
 from arkqueue.plan.ledger import NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.storage import Branch, Content, Reading, read, write
 from arkqueue.states import State
 from arkqueue.workflow import from_json
@@ -34,6 +35,7 @@ def trigger(
     without: Collection[str] = (),
     by: str = "",
     force: bool = False,
+    approver: Approver | None = None,
 ) -> int:
     """Make a further run of a revision in the ledger (its id) for a person; returns the run's id.
 
@@ -47,7 +49,9 @@ def trigger(
         raise NotFound(f"revision {revision}", "there is none")
 
     def by_hand(graph: Graph) -> int:
-        proposal = propose(graph, revision, Trigger.MANUAL, names=names, without=without, force=force)
+        proposal = propose(
+            graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
+        )
         run = store(graph, proposal, by)
         if force:
             note = " ".join(["--force", *(f"--without {name}" for name in without), *(names or ())])
@@ -98,6 +102,7 @@ def proposed(
     names: Collection[str] | None = None,
     without: Collection[str] = (),
     force: bool = False,
+    approver: Approver | None = None,
 ) -> ProposedRun:
     """What `trigger` would make now, with the same refusals; nothing is stored."""
     archive = session.rows("archive_of_revision", revision=revision)
@@ -105,7 +110,10 @@ def proposed(
         raise NotFound(f"revision {revision}", "there is none")
 
     def look(graph: Graph) -> ProposedRun:
-        return _proposed(graph, propose(graph, revision, Trigger.MANUAL, names=names, without=without, force=force))
+        proposal = propose(
+            graph, revision, Trigger.MANUAL, names=names, without=without, force=force, approver=approver
+        )
+        return _proposed(graph, proposal)
 
     return change(session, [archive[0].archive_id], look)
 
@@ -157,6 +165,8 @@ class Proposal:
     workflow: Workflow
     reading: Reading
     planned: Plan
+    guards: Sequence[str]
+    """Globs of the tasks that its archive guards (design 5.22)."""
     hold: int | None
     """The audit log entry by which its archive is on hold, and so the run held (design 5.21)."""
 
@@ -191,6 +201,7 @@ def propose(
     names: Collection[str] | None,
     without: Collection[str] = (),
     force: bool = False,
+    approver: Approver | None = None,
 ) -> Proposal:
     """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on.
 
@@ -224,6 +235,8 @@ def propose(
         without=without,
     )
     chosen = [node.key.name for node in planned.nodes if node.definition is not None]
+    if cause is Trigger.MANUAL and row.guards:
+        refuse_left_out(here, row, {*without, *_left_out(workflow, chosen)}, approver)
     if left_out := [name for name in names or () if name not in chosen]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
@@ -260,7 +273,19 @@ def propose(
         named = "".join(f" {name}" for name in names or ())
         back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
         refuse_overwriting(graph, here, row.branch_id, programs, back)
-    return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned, row.hold_id)
+    return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned, row.guards or (), row.hold_id)
+
+
+def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
+    """The tasks that are not chosen and on which chosen ones depend, directly or through others that are not: their earlier products are taken."""
+    depends = {d.name: {str(entry.task) for entry in d.depends if not entry.previous} for d in workflow.tasks}
+    reached: set[str] = set()
+    left = list(chosen)
+    while left:
+        new = depends.get(left.pop(), set()) - reached - set(chosen)
+        reached |= new
+        left += new
+    return reached & depends.keys() - {COMMIT}
 
 
 def refuse_overwriting(
@@ -294,7 +319,14 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
     hold = hold if proposal.hold is None else proposal.hold
     new = draft.add_run(
-        proposal.planned, proposal.revision, proposal.number, proposal.run, proposal.cause, by, hold=hold
+        proposal.planned,
+        proposal.revision,
+        proposal.number,
+        proposal.run,
+        proposal.cause,
+        by,
+        hold=hold,
+        guards=proposal.guards,
     )
     write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow]))
     if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):

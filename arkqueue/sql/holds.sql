@@ -59,3 +59,20 @@ where t.id = any(%(tasks)s)
        or exists (select from completion c where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
                   and (c.highest_number, c.highest_run) > (t.number, t.run)))
 order by t.number, t.run, t.position, t.id;
+
+-- name: guarded
+-- Those of some tasks that may be guarded: with the globs that their archive guards, and the author of their revision.
+select t.id, t.number, t.run, t.name, t.item, t.hold_id, a.name as archive, b.name as branch, b.main, r.author,
+       a.settings->'require_approval' as globs, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author
+from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
+where t.id = any(%(tasks)s) and (t.hold_id = -1 or a.settings->'require_approval' is not null)
+order by t.number, t.run, t.position, t.id;
+
+-- name: to_guard
+-- The tasks of an archive that have not started, by name.
+select t.id, t.name from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and t.kind = 'ordinary'
+where b.archive_id = %(archive)s order by t.id;
+
+-- name: tasks_of_run
+-- The ordinary tasks of runs.
+select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by id;

@@ -167,6 +167,7 @@ update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 -- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
+       a.settings->'require_approval' as guards,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
@@ -318,8 +319,9 @@ with stored as (
 update task set unmet = unmet + (select count(*) from stored) where id = %(gate)s;
 
 -- name: revision_at
--- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive.
-select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id, w.tasks, w.faults,
+-- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive or is guarded there.
+select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
+       a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;

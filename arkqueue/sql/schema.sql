@@ -175,7 +175,8 @@ create table task (
     -- What a canceled or skipped task with unmet edges blocks in later runs. 0: nothing. 1: tasks that need its completion. 2: also tasks that wait for any end.
     blocks      smallint not null default 0,
     superseded_by bigint,                           -- canceled by it
-    -- What wants it released before it starts: an entry of the audit log (`deed`), or 0, its workflow file. It stays when the task is canceled or skipped
+    -- What wants it released before it starts: an entry of the audit log (`deed`), or 0, its workflow file,
+    -- or -1, a guard of its archive. It stays when the task is canceled or skipped
     -- before a release, so that a retry does not get around one.
     hold_id     bigint,
     release_id  bigint,                             -- of `deed`: its newest release
@@ -351,10 +352,11 @@ create table token (
     id          bigint generated always as identity primary key,
     name        text not null,
     hash        bytea not null unique,
-    scope       text not null check (scope in ('hook', 'read', 'operate', 'admin')),
+    scope       text not null check (scope in ('hook', 'read', 'operate', 'approve', 'admin')),
     archives    text[],                             -- null: every one
     created_at  timestamptz not null default now(),
-    revoked_at  timestamptz
+    revoked_at  timestamptz,
+    authors     text[] not null default '{}'        -- the persons that it stands for, as they are written as authors of revisions
 );
 
 -- What people did, and when.

@@ -19,6 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Forbidden, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
 from arkqueue.queue import tokens
+from arkqueue.queue.guards import Approver
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive
 from arkqueue.web.problems import Refused
@@ -42,6 +43,11 @@ class Caller:
     by: str
     session: Session
     configuration: Configuration
+
+    @property
+    def approver(self) -> Approver | None:
+        """Whom this caller is where something is guarded (design 5.22); None: somebody without the scope."""
+        return Approver(tuple(self.token.authors)) if self.token.scope.allows(Scope.APPROVE) else None
 
     def archive(self, name: str) -> ArchiveId:
         """The archive of a name, if this token is for it."""

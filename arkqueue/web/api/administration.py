@@ -36,6 +36,7 @@ class NewToken(BaseModel):
     name: str
     scope: Scope
     archives: list[str] | None = Field(default=None, min_length=1, max_length=1000)
+    authors: list[str] = Field(default_factory=list, max_length=100, description="the persons that it stands for")
 
 
 class MadeToken(BaseModel):
@@ -73,7 +74,9 @@ def create_token(request: Request, new: NewToken) -> MadeToken:
         raise Forbidden(f"token {caller.token.name}", fault, "Name archives among these.")
     for archive in new.archives or ():
         find_archive(caller.session, archive)
-    made, secret = tokens.create(caller.session, name=new.name, scope=new.scope, archives=new.archives, by=caller.by)
+    made, secret = tokens.create(
+        caller.session, name=new.name, scope=new.scope, archives=new.archives, authors=new.authors, by=caller.by
+    )
     return MadeToken(
         id=made.id, name=made.name, scope=made.scope, archives=made.archives, created_at=made.created_at, token=secret
     )

@@ -11,7 +11,7 @@ from arkqueue.archives import registration
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
-from arkqueue.queue import archives, control, pauses
+from arkqueue.queue import archives, control, guards, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
@@ -23,7 +23,7 @@ router = APIRouter(tags=["archives"], prefix="/archives")
 
 HOST = {"process", "process_user", "task_url", "follow", "images", "users", "networks"}
 """Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""
-GLOBS = ("branches", "images", "users", "networks")
+GLOBS = ("branches", "images", "users", "networks", "require_approval")
 
 Revision = StrictInt | str
 """A number of the ledger, or a SHA or a prefix of one."""
@@ -61,6 +61,13 @@ class Settings(BaseModel):
         default=None, max_length=100, description="globs of allowed networks; none: bridge and none"
     )
 
+    require_approval: list[str] | None = Field(
+        default=None, max_length=100, description="globs of tasks that wait for a token of scope approve; none: none"
+    )
+    approval_not_author: bool | None = Field(
+        default=None, description="whether these are approved by nobody who is the author of their revision"
+    )
+
     @field_validator(*GLOBS)
     @classmethod
     def _globs(cls, value: list[str] | None) -> list[str] | None:
@@ -92,8 +99,7 @@ class Settings(BaseModel):
     def applied_to(self, present: ArchiveSettings) -> ArchiveSettings:
         given = self.model_dump(include=self.model_fields_set & set(Settings.model_fields))
         given |= {key: tuple(given[key] or ()) for key in (*GLOBS, "follow") if key in given}
-        if "process" in given:
-            given["process"] = bool(given["process"])
+        given |= {key: bool(given[key]) for key in ("process", "approval_not_author") if key in given}
         return replace(present, **given)
 
 
@@ -258,6 +264,8 @@ def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, waiver.branch, name)
     find.check_task_name(caller.session, branch, waiver.task, name)
+    to_waive = caller.session.rows("to_waive", branch=branch, name=waiver.task, until=waiver.until)
+    guards.refuse_unapproved(caller.session, [row.id for row in to_waive], caller.approver)
     return Waived(waived=control.skip_until(caller.session, archive, branch, waiver.task, waiver.until, caller.by))
 
 

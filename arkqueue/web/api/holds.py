@@ -60,7 +60,7 @@ def release_task(request: Request, id: int, release: Release = Release()) -> Tas
     """Let a held task go on."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    holds.release(caller.session, task, caller.by, release.reason, **_how(release))
+    holds.release(caller.session, task, caller.by, release.reason, **_how(release), approver=caller.approver)
     return tasks.task(caller.session, task)
 
 
@@ -78,7 +78,7 @@ def release_run(request: Request, id: int, release: Release = Release()) -> RunA
     """Release the held tasks of a run."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    done = holds.release_run(caller.session, run, caller.by, release.reason, **_how(release))
+    done = holds.release_run(caller.session, run, caller.by, release.reason, **_how(release), approver=caller.approver)
     return RunAction(done=_named(caller, done), refused=_refusals(caller, done), run=runs.run(caller.session, run))
 
 
@@ -104,7 +104,9 @@ def release_archive(request: Request, name: str, release: Release = Release()) -
     """Release everything of an archive, the oldest runs first. Refused while it is on hold."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    done = holds.release_archive(caller.session, archive, caller.by, release.reason, **_how(release))
+    done = holds.release_archive(
+        caller.session, archive, caller.by, release.reason, **_how(release), approver=caller.approver
+    )
     return _done(caller, archive, done)
 
 

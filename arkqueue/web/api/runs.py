@@ -13,10 +13,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Invalid
+from arkqueue.errors import Conflict, Forbidden, Invalid
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.queue import control, triggering
+from arkqueue.queue import control, guards, triggering
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
 from arkqueue.states import MOVES, Event, State
@@ -178,9 +178,17 @@ def trigger_run(
     revision = _revision(caller.session, archive, new)
     if dry_run:
         response.status_code = 200
-        return triggering.proposed(caller.session, revision, names=new.tasks, without=new.without, force=new.force)
+        return triggering.proposed(
+            caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
+        )
     run = triggering.trigger(
-        caller.session, revision, names=new.tasks, without=new.without, by=caller.by, force=new.force
+        caller.session,
+        revision,
+        names=new.tasks,
+        without=new.without,
+        by=caller.by,
+        force=new.force,
+        approver=caller.approver,
     )
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return runs.run(caller.session, RunId(run))
@@ -238,6 +246,7 @@ def delete_run(request: Request, id: int) -> RunDetail:
     """Leave a tombstone in place of a run that has ended; its history stays readable."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
+    guards.refuse_unapproved(caller.session, _tasks_of(caller, run), caller.approver)
     control.delete_run(caller.session, run, caller.by)
     return runs.run(caller.session, run)
 
@@ -261,6 +270,8 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     refused: list[Refusal] = []
     if verb is Verb.CANCEL:
         options.check()
+        unsettled = [task.id for task in before.tasks if task.settled_at is None]
+        guards.refuse_unapproved(caller.session, unsettled, caller.approver)
         done += [task.full_name for task in before.tasks if task.kind is TaskKind.ORDINARY and task.settled_at is None]
         control.cancel_run(caller.session, run, caller.by)
         return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
@@ -275,13 +286,17 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
         try:
             _act(caller, verb, TaskId(task.id), options)
             done.append(task.full_name)
-        except Conflict as conflict:
+        except (Conflict, Forbidden) as conflict:
             reason = f"{conflict.thing}: {conflict.fault}"
             refused.append(Refusal(task=task.full_name, reason=reason, remedy=conflict.remedy))
     if not done:
         fault = "; ".join(refusal.reason for refusal in refused) or f"has no task to {verb}"
         raise Conflict(before.full_name, fault, refused[0].remedy if refused else "")
     return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
+
+
+def _tasks_of(caller: Caller, run: RunId) -> list[int]:
+    return [row.id for row in caller.session.rows("tasks_of_run", runs=[run])]
 
 
 def _concerns(verb: Verb, task: TaskView) -> bool:
@@ -348,6 +363,8 @@ def act_on_task(request: Request, id: int, verb: Verb, options: Options = Option
 def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     options.check(*_MEANT[verb])
     session, by = caller.session, caller.by
+    if verb is not Verb.RESTART:
+        guards.refuse_unapproved(session, [task], caller.approver)
     acts: dict[Verb, Callable[[], None]] = {
         Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone),
         Verb.RESTART: lambda: control.restart(session, task, by),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Installation, tasks
 from tests.system.end_to_end.test_verbs import refused
@@ -51,3 +53,28 @@ def test_an_approval_step_says_who_released_it(shared: Installation, archives: A
     papers.wait_for_run(2)
     assert "released it" in papers.explained("publish@2")
     assert "seen by Ann" in papers.explained("publish@2")
+
+
+def test_an_archive_guards_what_its_committers_may_not_start(
+    shared: Installation, archives: Archives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    papers = archives(shared)
+    said = shared("archive", "set", papers.name, "require-approval", "publish", "deploy-*", "--not-author").out
+    assert "require_approval publish, deploy-*" in said
+    assert "publish, deploy-*, not by the author" in shared("archive", "show", papers.name).out
+    assert "--not-author goes with" in shared("archive", "set", papers.name, "--not-author", code=2).err
+    papers.commit(tasks({"publish": {"command": "true"}}))
+    papers.wait("publish@2", "held")
+    assert "require-approval" in papers.explained("publish@2")
+    name = papers.task("publish@2")
+    assert "stands for nobody" in refused(papers, "release", name), "the first token is nobody's in particular"
+    author = papers.shown(2)["author"]
+    for who, code in ((author, 1), ("somebody else", 0)):
+        token = shared("token", "create", "--scope", "approve", "--author", who).out.strip()
+        with monkeypatch.context() as patch:
+            patch.setenv("ARKQUEUE_TOKEN", token)
+            shared("release", name, code=code)
+    papers.wait_for_run(2)
+    shared("archive", "set", papers.name, "require-approval", "")
+    papers.commit({"paper.tex": "third\n"})
+    papers.wait_for_run(3)

@@ -14,7 +14,7 @@ from tests.builders import AnArchive, an_archive
 from tests.system.web.conftest import PLAIN, Client
 
 HOOK, READ, OPERATE, ADMIN = (
-    {*scopes} for scopes in ((Scope.HOOK, Scope.OPERATE, Scope.ADMIN), list(Scope)[1:], list(Scope)[2:], [Scope.ADMIN])
+    {*scopes} for scopes in ((Scope.HOOK, *list(Scope)[2:]), list(Scope)[1:], list(Scope)[2:], [Scope.ADMIN])
 )
 ALL = set(Scope)
 
@@ -40,6 +40,11 @@ CALLS = {
     "POST /archives/{name}/rewind": Call(ADMIN, {"revision": 1}),
     "POST /archives/{name}/accept": Call(ADMIN, {"revision": 1}),
     "POST /archives/{name}/skip": Call(OPERATE, {"task": "a", "until": 1}),
+    "POST /archives/{name}/pause": Call(OPERATE, {}),
+    "POST /archives/{name}/resume": Call(OPERATE),
+    "POST /archives/{name}/hold": Call(OPERATE, {}),
+    "POST /archives/{name}/unhold": Call(OPERATE, {}),
+    "POST /archives/{name}/release": Call(OPERATE, {}),
     "GET /runs": Call(READ, query="archive=secret"),
     "POST /runs": Call(OPERATE, {"archive": "secret", "tasks": ["a"]}),
     "GET /runs/{id}": Call(READ),
@@ -50,11 +55,15 @@ CALLS = {
     "GET /graph": Call(READ, query="archive=secret&first=1&last=2"),
     "POST /runs/{id}/note": Call(OPERATE, {"text": "seen"}),
     "POST /runs/{id}/{verb}": Call(OPERATE, {}),
+    "POST /runs/{id}/hold": Call(OPERATE, {}),
+    "POST /runs/{id}/release": Call(OPERATE, {}),
     "GET /tasks/{id}": Call(READ),
     "GET /tasks/{id}/attempts": Call(READ),
     "GET /tasks/{id}/explain": Call(READ),
     "POST /tasks/{id}/note": Call(OPERATE, {"text": "seen"}),
     "POST /tasks/{id}/{verb}": Call(OPERATE, {}),
+    "POST /tasks/{id}/hold": Call(OPERATE, {}),
+    "POST /tasks/{id}/release": Call(OPERATE, {}),
     "GET /find": Call(READ, query="name=secret@2/a"),
     "GET /explain": Call(READ, query="name=secret@2/a"),
     "GET /attempts/{id}": Call(READ),
@@ -65,6 +74,10 @@ CALLS = {
     "DELETE /tokens/{id}": Call(ADMIN, own=False),
     "GET /doctor": Call(ADMIN, query="archive=secret"),
     "GET /task-managers": Call(READ, own=False),
+    "POST /task-managers/{name}/drain": Call(OPERATE, {}),
+    "POST /task-managers/{name}/undrain": Call(OPERATE),
+    "POST /pause": Call(OPERATE, {}),
+    "POST /resume": Call(OPERATE),
     "GET /metrics": Call(READ, own=False),
     "GET /healthz": Call(ALL, own=False),
 }

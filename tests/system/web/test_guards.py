@@ -1,0 +1,87 @@
+"""Who may act on what an archive guards, over HTTP (design 5.22)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, an_archive
+from tests.system.web.conftest import Client, problem
+
+GUARDED = {"require_approval": ["publish"]}
+
+
+@pytest.fixture
+def approver(client: Client) -> httpx.Client:
+    return client(Scope.APPROVE)
+
+
+@pytest.fixture
+def guarded(client: Client, session: Session) -> AnArchive:
+    archive = an_archive(session)
+    assert client(Scope.ADMIN).patch("/archives/papers", json=GUARDED).status_code == 200
+    return archive
+
+
+def test_what_is_guarded_takes_the_scope_approve(
+    operator: httpx.Client, approver: httpx.Client, guarded: AnArchive
+) -> None:
+    guarded.commit({"publish": "", "other": "", "after": "depends: [publish]"})
+    task, run = f"/tasks/{guarded.task('publish@2')}", f"/runs/{guarded.run_id(2)}"
+    before = guarded.states()
+    refused: dict[str, tuple[int, Any]] = {
+        f"{task}/release": (409, {"force": True}), f"{task}/cancel": (403, {}), f"{task}/skip": (403, {}), f"{task}/retry": (403, {}),
+        f"{run}/cancel": (403, {}),
+    }  # fmt: skip
+    for call, (status, body) in refused.items():
+        problem(
+            operator.post(call, json=body), status, "papers@2/publish", "guarded by require-approval", "scope approve"
+        )
+    assert guarded.states() == before
+    assert operator.post(f"{run}/skip").json()["done"] == ["papers@2/other", "papers@2/after"]
+    assert operator.post(f"/tasks/{guarded.task('after@2')}/retry").status_code == 200
+
+    assert approver.post(f"{task}/release", json={"reason": "seen"}).json()["state"] == "ready"
+    guarded.fail("publish@2")
+    problem(operator.post(f"{task}/retry"), 403, "guarded")
+    problem(operator.post(f"{task}/skip"), 403, "guarded")
+    problem(operator.post("/archives/papers/skip", json={"task": "publish", "until": 2}), 403, "guarded")
+    problem(operator.delete(run), 403, "guarded")
+    assert approver.post(f"{task}/retry").json()["state"] == "ready"
+
+
+def test_to_leave_it_out_of_a_run_takes_the_scope(
+    operator: httpx.Client, approver: httpx.Client, guarded: AnArchive
+) -> None:
+    guarded.commit({"publish": "", "after": "depends: [publish]"})
+    new = {"archive": "papers", "revision": 2, "tasks": ["after"], "without": ["publish"]}
+    problem(operator.post("/runs", json=new), 403, "would leave out publish")
+    problem(operator.post("/runs", json=new, params={"dry_run": "true"}), 403, "would leave out publish")
+    assert approver.post("/runs", json=new).status_code == 201
+
+
+def test_the_guard_is_an_administrators_and_tokens_stand_for_persons(
+    operator: httpx.Client, approver: httpx.Client, client: Client, guarded: AnArchive
+) -> None:
+    admin = client(Scope.ADMIN)
+    for caller in (operator, approver):
+        problem(caller.patch("/archives/papers", json={"require_approval": []}), 403, "needs admin")
+        problem(caller.post("/tokens", json={"name": "x", "scope": "approve"}), 403, "needs admin")
+    settings = admin.patch("/archives/papers", json=GUARDED | {"approval_not_author": True}).json()["settings"]
+    assert (settings["require_approval"], settings["approval_not_author"]) == (["publish"], True)
+    guarded.commit({"publish": ""}, author="ann")
+    task = f"/tasks/{guarded.task('publish@2')}"
+    problem(approver.post(f"{task}/release"), 409, "stands for nobody", "--author NAME")
+    for authors, status in ((["ann"], 409), (["bob", "Ann <x@y>"], 409), (["bob"], 200)):
+        made = admin.post("/tokens", json={"name": "approver", "scope": "approve", "authors": authors}).json()
+        own = {"Authorization": f"Bearer {made['token']}"}
+        assert approver.post(f"{task}/release", headers=own).status_code == status, authors
+    problem(
+        admin.post("/tokens", json={"name": "x", "scope": "operate", "authors": ["bob"]}),
+        422,
+        "means nothing for the scope operate",
+    )
