@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-from typing import get_args, get_origin
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.routing import Route
@@ -14,13 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from arkqueue import __version__
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.errors import Invalid
 from arkqueue.runtime.admission import Admission
 from arkqueue.web import problems
-from arkqueue.web.access import Callers, authenticated, bearer
+from arkqueue.web.access import Callers, authenticated
 from arkqueue.web.api import administration, archives, attempts, holds, notices, runs
+from arkqueue.web.api.calls import PREFIX
 
-PREFIX = "/api/v1"
 LONGEST_BODY = 1 << 20
 CONNECTIONS = 8
 """Database connections for all requests."""
@@ -46,10 +44,8 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
-    checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
-    # Without a router around them: each inclusion in another one builds all their routes anew.
     for part in (holds, notices, archives, runs, attempts, administration):
-        app.include_router(part.router, prefix=PREFIX, dependencies=checks, responses=problems.RESPONSES)
+        app.router.routes.extend(part.router.routes)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
@@ -67,21 +63,6 @@ async def _malformed(request: Request, error: Exception) -> Response:
         except problems.Refused as refused:
             return problems.of_error(refused)
     return await problems.malformed(request, error)
-
-
-async def _only_known(request: Request) -> None:
-    """Refuse query parameters that a call does not have, or has once: left aside, a misspelt filter would show, or change, more than was asked for."""
-    fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
-    for name in sorted(request.query_params):
-        if name not in fields:
-            fault = f"has the parameter {name!r}, which means nothing here"
-            raise Invalid("the request", fault, f"There are: {', '.join(fields)}." if fields else "There is none.")
-        if len(request.query_params.getlist(name)) > 1 and not _is_list(fields[name]):
-            raise Invalid("the request", f"has the parameter {name!r} more than once", "Give it once.")
-
-
-def _is_list(annotation: object) -> bool:
-    return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
 
 
 class LimitedBody:

@@ -19,11 +19,12 @@ from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, host_named, is_managed, measure, task_managers
 from arkqueue.web.access import admit
 from arkqueue.web.api.archives import NewPause
+from arkqueue.web.api.calls import calls
 
 PATIENCE = 5.0
 """Seconds after which health says that the database does not answer: whoever asks for it gives up soon."""
 
-router = APIRouter(tags=["installation"])
+router = calls("installation")
 open_router = APIRouter(tags=["installation"])
 """What needs no token."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from arkqueue.archives import registration
@@ -18,8 +18,9 @@ from arkqueue.views import find
 from arkqueue.views.archives import AcceptedView, ArchiveView, RewoundView
 from arkqueue.views.rows import view_of
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.calls import calls
 
-router = APIRouter(tags=["archives"], prefix="/archives")
+router = calls("archives", "/archives")
 
 HOST = {"process", "process_user", "task_url", "follow", "images", "users", "networks"}
 """Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""

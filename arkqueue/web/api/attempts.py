@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import pybase64
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from arkqueue import logs
@@ -25,10 +25,11 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views import tasks
 from arkqueue.views.tasks import AttemptView
 from arkqueue.web.access import admit, authenticated
+from arkqueue.web.api.calls import calls
 from arkqueue.web.problems import Refused
 from arkqueue.web.shared import Shared
 
-router = APIRouter(tags=["attempts"], prefix="/attempts")
+router = calls("attempts", "/attempts")
 
 CHECKED = 1.0
 """Seconds after which a follower's token is checked again, also where nothing is written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.model import ArchiveId
@@ -17,9 +17,10 @@ from arkqueue.views.archives import ArchiveView
 from arkqueue.views.naming import task_names
 from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.calls import calls
 from arkqueue.web.api.runs import LONGEST_NOTE, Refusal, RunAction
 
-router = APIRouter(tags=["holds"])
+router = calls("holds")
 
 
 class Hold(BaseModel):

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -27,8 +27,9 @@ from arkqueue.queue import archives
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import Identity, is_relative, notice_key, notice_keys
 from arkqueue.web.access import Caller, admit, authenticated
+from arkqueue.web.api.calls import calls
 
-router = APIRouter(tags=["notices"])
+router = calls("notices")
 
 KEPT = 1.0
 """Seconds for which the watched repositories are not asked for again; an unknown one is asked for at once."""

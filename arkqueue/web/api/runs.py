@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
@@ -26,8 +26,9 @@ from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.runs import RunDetail, RunPage, RunState
 from arkqueue.views.tasks import AttemptView, TaskDetail, TaskView
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.calls import calls
 
-router = APIRouter(tags=["runs"])
+router = calls("runs")
 
 LONGEST_NOTE = 10_000
 """Characters."""

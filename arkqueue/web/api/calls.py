@@ -1,0 +1,37 @@
+"""How each part of the API begins: where its calls are, and what is looked at before each of them."""
+
+from __future__ import annotations
+
+from typing import get_args, get_origin
+
+from fastapi import APIRouter, Depends, Request
+
+from arkqueue.errors import Invalid
+from arkqueue.web.access import authenticated, bearer
+from arkqueue.web.problems import RESPONSES
+
+PREFIX = "/api/v1"
+
+
+def calls(tag: str, prefix: str = "") -> APIRouter:
+    """A router with all that its routes have in common, for the application to take them as they are.
+
+    FastAPI builds each route anew where a router is included into an application: 0.2 s of every server, before it answers first.
+    """
+    checks = [Depends(bearer), Depends(authenticated), Depends(_only_known)]
+    return APIRouter(tags=[tag], prefix=PREFIX + prefix, dependencies=checks, responses=RESPONSES)
+
+
+async def _only_known(request: Request) -> None:
+    """Refuse query parameters that a call does not have, or has once: left aside, a misspelt filter would show, or change, more than was asked for."""
+    fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
+    for name in sorted(request.query_params):
+        if name not in fields:
+            fault = f"has the parameter {name!r}, which means nothing here"
+            raise Invalid("the request", fault, f"There are: {', '.join(fields)}." if fields else "There is none.")
+        if len(request.query_params.getlist(name)) > 1 and not _is_list(fields[name]):
+            raise Invalid("the request", f"has the parameter {name!r} more than once", "Give it once.")
+
+
+def _is_list(annotation: object) -> bool:
+    return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
