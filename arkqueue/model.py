@@ -137,7 +137,7 @@ class ArchiveSettings:
     what its tasks may name (none: every image, every user of the image, the networks ``bridge`` and ``none``).
 
     ``require_approval``: globs of the tasks that are held until somebody with a token of scope `approve` releases them; ``approval_not_author``: nobody who is the
-    author of their revision (design 5.22).
+    author of their revision (design 5.22). ``workflow_authors``: globs of the authors who may change workflow files; what others change is held.
     """
 
     branches: tuple[str, ...] = ()
@@ -152,6 +152,7 @@ class ArchiveSettings:
     networks: tuple[str, ...] = ()
     require_approval: tuple[str, ...] = ()
     approval_not_author: bool = False
+    workflow_authors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("users", _shown(settings["users"])),
         ("networks", _shown(settings["networks"])),
         ("tracks", ", ".join(map(visible, settings["branches"]))),
+        ("workflows by", _shown(settings["workflow_authors"])),
         ("author", visible(settings["author"] or "")),
         ("task url", visible(settings["task_url"] or "")),
         ("follows", _shown(settings["follow"])),
@@ -189,7 +190,9 @@ def _left_out(schedule: Any) -> str:
     epilog="Examples: arkqueue archive set papers --executor process; arkqueue archive set papers follow https://git.example.org/group/",
 )
 @click.argument("name")
-@click.argument("words", nargs=-1, metavar="[follow URL-PREFIX... | require-approval GLOB...]")
+@click.argument(
+    "words", nargs=-1, metavar="[follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]"
+)
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @_settings
 @as_json
@@ -198,19 +201,22 @@ def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as
     """Change how an archive is looked after; what is not given stays, and an empty text unsets.
 
     "follow URL-PREFIX..." is the same as --follow for each of them. "require-approval GLOB..." holds every task whose name matches until somebody with a token
-    of scope approve releases it, whatever the workflow file says; an empty text ends that.
+    of scope approve releases it, whatever the workflow file says; "workflow-authors GLOB..." does so with the runs of workflow files that somebody else has changed.
+    An empty text ends either.
     """
     from arkqueue.cli.client import archive_path
 
     guards: dict[str, Any] = {}
     if words[:1] == ("require-approval",) and len(words) > 1:
         guards = {"require_approval": [glob for glob in words[1:] if glob], "approval_not_author": not_author}
+    elif words[:1] == ("workflow-authors",) and len(words) > 1 and not not_author:
+        guards = {"workflow_authors": [glob for glob in words[1:] if glob]}
     elif not_author:
         raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
     elif words:
         if words[0] != "follow" or len(words) == 1 or options["follow"]:
             raise click.UsageError(
-                'After NAME come options, or "follow" and the URL prefixes that are followed, or "require-approval" and the globs of tasks.'
+                'After NAME come options, or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs.'
             )
         options["follow"] = words[1:]
     body = _given(options) | guards

@@ -29,6 +29,8 @@ BY_ITS_FILE = 0
 """In the place of an audit log entry: the workflow file itself holds the task (``hold: true``)."""
 BY_A_GUARD = -1
 """In the place of an audit log entry: the archive's settings hold the task (``require_approval``)."""
+BY_WORKFLOW_AUTHORS = -2
+"""In the place of an audit log entry: somebody else than the archive's ``workflow_authors`` changed the workflow files, and nobody has accepted them."""
 
 
 class NewRevision(NamedTuple):
@@ -38,6 +40,7 @@ class NewRevision(NamedTuple):
     generation: int
     workflow: Workflow
     baseline: bool
+    foreign: bool
     name: str
     author: str
     date: datetime
@@ -180,15 +183,16 @@ class Draft:
         guards: Sequence[str] = (),
     ) -> int:
         """Add a revision and its commit run; returns the revision's id. ``faults``: the run has no other task because of these. ``hold``, ``guards``: as in `add_run`."""
-        revision = self._add_revision(entry, previous, generation, is_baseline=False)
+        foreign = hold == BY_WORKFLOW_AUTHORS
+        revision = self._add_revision(entry, previous, generation, is_baseline=False, is_foreign=foreign)
         workflow = Workflow() if faults else entry.workflow
         planned = self._plan(workflow, entry)
         self._add_commit_run(planned, entry, revision, faults, self.exclusives, hold, guards)
         return revision
 
-    def append_baseline(self, entry: Entry, previous: str | None, generation: int) -> int:
+    def append_baseline(self, entry: Entry, previous: str | None, generation: int, *, is_foreign: bool = False) -> int:
         """Add a revision that watching begins at: a run of a completed COMMIT and no other task (design 2)."""
-        revision = self._add_revision(entry, previous, generation, is_baseline=True)
+        revision = self._add_revision(entry, previous, generation, is_baseline=True, is_foreign=is_foreign)
         planned = self._plan(Workflow(), entry)
         commit = tuple(node for node in planned.nodes if node.kind is TaskKind.COMMIT)
         self._add_commit_run(Plan(commit, planned.edges), entry, revision, (), ())
@@ -240,6 +244,8 @@ class Draft:
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
                 held_by = BY_ITS_FILE if definition.hold else hold if program else None
+                if hold == BY_WORKFLOW_AUTHORS and program:
+                    held_by = hold
                 if guards and matches(guards, key.name):
                     held_by = BY_A_GUARD
                 self.names.add(key.name)
@@ -262,11 +268,13 @@ class Draft:
                 self.exclusives.append(task)
         return id
 
-    def _add_revision(self, entry: Entry, previous: str | None, generation: int, *, is_baseline: bool) -> int:
+    def _add_revision(
+        self, entry: Entry, previous: str | None, generation: int, *, is_baseline: bool, is_foreign: bool
+    ) -> int:
         id, revision = next(self._ids.revisions), entry.revision
         self.revisions.append(
             NewRevision(
-                id, self.branch, revision.number, generation, entry.workflow, is_baseline, revision.id, revision.author,
+                id, self.branch, revision.number, generation, entry.workflow, is_baseline, is_foreign, revision.id, revision.author,
                 revision.date, revision.message, revision.origin.task if revision.origin else None, previous,
             )
         )  # fmt: skip

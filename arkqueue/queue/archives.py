@@ -97,7 +97,10 @@ def change_settings(
     """Change how an archive is looked after; ``starts``: the baselines of branches that are tracked from now on."""
 
     def work(graph: Graph) -> None:
+        (before,) = graph.rows("archive", archive=archive)
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+        if settings.workflow_authors and not before.settings.get("workflow_authors"):
+            graph.do("accept_heads", archive=archive)
         _guard(graph, archive, settings.require_approval)
         graph.do("change_pool", archive=archive)
         graph.do("change_turn", archive=archive)

@@ -1,24 +1,27 @@
-"""What a committer cannot take away: tasks that an archive's settings hold whatever the workflow file says (design 5.22, ``require-approval``).
+"""What a committer cannot take away: tasks that an archive's settings hold whatever the workflow file says (design 5.22).
 
 A guarded task is one whose name matches a glob of ``require_approval``, or that was held by such a glob (``BY_A_GUARD``). To release it, and to cancel, skip, waive, retry,
 delete or leave it out, takes an `Approver`: somebody with a token of scope `approve`. With ``approval_not_author`` the token stands for persons, none of whom is the author
 of the revision.
 
-Called by the verbs that act on tasks. What is not guarded stands in docs/operations.md: a task that is renamed, and a script that an approved command calls.
+``workflow_authors`` is the other half: who else changes workflow files, and so could rename a task, has the run held (``WorkflowGuard``).
+
+Called by planning and by the verbs that act on tasks. What is not guarded stands in docs/operations.md: a script that an approved command calls, say.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
+from arkqueue.model import Workflow
 from arkqueue.names import name_of
 from arkqueue.plan.globs import matches
-from arkqueue.plan.ledger import BY_A_GUARD
+from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
 from arkqueue.queue.graph import Graph
 
 _EMAIL = re.compile(r"<([^<>]+)>\s*$")
@@ -35,15 +38,39 @@ class Approver:
         return not _spellings(author).isdisjoint(spelling for person in self.persons for spelling in _spellings(person))
 
 
+class WorkflowGuard:
+    """Judges the workflow files of a branch's new revisions, one after the other (design 5.22, ``workflow-authors``).
+
+    Files that were accepted before need nobody. What one of the ``authors`` changes in accepted files is accepted. Anything else is refused, also what an author adds to
+    files that somebody else has changed and nobody has accepted. ``accepted``: the id of the files that were accepted last. ``is_clean``: the revision before had accepted files.
+    """
+
+    def __init__(
+        self, authors: Sequence[str], accepted: int | None, id_of: Callable[[Workflow], int], *, is_clean: bool
+    ) -> None:
+        self._authors = [glob.casefold() for glob in authors]
+        self.accepted, self._is_clean, self._id_of = accepted, is_clean, id_of
+
+    def refuses(self, files: Workflow, author: str) -> bool:
+        """Whether the files of the next revision are to be released first."""
+        workflow = self._id_of(files)
+        is_theirs = self._is_clean and any(matches(self._authors, spelling) for spelling in _spellings(author))
+        if is_theirs:
+            self.accepted = workflow
+        self._is_clean = workflow == self.accepted
+        return not self._is_clean
+
+
 def unapproved(
     source: Session | Graph, tasks: Collection[int], approver: Approver | None
 ) -> Iterator[tuple[int, Conflict]]:
     """The guarded ones of some tasks on which an approver (None: somebody without the scope) may not act, and why."""
     for row in source.rows("guarded", tasks=list(tasks)) if tasks else ():
-        if row.hold_id != BY_A_GUARD and not matches(row.globs or (), row.name):
+        if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not matches(row.globs or (), row.name):
             continue
         here = str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
-        if why := _why_not(here, row, approver):
+        guard = "workflow-authors" if row.hold_id == BY_WORKFLOW_AUTHORS else "require-approval"
+        if why := _why_not(here, row, approver, guard):
             yield row.id, why
 
 
@@ -60,9 +87,9 @@ def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Ap
             raise Forbidden(here, f"would leave out {name}: {why.fault}", why.remedy)
 
 
-def _why_not(here: str, row: Any, approver: Approver | None) -> Conflict | None:
+def _why_not(here: str, row: Any, approver: Approver | None, guard: str = "require-approval") -> Conflict | None:
     if approver is None:
-        return Conflict(here, "is guarded by require-approval", "ask somebody with a token of scope approve")
+        return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
     if row.not_author and not approver.persons:
         fault = "is guarded by require-approval --not-author, and this token stands for nobody"
         return Conflict(here, fault, "use one that does: arkqueue token create --scope approve --author NAME")

@@ -12,7 +12,7 @@ being released ends the release, and one that is killed midway is continued by s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -149,7 +149,10 @@ def release(
             raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
         _refuse_on_hold(graph, row.archive_id)
         return _release(
-            graph, [task], lambda: _remember(graph, by, "release", row, reason), by, force, skip_outdated, approver
+            graph,
+            [task],
+            lambda: _remember(graph, by, "release", row, reason),
+            _How(by, force, skip_outdated, approver, accepts=False),
         )
 
     return _alone(change(session, [_archive_of_task(session, task)], work))
@@ -178,10 +181,7 @@ def release_run(
             graph,
             tasks,
             lambda: _keep(graph, by, "release", row.archive_id, run, reason),
-            by,
-            force,
-            skip_outdated,
-            approver,
+            _How(by, force, skip_outdated, approver),
         )
 
     return _alone(change(session, [_archive_of_run(session, run)], work))
@@ -208,7 +208,10 @@ def release_archive(
         tasks = graph.ids("held_of_runs", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
         return _release(
-            graph, tasks, lambda: _keep(graph, by, "release", archive, None, reason), by, force, skip_outdated, approver
+            graph,
+            tasks,
+            lambda: _keep(graph, by, "release", archive, None, reason),
+            _How(by, force, skip_outdated, approver),
         )
 
     done = Done()
@@ -224,21 +227,33 @@ def release_archive(
     return _alone(done)
 
 
-def _release(
-    graph: Graph, tasks: Sequence[int], entry: Any, by: str, force: bool, skip_outdated: bool, approver: Approver | None
-) -> Done:
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How a release is meant. ``accepts``: it is of whole runs, and so accepts their workflow files where these are guarded."""
+
+    by: str
+    force: bool
+    skip_outdated: bool
+    approver: Approver | None
+    accepts: bool = True
+
+
+def _release(graph: Graph, tasks: Sequence[int], entry: Callable[[], int], how: _How) -> Done:
     """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release."""
-    guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
+    guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, how.approver)]
     tasks = [task for task in tasks if task not in {refused.task for refused in guarded}]
-    done = Done(refused=[] if force else list(_outdated(graph, tasks)))
+    done = Done(refused=[] if how.force else list(_outdated(graph, tasks)))
     outdated = {refused.task for refused in done.refused}
-    if skip_outdated and outdated:
-        skipped = graph.ids("skip", tasks=sorted(outdated), by=by, as_completed=False)
+    if how.skip_outdated and outdated:
+        skipped = graph.ids("skip", tasks=sorted(outdated), by=how.by, as_completed=False)
         done.skipped, done.refused = skipped, []
         graph.follow(skipped)
     if fit := [task for task in tasks if task not in outdated]:
         # What needs a skipped task has been skipped with it.
+        foreign = graph.ids("runs_of_foreign", tasks=fit) if how.accepts else []
         done.tasks = sorted(graph.ids("release", tasks=fit, release=entry()))
+        if foreign:
+            graph.do("accept_workflows_of", runs=foreign)
         graph.follow(entering=done.tasks)
     elif done.skipped:
         entry()

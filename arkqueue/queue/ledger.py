@@ -14,8 +14,10 @@ from arkqueue.errors import Invalid
 from arkqueue.model import Revision, Workflow
 from arkqueue.names import parse_name
 from arkqueue.plan import Draft, Entry, Known, generations
+from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import WorkflowGuard
 from arkqueue.queue.storage import Branch, Content, Head, new_ids, read, write
 
 __all__ = [
@@ -81,13 +83,22 @@ def append_in(
     chains: dict[int, int] = {}
     is_imported = False
     links = generations((entry.revision for entry in added), head.generation or 0, author)
+    guard = None
+    if head.authors:
+        content = content or Content(graph.kept, workflows)
+        content.store(graph.conn, graph.kept.since)
+        is_clean = not head.is_foreign or head.workflow_id == head.accepted
+        guard = WorkflowGuard(head.authors, head.accepted, content.id_of, is_clean=is_clean)
     for entry, generation in zip(added, links, strict=True):
+        foreign = guard is not None and guard.refuses(entry.workflow, entry.revision.author)
         if entry is baseline:
-            last = draft.append_baseline(entry, previous, generation)
+            last = draft.append_baseline(entry, previous, generation, is_foreign=foreign)
         else:
             is_endless = generation > MOST_GENERATIONS and not entry.workflow.faults
             endless = _hold_endless(graph, branch, entry.revision, generation) if is_endless else None
-            hold = endless or (None if is_imported else head.import_id) or head.hold_id
+            hold = (
+                BY_WORKFLOW_AUTHORS if foreign else endless or (None if is_imported else head.import_id) or head.hold_id
+            )
             last = draft.append(entry, previous, generation, entry.workflow.faults, hold, head.guards or ())
             if endless:
                 chains[endless] = draft.runs[-1].id
@@ -97,6 +108,8 @@ def append_in(
     write(graph, branch.archive, [draft], content or Content(graph.kept, workflows), head_moves)
     for deed, run in chains.items():
         graph.do("set_run_of_deed", entry=deed, run=run)
+    if guard and guard.accepted != head.accepted:
+        graph.do("accept_workflow", branch=branch.id, workflow=guard.accepted)
     if is_imported:
         graph.do("end_import", branch=branch.id)
     newest = workflows[-1]

@@ -16,7 +16,7 @@ from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of
 from arkqueue.plan import Draft, Plan, is_for, plan
-from arkqueue.plan.ledger import NewEdge, NewTask
+from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.storage import Branch, Content, Reading, read, write
@@ -168,7 +168,7 @@ class Proposal:
     guards: Sequence[str]
     """Globs of the tasks that its archive guards (design 5.22)."""
     hold: int | None
-    """The audit log entry by which its archive is on hold, and so the run held (design 5.21)."""
+    """The audit log entry by which its archive is on hold, and so the run held (design 5.21), or `BY_WORKFLOW_AUTHORS`."""
 
     @property
     def products(self) -> set[str]:
@@ -273,7 +273,18 @@ def propose(
         named = "".join(f" {name}" for name in names or ())
         back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
         refuse_overwriting(graph, here, row.branch_id, programs, back)
-    return Proposal(row.id, row.number, run, cause, branch, workflow, reading, planned, row.guards or (), row.hold_id)
+    return Proposal(
+        row.id,
+        row.number,
+        run,
+        cause,
+        branch,
+        workflow,
+        reading,
+        planned,
+        row.guards or (),
+        BY_WORKFLOW_AUTHORS if row.is_foreign else row.hold_id,
+    )
 
 
 def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:

@@ -65,7 +65,7 @@ order by t.number, t.run, t.position, t.id;
 select t.id, t.number, t.run, t.name, t.item, t.hold_id, a.name as archive, b.name as branch, b.main, r.author,
        a.settings->'require_approval' as globs, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
-where t.id = any(%(tasks)s) and (t.hold_id = -1 or a.settings->'require_approval' is not null)
+where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval' is not null)
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard
@@ -76,3 +76,14 @@ where b.archive_id = %(archive)s order by t.id;
 -- name: tasks_of_run
 -- The ordinary tasks of runs.
 select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by id;
+
+-- name: runs_of_foreign
+-- The runs of those of some tasks that are held because of their workflow files' author.
+select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
+
+-- name: accept_workflows_of
+-- Accept the workflow files of runs that were released; on a branch the last revision's.
+update branch b set accepted_workflow_id = l.workflow_id
+from (select distinct on (run.branch_id) run.branch_id, r.workflow_id
+      from run join revision r on r.id = run.revision_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l
+where b.id = l.branch_id;

@@ -167,7 +167,9 @@ update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 -- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
-       a.settings->'require_approval' as guards,
+       a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, r.workflow_id, r.is_foreign,
+       case when b.accepted_workflow_id is not null or coalesce(jsonb_array_length(a.settings->'workflow_authors'), 0) = 0 then b.accepted_workflow_id
+            else (select m.accepted_workflow_id from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
@@ -184,6 +186,14 @@ update branch set import_id = %(hold)s, import_until = %(until)s where id = %(br
 -- name: end_import
 -- Hold what is appended to a branch no more.
 update branch set import_id = null, import_until = null where id = %(branch)s;
+
+-- name: accept_workflow
+-- Accept the workflow files of a branch.
+update branch set accepted_workflow_id = %(workflow)s where id = %(branch)s;
+
+-- name: accept_heads
+-- Accept the workflow files of all heads of an archive.
+update branch b set accepted_workflow_id = r.workflow_id from revision r where b.archive_id = %(archive)s and r.id = b.head_id;
 
 -- name: keep_workflows
 -- Keep parsed workflow files, by content.
@@ -211,8 +221,8 @@ select array(select nextval('revision_id') from generate_series(1, %(revisions)s
 
 -- name: add_revisions
 -- Append revisions to the ledger.
-insert into revision (id, branch_id, number, generation, workflow_id, baseline, name, author, date, message, origin, previous)
-select * from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[],
+insert into revision (id, branch_id, number, generation, workflow_id, baseline, is_foreign, name, author, date, message, origin, previous)
+select * from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[], %(foreign)s::bool[],
                      %(name)s::text[], %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[]);
 
 -- name: set_heads
@@ -322,6 +332,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 -- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive or is guarded there.
 select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
        a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults,
+       r.is_foreign and r.workflow_id is distinct from b.accepted_workflow_id as is_foreign,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;

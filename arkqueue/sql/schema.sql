@@ -77,6 +77,7 @@ create table branch (
     -- held, however much it is: the archive was added with `--from`.
     import_id   bigint,
     import_until text,
+    accepted_workflow_id bigint,                    -- its workflow files as they were last accepted, where `workflow_authors` guards them
     unique (archive_id, name)
 );
 
@@ -112,6 +113,8 @@ create table revision (
     previous    text,                               -- name of the previous ledger entry
     dropped_at  timestamptz,                        -- a force-push took it off its branch
     read_at     timestamptz not null default now(),
+    -- Its workflow files were not accepted when it was appended, and had been changed by none of the archive's `workflow_authors`.
+    is_foreign  boolean not null default false,
     unique (branch_id, number)
 );
 create index revision_name on revision (branch_id, name);
@@ -176,7 +179,7 @@ create table task (
     blocks      smallint not null default 0,
     superseded_by bigint,                           -- canceled by it
     -- What wants it released before it starts: an entry of the audit log (`deed`), or 0, its workflow file,
-    -- or -1, a guard of its archive. It stays when the task is canceled or skipped
+    -- or -1 and -2, guards of its archive. It stays when the task is canceled or skipped
     -- before a release, so that a retry does not get around one.
     hold_id     bigint,
     release_id  bigint,                             -- of `deed`: its newest release

@@ -13,7 +13,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import End, Pool
-from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE
+from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
@@ -251,6 +251,9 @@ def held(row: Any, subject: str) -> Reason:
         what = "by its workflow file (hold: true)"
     elif row.hold_id == BY_A_GUARD:
         what = f"by {row.archive} (require-approval), which takes a token of scope approve"
+    elif row.hold_id == BY_WORKFLOW_AUTHORS:
+        what = f"by {row.archive} (workflow-authors), as somebody else changed its workflow files and nobody has accepted them: to release its run does, with a token of scope approve"
+        commands = [f"arkqueue release {run}"]
     else:
         what = _by_whom(
             "with its archive " if row.is_held_with_archive else "", row.held_by, row.held_at, row.held_note

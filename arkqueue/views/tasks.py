@@ -11,7 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, RunId, TaskId, TaskKind
-from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE
+from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
@@ -232,6 +232,8 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return "by its workflow file"
         case State.HELD if row.hold_id == BY_A_GUARD:
             return "by its archive (require-approval)"
+        case State.HELD if row.hold_id == BY_WORKFLOW_AUTHORS:
+            return "by its archive (workflow-authors)"
         case State.HELD:
             return f"by {row.held_by}: {row.held_note}" if row.held_note else f"by {row.held_by}"
         case State.RUNNING if row.stop:

@@ -10,7 +10,7 @@ from arkqueue.model import ArchiveSettings, RunId
 from arkqueue.queue import archives, guards, holds, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.views.explain import explain
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 
 GUARDED = ArchiveSettings(process=True, require_approval=("publish", "deploy-*"))
 TASKS = {"build": "", "publish": "depends: [build]"}
@@ -136,7 +136,83 @@ def test_a_guard_that_is_set_holds_what_has_not_started(session: Session) -> Non
     }  # fmt: skip
 
 
-def test_a_renamed_task_is_not_guarded(guarded: AnArchive) -> None:
-    """The documentation says so: `workflow-authors`, which stops that, is still to come."""
-    guarded.commit({"publisch": ""})
-    assert guarded.states() == {"publisch@2": "ready"}
+# Workflow files
+
+
+AUTHORS = ArchiveSettings(process=True, require_approval=("publish",), workflow_authors=("ann", "*@example.org"))
+
+
+@pytest.fixture
+def watched(session: Session) -> AnArchive:
+    """Its head's workflow files are accepted; mallory is none of its authors."""
+    archive = an_archive(session)
+    archive.commit({"build": "", "publish": "depends: [build]"})
+    archives.change_settings(session, archive.id, AUTHORS)
+    archive.run("build@2")
+    return archive
+
+
+RENAMED = {"build": "", "publisch": "depends: [build]"}
+
+
+def test_who_renames_a_guarded_task_has_his_run_held_and_all_that_follow(watched: AnArchive) -> None:
+    watched.commit({"build": "", "publish": "depends: [build]"}, author="mallory")  # the same files: nobody is needed
+    assert watched.state("build@3") == "ready"
+    watched.commit(RENAMED | {"g": "# gate"}, author="mallory")
+    watched.commit(RENAMED, author="ann")  # has not changed them
+    watched.commit(RENAMED | {"more": "hold: true"}, author="ann")  # adds to what mallory has changed
+    for key in ("build@4", "publisch@4", "build@5", "publisch@5", "build@6", "more@6"):
+        assert watched.state(key) == "held", key
+    assert watched.state("g@4") == "completed"
+    told = explain(watched.session, watched.task("build@4"))
+    assert "papers (workflow-authors), as somebody else changed its workflow files" in told.text
+    for key in ("build@4", "more@6"):
+        with pytest.raises(Conflict, match="is guarded by workflow-authors"):
+            holds.release(watched.session, watched.task(key), "mallory", force=True)
+        with pytest.raises(Forbidden, match="is guarded by workflow-authors"):
+            guards.refuse_unapproved(watched.session, [watched.task(key)], None)
+    watched.commit({"build": "", "publish": "depends: [build]"}, author="mallory")  # a revert needs nobody
+    assert watched.state("build@7") == "ready"
+    watched.commit(RENAMED | {"again": ""}, author="Ann <a@example.org>")  # and an author's own change does not
+    assert watched.state("again@8") == "ready"
+
+
+def test_a_release_of_the_run_accepts_its_files(watched: AnArchive) -> None:
+    watched.commit(RENAMED, author="mallory")
+    holds.release(watched.session, watched.task("build@3"), "bob", approver=SOMEBODY)
+    watched.commit(RENAMED, author="mallory")
+    assert watched.states()["build@4"] == "held", "a task alone accepts nothing"
+    holds.release_run(watched.session, RunId(watched.run_id(4)), "bob", approver=SOMEBODY)
+    watched.commit(RENAMED, author="mallory")
+    assert watched.states()["build@5"] == "ready"
+    watched.trigger(3, "build", force=True)
+    assert watched.states()["build@3.2"] == "ready", "they are accepted now"
+
+
+def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "side"))
+    archive.commit({"build": ""}, branch="main")
+    archives.change_settings(session, archive.id, AUTHORS)
+    nightly = {"build": "", "nightly": 'schedule: "0 3 * * *"\non: [manual, schedule]'}
+    archive.commit(nightly, branch="main", author="mallory")
+    archive.trigger(3, "nightly", branch="main")
+    archive.sql("update schedule set next_at = now() - interval '1 minute'")
+    schedules.fire(session)
+    states = archive.states(branch="main")
+    assert {states[key] for key in ("build@3", "nightly@3.2", "nightly@3.3")} == {"held"}
+    archive.commit(nightly, branch="side", author="mallory")
+    assert archive.states(branch="side")["build@2"] == "held"
+    archive.trigger(2, "build", branch="main", force=True)
+    assert archive.states(branch="main")["build@2.2"] == "ready", "these files were accepted"
+
+
+def test_several_revisions_of_one_scan_are_judged_one_after_the_other(watched: AnArchive) -> None:
+    good, bad = a_workflow({"build": ""}), a_workflow(RENAMED)
+    authors = ("ann", "mallory", "ann", "ann")
+    entries = [
+        an_entry(3 + n, files, author=who)
+        for n, (files, who) in enumerate(zip((good, bad, good, bad), authors, strict=True))
+    ]
+    watched.append("", entries)
+    states = watched.states()
+    assert [states[f"build@{number}"] for number in range(3, 7)] == ["ready", "held", "ready", "ready"]

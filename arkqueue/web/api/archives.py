@@ -24,7 +24,7 @@ router = calls("archives", "/archives")
 
 HOST = {"process", "process_user", "task_url", "follow", "images", "users", "networks"}
 """Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""
-GLOBS = ("branches", "images", "users", "networks", "require_approval")
+GLOBS = ("branches", "images", "users", "networks", "require_approval", "workflow_authors")
 
 Revision = StrictInt | str
 """A number of the ledger, or a SHA or a prefix of one."""
@@ -67,6 +67,12 @@ class Settings(BaseModel):
     )
     approval_not_author: bool | None = Field(
         default=None, description="whether these are approved by nobody who is the author of their revision"
+    )
+
+    workflow_authors: list[str] | None = Field(
+        default=None,
+        max_length=100,
+        description="globs of the authors whose workflow files run without an approval; none: everybody's",
     )
 
     @field_validator(*GLOBS)

@@ -364,7 +364,7 @@ def act_on_task(request: Request, id: int, verb: Verb, options: Options = Option
 def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     options.check(*_MEANT[verb])
     session, by = caller.session, caller.by
-    if verb is not Verb.RESTART:
+    if verb not in (Verb.RESTART, Verb.PRIORITIZE):
         guards.refuse_unapproved(session, [task], caller.approver)
     acts: dict[Verb, Callable[[], None]] = {
         Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone),

@@ -78,3 +78,15 @@ def test_an_archive_guards_what_its_committers_may_not_start(
     shared("archive", "set", papers.name, "require-approval", "")
     papers.commit({"paper.tex": "third\n"})
     papers.wait_for_run(3)
+
+    shared("archive", "set", papers.name, "workflow-authors", "nobody-else")
+    assert "nobody-else" in shared("archive", "show", papers.name).out
+    papers.commit({"paper.tex": "fourth\n"})
+    papers.wait_for_run(4)
+    papers.commit(tasks({"publisch": {"command": "true"}}))
+    papers.wait("publisch@5", "held")
+    assert f"arkqueue release {papers.run(5)}" in papers.explained("publisch@5")
+    shared("release", papers.run(5))
+    papers.wait_for_run(5)
+    papers.commit({"paper.tex": "sixth\n"})
+    papers.wait_for_run(6)
