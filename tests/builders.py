@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,7 +87,8 @@ class AnArchive:
         known = self.branches[branch]
         head = ledger.append(self.session, known, entries, **options)
         assert head is not None
-        self.branches[branch] = ledger.Branch(known.id, known.archive, known.name, known.main, head)
+        until = None if known.until in [entry.revision.id for entry in entries] else known.until
+        self.branches[branch] = replace(known, head=head, until=until)
         for entry in entries:
             self.numbers[branch] = entry.revision.number
             (row,) = self.sql(
@@ -215,7 +216,8 @@ def the_archive(session: Session, name: str) -> AnArchive:
     (id,) = (row.id for row in archives.watched(session) if row.name == name)
     archive = AnArchive(session, id, name)
     for branch in archives.branches(session, archive.id):
-        archive.branches[branch.name] = ledger.Branch(branch.id, archive.id, branch.name, branch.main, branch.head_id)
+        known = ledger.Branch(branch.id, archive.id, branch.name, branch.main, branch.head_id, branch.import_until)
+        archive.branches[branch.name] = known
     for row in archive.sql(
         "select b.name as branch, r.number, r.id from revision r join branch b on b.id = r.branch_id where b.archive_id = %s order by r.number",
         archive.id,

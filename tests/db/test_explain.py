@@ -667,13 +667,15 @@ def test_task_that_a_further_run_does_not_have(session: Session) -> None:
         explain_name(session, "papers@2.99/a")
 
 
-def test_task_of_a_run_that_was_planned_as_failed_for_its_generation(session: Session) -> None:
+def test_task_of_a_run_that_is_held_for_its_generation(session: Session) -> None:
     archive = an_archive(session)
     entries = [an_entry(2 + n, a_workflow({"a": ""}), author="robot") for n in range(11)]
     archive.append("", entries, author="robot")
     told = explain_name(session, "papers@12/a")
-    assert kinds(told) == [Why.FAULTS]
+    assert kinds(told) == [Why.HELD]
+    assert "held by arkqueue since" in told.text
     assert "11th in a chain" in told.text
+    assert told.commands == ["arkqueue release papers@12", "arkqueue release papers@12/a"]
 
 
 def test_revision_that_a_notice_named_is_looked_for(session: Session) -> None:

@@ -46,6 +46,12 @@ def run_state(archive: AnArchive, number: int) -> RunState:
     return run_view(archive.session, RunId(archive.run_id(number))).state
 
 
+def hold_by_eve(execute: Callable[[str], object], archive: int) -> None:
+    """Put an archive on hold by hand, in the transaction of somebody else."""
+    entry = f"insert into deed (by, verb, archive_id) values ('eve', 'hold', {archive}) returning id"
+    execute(f"with d as ({entry}) update archive set hold_id = d.id from d")
+
+
 # Tasks and runs
 
 
@@ -311,6 +317,25 @@ def test_a_hold_that_was_killed_midway_is_continued(archive: AnArchive, monkeypa
     ]
 
 
+def test_a_hold_that_comes_during_a_release_ends_it(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds, "MOST_TASKS", 1)
+    archive.commit({"a": "hold: true"})
+    archive.commit({"a": "hold: true"})
+    portions: list[object] = []
+
+    def change(*words: object) -> object:
+        portions.append(words)
+        if len(portions) == 3:  # the first one only asks whether it may
+            hold_by_eve(archive.sql, archive.id)
+        return holds_change(*words)
+
+    holds_change = holds.change
+    monkeypatch.setattr(holds, "change", change)
+    with pytest.raises(Conflict, match=r"is on hold \(by eve\)"):
+        release_all(archive)
+    assert archive.states() == {"a@2": "ready", "a@3": "held"}
+
+
 # Schedules
 
 
@@ -352,7 +377,7 @@ def test_a_run_that_supersedes_a_held_one_of_its_schedule_is_held(archive: AnArc
 def test_of_a_hold_and_a_claim_the_first_wins(session: Session, second_connection: Connect) -> None:
     """A claim that is under way has begun the run; a hold that is under way is skipped by claims."""
     archive = an_archive(session)
-    archive.commit({"a": ""})
+    archive.commit({"a": "", "behind": "depends: [a]"})
     archive.commit({"b": ""})
     claiming, watcher = second_connection(), second_connection()
     with claiming.transaction():
@@ -360,7 +385,7 @@ def test_of_a_hold_and_a_claim_the_first_wins(session: Session, second_connectio
         holding = InThread(lambda: hold(archive))
         wait_until_blocked(watcher)
     assert holding.result().tasks == [archive.task("b@3")]
-    assert archive.states() == {"a@2": "running", "b@3": "held"}
+    assert archive.states() == {"a@2": "running", "behind@2": "waiting", "b@3": "held"}, "that run has begun"
 
     release_after = archive.task("b@3")
     unhold(archive)
@@ -384,10 +409,7 @@ def test_a_release_beside_a_hold_releases_nothing_of_an_archive_on_hold(
     other, watcher = second_connection(), second_connection()
     with other.transaction():
         other.execute("select from archive for no key update")
-        other.execute(
-            "with d as (insert into deed (by, verb, archive_id) values ('eve', 'hold', %s) returning id) update archive set hold_id = d.id from d",
-            (archive.id,),
-        )
+        hold_by_eve(other.execute, archive.id)
         releasing = InThread(lambda: release_all(archive))
         wait_until_blocked(watcher)
     with pytest.raises(Conflict, match=r"is on hold \(by eve\)"):
@@ -405,10 +427,7 @@ def test_a_commit_beside_a_hold_is_held(session: Session, second_connection: Con
     other, watcher = second_connection(), second_connection()
     with other.transaction():
         other.execute("select from archive for no key update")
-        other.execute(
-            "with d as (insert into deed (by, verb, archive_id) values ('eve', 'hold', %s) returning id) update archive set hold_id = d.id from d",
-            (archive.id,),
-        )
+        hold_by_eve(other.execute, archive.id)
         committing = InThread(lambda: archive.commit({"a": ""}))
         wait_until_blocked(watcher)
     committing.result()
