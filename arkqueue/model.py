@@ -24,6 +24,9 @@ LEAST_PRIORITY, USUAL_PRIORITY, GREATEST_PRIORITY = 0, 50, 1000
 PRIORITY = "arkqueue.priority"
 """The output by which a task sets the priority of what follows it in its run."""
 
+USUAL_TIER = 5
+"""The tier of an archive that is set before no other and behind none."""
+
 COMMIT = "COMMIT"
 REPORT = "REPORT"
 PREV = "PREV"
@@ -138,6 +141,7 @@ class ArchiveSettings:
 
     ``require_approval``: globs of the tasks that are held until somebody with a token of scope `approve` releases them; ``approval_not_author``: nobody who is the
     author of their revision (design 5.22). ``workflow_authors``: globs of the authors who may change workflow files; what others change is held.
+    ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
     """
 
     branches: tuple[str, ...] = ()
@@ -153,6 +157,8 @@ class ArchiveSettings:
     require_approval: tuple[str, ...] = ()
     approval_not_author: bool = False
     workflow_authors: tuple[str, ...] = ()
+    tier: int = USUAL_TIER
+    max_running: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,6 +294,8 @@ class Model:
         self.deleted_branches: set[str] = set()
         self.paused = False
         """Nothing is claimed, and no ``cancels`` fires (design 5.23)."""
+        self.max_running: int | None = None
+        """How many attempts run at once (design 5.26)."""
         self.on_hold = False
 
     # ------------------------------------------------------------------------------------------------------------------ looking around
@@ -691,11 +693,15 @@ class Model:
 
     def claim(self, key: Key) -> Changes:
         before = self.states()
-        assert not self.paused, f"{key} was claimed in a pause"
+        assert self.may_claim(), f"{key} was claimed in a pause, or beside as many as may run"
         task = self._in(key, State.READY)
         task.state = move(task.state, Event.CLAIM)
         task.attempts.append(Attempt())
         return self._follow(before)
+
+    def may_claim(self) -> bool:
+        running = sum(task.state is State.RUNNING for task in self.tasks())
+        return not self.paused and (self.max_running is None or running < self.max_running)
 
     def finish(self, key: Key, end: End, exit_code: int | None = None, priority: int | None = None) -> Changes:
         """The attempt ended; what that means is said by ``states.verdict``. ``priority``: its output for what follows it."""
@@ -900,6 +906,10 @@ class Model:
             raise Refused(Reason.STATE)
         for task in changed:
             task.priority, task.prioritized = priority, True
+
+    def limit(self, max_running: int | None) -> Changes:
+        self.max_running = max_running
+        return {}
 
     def pause(self) -> Changes:
         self.paused = True

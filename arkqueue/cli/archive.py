@@ -16,6 +16,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, at, bold, dim, moment, one_line, print_json, say, table, visible
+from arkqueue.model import USUAL_TIER
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -24,7 +25,14 @@ LOOK = 0.1
 """Seconds between two looks at whether a repository was read."""
 LOOK_AT_HEALTH = 1.0
 """Seconds between two looks at whether anybody is there to read it."""
-UNSET = {"images": "every one", "users": "every one", "networks": "bridge, none", "branches": "the main one"}
+UNSET = {
+    "tier": str(USUAL_TIER),
+    "max_running": "no limit",
+    "images": "every one",
+    "users": "every one",
+    "networks": "bridge, none",
+    "branches": "the main one",
+}
 """What holds where one of these settings is unset; of others, nothing."""
 
 
@@ -46,6 +54,8 @@ def _settings(command: Any) -> Any:
             click.option("--image", metavar="IMAGE", help="The container image of its tasks that name none."),
             click.option("--allow-image", "images", multiple=True, metavar="GLOB", help="An image that its tasks may name, or a glob of them; again for more. Else: every image."),
             click.option("--allow-user", "users", multiple=True, metavar="GLOB", help="A user (or user:group) that they may be in a container; again for more. Else: every one."),
+            click.option("--tier", metavar="N", help="Archives of a lower tier go first, those of one take turns; 0 to 100. Else: 5."),
+            click.option("--max-running", metavar="N", help="How many of its attempts run at once, on all task managers. Else, and with none: no limit."),
             click.option("--allow-network", "networks", multiple=True, metavar="GLOB", help="A network that they may name; again for more. Else: bridge and none."),
         ]
     ):  # fmt: skip
@@ -130,6 +140,8 @@ def show(client: Client, name: str, as_json: bool) -> None:
             "approval",
             _shown(settings["require_approval"]) + (", not by the author" if settings["approval_not_author"] else ""),
         ),
+        ("tier", str(settings["tier"]) if settings["tier"] != USUAL_TIER else ""),
+        ("max running", str(settings["max_running"] or "")),
         ("added", at(found["created_at"])),
         ("removed", at(found["removed_at"]) if found["removed_at"] else ""),
         ("read", at(found["read_at"])),
@@ -187,11 +199,14 @@ def _left_out(schedule: Any) -> str:
 
 @archive.command(
     "set",
-    epilog="Examples: arkqueue archive set papers --executor process; arkqueue archive set papers follow https://git.example.org/group/",
+    epilog="Examples: arkqueue archive set papers --executor process; arkqueue archive set papers tier 3; "
+    "arkqueue archive set papers follow https://git.example.org/group/",
 )
 @click.argument("name")
 @click.argument(
-    "words", nargs=-1, metavar="[follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]"
+    "words",
+    nargs=-1,
+    metavar="[tier N | max_running N | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]",
 )
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @_settings
@@ -200,25 +215,29 @@ def _left_out(schedule: Any) -> str:
 def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as_json: bool, **options: Any) -> None:
     """Change how an archive is looked after; what is not given stays, and an empty text unsets.
 
-    "follow URL-PREFIX..." is the same as --follow for each of them. "require-approval GLOB..." holds every task whose name matches until somebody with a token
+    "follow URL-PREFIX..." is the same as --follow for each of them; "tier N" and "max_running N" are the same as --tier N and --max-running N.
+    "require-approval GLOB..." holds every task whose name matches until somebody with a token
     of scope approve releases it, whatever the workflow file says; "workflow-authors GLOB..." does so with the runs of workflow files that somebody else has changed.
     An empty text ends either.
     """
     from arkqueue.cli.client import archive_path
 
     guards: dict[str, Any] = {}
-    if words[:1] == ("require-approval",) and len(words) > 1:
-        guards = {"require_approval": [glob for glob in words[1:] if glob], "approval_not_author": not_author}
-    elif words[:1] == ("workflow-authors",) and len(words) > 1 and not not_author:
-        guards = {"workflow_authors": [glob for glob in words[1:] if glob]}
+    key, values = (words[0], words[1:]) if words else ("", ())
+    if key == "require-approval" and values:
+        guards = {"require_approval": [glob for glob in values if glob], "approval_not_author": not_author}
+    elif key == "workflow-authors" and values and not not_author:
+        guards = {"workflow_authors": [glob for glob in values if glob]}
     elif not_author:
         raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
+    elif key == "follow" and values and not options[key]:
+        options[key] = values
+    elif key in ("tier", "max_running") and len(values) == 1 and not options[key]:
+        options[key] = values[0]
     elif words:
-        if words[0] != "follow" or len(words) == 1 or options["follow"]:
-            raise click.UsageError(
-                'After NAME come options, or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs.'
-            )
-        options["follow"] = words[1:]
+        raise click.UsageError(
+            'After NAME come options, or "tier N", or "max_running N", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs.'
+        )
     body = _given(options) | guards
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
@@ -425,10 +444,21 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     }
     if options["executor"] is not None:
         body["process"] = options["executor"] == "process"
+    for key in ("tier", "max_running"):
+        if options[key] is not None:
+            body[key] = _number(key, options[key])
     for key in ("branches", "follow", "images", "users", "networks"):
         if options[key]:
             body[key] = [glob for glob in options[key] if glob]
     return body
+
+
+def _number(key: str, text: str) -> int | None:
+    if text in ("", "none"):
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        raise click.UsageError(f"{key} is a whole number, or none: not {text!r}.")
+    return int(text)
 
 
 def _address(url: str) -> str:
@@ -483,4 +513,6 @@ def _shown(value: Any) -> str:
     """A setting; empty where it is unset."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return visible(", ".join(map(str, value)))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
     return {True: "yes", False: "no"}.get(value) or visible(str(value or ""))

@@ -22,6 +22,7 @@ from arkqueue.plan.ledger import BY_A_GUARD
 from arkqueue.queue import schedules
 from arkqueue.queue.graph import Graph, change, change_in_turn
 from arkqueue.queue.ledger import Branch, begin, cancel_unstarted
+from arkqueue.queue.limits import fit_slots
 from arkqueue.workflow import from_json
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -71,6 +72,7 @@ def register(
         if not found:
             raise Conflict(f"archive {name}", "exists already", "choose another name, or remove it first")
         graph.do("rename_removed", name=name)
+        fit_slots(graph, found[0], is_limited=settings.max_running is not None)
         _start(graph, found[0], starts)
         return ArchiveId(found[0])
 
@@ -104,10 +106,15 @@ def change_settings(
         _guard(graph, archive, settings.require_approval)
         graph.do("change_pool", archive=archive)
         graph.do("change_turn", archive=archive)
+        is_limited.append(fit_slots(graph, archive, is_limited=settings.max_running is not None))
         there = {row.name for row in graph.rows("branches", archive=archive)}
         _start(graph, archive, [start for start in starts if start.branch not in there])
 
+    is_limited: list[bool] = []
     change(session, [archive], work)
+    if is_limited[-1]:
+        # A claim that began before the commit has taken no slots, and could not be seen.
+        change(session, [archive], lambda graph: fit_slots(graph, archive, is_limited=settings.max_running is not None))
 
 
 def _guard(graph: Graph, archive: int, globs: Sequence[str]) -> None:

@@ -7,7 +7,7 @@
 -- name: claim
 -- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
 --
--- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
+-- Archives of a lower tier go before the others. Those of one tier take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
 -- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
 -- a claim locks the tasks that it takes and no others. Some archives more than slots are considered, for where others lock what this claim sees.
 --
@@ -15,13 +15,23 @@
 --
 -- %(archives)s and the four lists beside it are places from which on a claim looks at the ready tasks of some archives: while an old snapshot keeps the entries of
 -- claimed tasks in the index, this saves walking over them (`Turns`).
-with turn as materialized (
-    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over () as turn,
-           ceil(%(slots)s::numeric / count(*) over ())::int as share
+-- Where an archive gives its whole share, it may have more: what higher tiers give beside it is left to the next claim (`kept`).
+--
+-- `t.tier + 0`: the planner takes that for one row, as it is for most, and not for a hundred.
+--
+-- A limited archive has its turn while it has a free slot, and gives as many tasks as it has. `room`: the slots that this claim has locked.
+with recursive tier(tier) as (
+    (select r.tier from ready_archive r where not exists (select from drain where host = %(host)s) order by r.tier limit 1)
+    union all
+    select (select r.tier from ready_archive r where r.tier > t.tier order by r.tier limit 1) from tier t where t.tier is not null
+), turn as materialized (
+    select r.archive_id, r.tier, r.limited, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over (order by r.tier, r.lap, r.archive_id) as turn,
+           ceil(%(slots)s::numeric / count(*) over (partition by r.tier))::int as share
     from (
-        select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
+        select c.* from (select tier from tier t where t.tier = t.tier + 0) t cross join lateral (
+        select t.tier, around.lap, c.* from (values (1, %(after)s::bigint, 9223372036854775807), (2, -1, %(after)s::bigint)) around(lap, above, up_to)
         cross join lateral (
-            select r.archive_id, c.* from ready_archive r cross join lateral (
+            select r.archive_id, r.limited, c.* from ready_archive r cross join lateral (
                 select array_agg(p.pool) as pools, f.*
                 from (select coalesce((%(priorities)s::int[])[f.n], -2147483648) as priority, coalesce((%(entries)s::bigint[])[f.n], 0) as entry_id,
                              coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
@@ -31,23 +41,31 @@ with turn as materialized (
                     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
                         and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position))
                 group by f.priority, f.entry_id, f.run, f.position) c
-            where r.archive_id > around.above and r.archive_id <= around.up_to
+            where r.tier = t.tier and r.archive_id > around.above and r.archive_id <= around.up_to
+              and (not r.limited or exists (select from slot s where s.archive_id = r.archive_id and s.attempt_id is null and not s.closed))
             order by r.archive_id limit %(turns)s) c
-        where not exists (select from drain where host = %(host)s)
+        offset 0) c
         limit %(turns)s) r
+), room as materialized (
+    select l.archive_id, l.number, row_number() over (partition by l.archive_id) as n
+    from (select w.archive_id, s.number from turn w cross join lateral (
+              select s.number from slot s where s.archive_id = w.archive_id and s.attempt_id is null and not s.closed
+              limit w.share for no key update skip locked) s
+          where w.limited) l
 ), picked as materialized (
-    select t.id, w.turn, w.share
-    from turn w
+    select t.id, w.turn, w.tier, w.share, w.limited
+    from (select w.*, case when w.limited then (select count(*)::int from room where room.archive_id = w.archive_id) else w.share end as most
+          from turn w order by w.turn offset 0) w
     cross join unnest(w.pools) p(pool)
     cross join lateral (
-        select case when cardinality(w.pools) = 1 then w.share else (
+        select case when cardinality(w.pools) = 1 then w.most else (
             select count(*) from (
                 select t.pool from unnest(w.pools) o(pool) cross join lateral (
                     select t.pool, t.priority, t.entry_id, t.run, t.position from task t
                     where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id
                       and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
-                    order by t.priority, t.entry_id, t.run, t.position limit w.share) t
-                order by t.priority, t.entry_id, t.run, t.position limit w.share) first
+                    order by t.priority, t.entry_id, t.run, t.position limit w.most) t
+                order by t.priority, t.entry_id, t.run, t.position limit w.most) first
             where first.pool = p.pool) end as share) s
     cross join lateral (
         select t.id from task t
@@ -55,9 +73,12 @@ with turn as materialized (
           and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
         order by t.priority, t.entry_id, t.run, t.position limit s.share for no key update skip locked) t
     limit %(slots)s
+), kept as materialized (
+    select p.* from picked p
+    where p.tier <= coalesce((select min(f.tier) from (select tier from picked group by tier, turn, share having count(*) >= share) f), p.tier)
 ), taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
-    where t.id = any(array(select id from picked))
+    where t.id = any(array(select id from kept))
     returning t.*
 ), begun as (
     insert into attempt (id, task_id, number, process, host, lease_until, base)
@@ -67,19 +88,25 @@ with turn as materialized (
             where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item)
     from taken t
     returning id, base
+), occupied as (
+    update slot s set attempt_id = o.attempt_id
+    from (select t.archive_id, t.attempt_id, row_number() over (partition by t.archive_id) as n
+          from taken t join kept on kept.id = t.id where kept.limited and exists (select from room)) o
+    join room on room.archive_id = o.archive_id and room.n = o.n
+    where s.archive_id = room.archive_id and s.number = room.number
 )
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, begun.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, picked.share
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share
 from taken t
-join picked on picked.id = t.id
+join kept on kept.id = t.id
 join begun on begun.id = t.attempt_id
 cross join lateral (
     select run.trigger, r.name as revision, r.author, r.date, r.message, r.previous, r.generation
     from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
-order by picked.turn, t.priority, t.entry_id, t.run, t.position;
+order by kept.turn, t.priority, t.entry_id, t.run, t.position;
 
 -- name: inputs
 -- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).
@@ -227,7 +254,8 @@ where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
 
 -- name: end
--- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so. Where they
+-- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; give their slots back (`is_over_limit`: more run than may, and the slots
+-- are to be fitted to what still runs); only the attempt that owns a task can do so. Where they
 -- completed is kept; of several at once the highest place counts as the last in time.
 -- `ran` was measured when the transaction began, which may have waited for its locks since.
 with e as (
@@ -248,6 +276,8 @@ with e as (
         stop = null
     from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
     returning t.*
+), freed as (
+    update slot set attempt_id = null where attempt_id = any(array(select attempt from e))
 ), completed as (
     insert into completion as c (branch_id, name, item, revision_id, run, highest_number, highest_run)
     select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, run.revision_id, m.run, m.number, m.run
@@ -259,7 +289,7 @@ with e as (
                            when excluded.highest_number > c.highest_number then excluded.highest_run
                            else greatest(c.highest_run, excluded.highest_run) end
 )
-select id from moved;
+select id, archive_id, (select true from slot s where s.archive_id = moved.archive_id and s.closed limit 1) as is_over_limit from moved;
 
 -- name: left_over
 -- Lock archives that are among those that take turns and have no ready task, as far as they are free; nothing becomes ready in a locked one.

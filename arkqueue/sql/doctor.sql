@@ -158,6 +158,25 @@ left join (select archive_id, pool, min(id) as task from task where settled_at i
 where (a.id is null or t.task is not null or a.withheld and r.archive_id is not null)
   and (%(archive)s::bigint is null or coalesce(a.id, r.archive_id) = %(archive)s) limit %(most)s;
 
+-- name: doctor_slots
+-- Each running attempt of a limited archive has one of its slots, and every taken slot such an attempt; as many are open as the limit says.
+select a.id as archive, w.run, w.task, w.what
+from archive a cross join lateral (
+    select t.run_id as run, t.id as task, 'its attempt runs, and has no slot of its archive' as what
+    from task t where a.max_running is not null and t.archive_id = a.id and t.settled_at is null and t.state = 'running'
+      and not exists (select from slot s where s.attempt_id = t.attempt_id and s.archive_id = a.id)
+    union all
+    select null, null, format('its slot %%s names an attempt that does not run, or belongs to another archive', s.number)
+    from slot s where s.archive_id = a.id and s.attempt_id is not null
+      and not exists (select from attempt at join task t on t.id = at.task_id where at.id = s.attempt_id and at.ended_at is null and t.archive_id = a.id)
+    union all
+    select null, null, format('it has %%s open slots, and `max_running` is %%s', count(s.number), coalesce(a.max_running::text, 'not set'))
+    from (select number from slot where archive_id = a.id and not closed) s having count(s.number) <> coalesce(a.max_running, 0)
+    union all
+    select null, null, 'it takes turns at claims with another tier or limit than its own'
+    from ready_archive r where r.archive_id = a.id and (r.tier, r.limited) <> (a.tier, a.max_running is not null)) w
+where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
+
 -- name: doctor_tasks
 -- A task repeats what its run says of where it is.
 select t.archive_id as archive, t.run_id as run, t.id as task,

@@ -123,14 +123,14 @@ with source as materialized (
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
 ), entering as (
-    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, not a.withheld as offers, run.revision_id as entry
+    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
     from judged j
     join run on run.id = j.run_id join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
     where j.enters and not j.is_parked and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
 ), offered as (
-    insert into ready_archive as r (archive_id, pools)
-    select e.archive_id, e.pools
-    from (select archive_id, array_agg(distinct pool) as pools from entering where program and offers group by archive_id) e
+    insert into ready_archive as r (archive_id, pools, tier, limited)
+    select e.archive_id, e.pools, e.tier, e.limited
+    from (select archive_id, array_agg(distinct pool) as pools, tier, limited from entering where program and offers group by archive_id, tier, limited) e
     where not exists (select from ready_archive r where r.archive_id = e.archive_id and r.pools @> e.pools)
     on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
 )

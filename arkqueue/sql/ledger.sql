@@ -79,10 +79,10 @@ delete from ready_archive where archive_id = %(archive)s;
 
 -- name: offer_again
 -- Put a locked archive that goes on among those that take turns, where it has ready tasks.
-insert into ready_archive (archive_id, pools)
-select %(archive)s, array_agg(distinct t.pool) from task t join archive a on a.id = t.archive_id
+insert into ready_archive (archive_id, pools, tier, limited)
+select a.id, array_agg(distinct t.pool), a.tier, a.max_running is not null from task t join archive a on a.id = t.archive_id
 where t.archive_id = %(archive)s and t.state = 'ready' and not a.withheld
-having count(*) > 0
+group by a.id
 on conflict (archive_id) do update set pools = excluded.pools;
 
 -- name: pause_archive
@@ -307,10 +307,10 @@ from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entr
 
 -- name: offer
 -- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.
-insert into ready_archive as r (archive_id, pools)
-select %(archive)s, o.pools
-from (select array_agg(distinct pool) as pools from task where id = any(array(select unnest(%(tasks)s::bigint[])))) o
-where exists (select from archive where id = %(archive)s and not withheld) and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
+insert into ready_archive as r (archive_id, pools, tier, limited)
+select a.id, o.pools, a.tier, a.max_running is not null
+from (select array_agg(distinct pool) as pools from task where id = any(array(select unnest(%(tasks)s::bigint[])))) o, archive a
+where a.id = %(archive)s and not a.withheld and not exists (select from ready_archive r where r.archive_id = %(archive)s and r.pools @> o.pools)
 on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p);
 
 -- name: next_gate
@@ -373,9 +373,10 @@ from definition d, archive a
 where t.archive_id = %(archive)s and t.state = 'ready' and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool);
 
 -- name: change_turn
--- Say of which pools an archive has ready tasks.
-update ready_archive r set pools = array(select distinct t.pool from task t where t.archive_id = r.archive_id and t.state = 'ready')
-where r.archive_id = %(archive)s;
+-- Say of which pools an archive has ready tasks, its tier, and whether it is limited.
+update ready_archive r set pools = array(select distinct t.pool from task t where t.archive_id = r.archive_id and t.state = 'ready'),
+    tier = a.tier, limited = a.max_running is not null
+from archive a where r.archive_id = %(archive)s and a.id = r.archive_id;
 
 -- name: retire_branch
 -- Keep a branch's history under another name, because its repository went back in time.

@@ -43,7 +43,9 @@ create table archive (
     paused_with_all boolean not null default false, -- the installation is paused; `pause` says by whom
     is_paused   boolean not null generated always as (paused_at is not null or paused_with_all) stored,
     -- Nothing of it is claimed: it takes no turns.
-    withheld    boolean not null generated always as (stopped is not null or paused_at is not null or paused_with_all) stored
+    withheld    boolean not null generated always as (stopped is not null or paused_at is not null or paused_with_all) stored,
+    tier        int not null generated always as (coalesce((settings->>'tier')::int, 5)) stored,  -- archives of a lower one go first
+    max_running int generated always as ((settings->>'max_running')::int) stored  -- of its attempts, at once; null: as many as there is room for
 );
 create unique index archive_name on archive (name) where removed_at is null;
 
@@ -211,8 +213,21 @@ create index task_root on task (root_id) where root_id is not null;
 -- here without a ready task: claims take tasks and leave these rows alone, and the queue manager removes what is left over (`withdraw`).
 create table ready_archive (
     archive_id  bigint primary key,
-    pools       text[] not null
+    pools       text[] not null,
+    tier        int not null default 5,             -- of the archive, like the next one
+    limited     boolean not null default false      -- a claim takes a row of `slot` with each of its tasks
 );
+create index ready_archive_turn on ready_archive (tier, archive_id);
+
+-- Of an archive with `max_running` as many rows as that: each names the attempt that has it. So occupancy is never counted aside.
+create table slot (
+    archive_id  bigint not null,
+    number      int not null,
+    attempt_id  bigint unique,                      -- null: it is free
+    closed      boolean not null default false,     -- one too many, since the limit was lowered
+    primary key (archive_id, number)
+);
+create index slot_free on slot (archive_id) where attempt_id is null and not closed;
 
 -- Where each task of a branch completed: last in time (BASE, design 3), and at the highest place.
 create table completion (

@@ -152,7 +152,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
        a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, run.left_out, run.left_out_since,
-       r.dropped_at, b.deleted_at, a.removed_at, a.stopped,
+       r.dropped_at, b.deleted_at, a.removed_at, a.stopped, a.max_running, a.id as archive_id,
        a.is_paused, a.paused_at is null as paused_with_all,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
@@ -323,9 +323,11 @@ select coalesce(d.pool, a.pool) as pool
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
 
 -- name: ready_ahead
--- How many ready tasks of some pools are claimed before a ready task, as far as up to %(most)s: those before it in its archive, and of each other archive as many as take
--- their turns meanwhile.
-with me as (select archive_id, priority, entry_id, run, position from task where id = %(task)s and state = 'ready'),
+-- How many ready tasks of some pools are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of a lower tier, and of each other archive of its tier as
+-- many as take their turns meanwhile.
+with me as (
+    select t.archive_id, t.priority, t.entry_id, t.run, t.position, a.tier
+    from task t join archive a on a.id = t.archive_id where t.id = %(task)s and t.state = 'ready'),
 mine as (
     select count(*) as n from (
         select from me cross join unnest(%(pools)s::text[]) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = me.archive_id
@@ -336,8 +338,8 @@ select mine.n + (
     select count(*) from (
         select from ready_archive r cross join lateral (
             select from unnest(%(pools)s::text[]) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = r.archive_id
-            limit mine.n + 1) t
-        where r.archive_id <> (select archive_id from me)
+            limit case when r.tier < (select tier from me) then %(most)s else mine.n + 1 end) t
+        where r.archive_id <> (select archive_id from me) and r.tier <= (select tier from me)
         limit %(most)s) others) as n
 from mine;
 

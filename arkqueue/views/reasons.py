@@ -37,6 +37,7 @@ class Why(StrEnum):
     NO_QUEUE_MANAGER = "no-queue-manager"
     NO_TASK_MANAGER = "no-task-manager"
     NO_FIT_HOST = "no-fit-host"
+    MAX_RUNNING = "max-running"
     NO_SLOT = "no-slot"
     ABOUT_TO_START = "about-to-start"
     DEFERRED = "deferred"
@@ -125,6 +126,11 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     name = task_name(row)
     for reason in stopped(row, f"{subject} is ready, but ") or paused(row, f"{subject} is ready, but "):
         return replace(reason, tasks=[name])
+    if row.max_running is not None and not session.rows("free_slots", archive=row.archive_id)[0].n:
+        text = f"{subject} is ready, but {row.archive} runs as many tasks as it may at once (max_running is {row.max_running})."
+        return Reason(
+            kind=Why.MAX_RUNNING, text=text, tasks=[name], commands=[f"arkqueue runs {row.archive} --state processing"]
+        )
     managers = task_managers(session)
     alive = [m for m in managers if m.alive]
     if not alive:

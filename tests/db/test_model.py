@@ -61,6 +61,7 @@ class Subject(Protocol):
     def prioritize(self, key: Key, priority: int) -> object: ...
     def prioritize_run(self, key: RunKey, priority: int) -> object: ...
     def delete(self, key: RunKey) -> object: ...
+    def limit(self, max_running: int | None) -> object: ...
     def pause(self) -> object: ...
     def resume(self) -> object: ...
     def hold(self, key: Key) -> object: ...
@@ -86,7 +87,7 @@ class ModelAsSubject:
 
     def claim(self) -> Key | None:
         ready = sorted((t.priority, t.key) for t in self._model.tasks() if t.state is State.READY)
-        if not ready or self._model.paused:
+        if not ready or not self._model.may_claim():
             return None
         self._model.claim(ready[0][1])
         return ready[0][1]
@@ -309,8 +310,8 @@ class Beside(RuleBasedStateMachine):
         for _ in range(data.draw(st.sampled_from([1, 1, 4]))):
             self.saw("a stopping task is lost", self.model.task(key).stop)
             self.both("finish", key, End.LOST, None)
-            while self.model.task(key).state is State.READY and not self.model.paused:
-                self.claim_one()
+            while self.model.task(key).state is State.READY and self.claim_one():
+                pass
             if self.model.task(key).state is not State.RUNNING:
                 return
 
@@ -362,6 +363,12 @@ class Beside(RuleBasedStateMachine):
             self.saw("prioritize_run")
         else:
             self.both("prioritize", key, priority)
+
+    def limit(self, data: st.DataObject) -> None:
+        running = len(self.keys(State.RUNNING))
+        most = data.draw(st.sampled_from([None, 1, 2, 3]))
+        self.saw("more run than may from now on", most and running > most)
+        self.both("limit", most)
 
     def pause_archive(self, data: st.DataObject) -> None:  # noqa: ARG002  # there is nothing to draw
         self.both("pause")
@@ -455,7 +462,8 @@ class Beside(RuleBasedStateMachine):
 
     def claim_one(self) -> Key | None:
         key = self.subject.claim()
-        ready = [] if self.model.paused else self.keys(State.READY)
+        ready = self.keys(State.READY) if self.model.may_claim() else []
+        self.saw("as many run as may", self.model.max_running and not ready and self.keys(State.READY))
         self.check(key in ready if key else not ready, f"{key} was claimed, ready are {ready}")
         if key:
             note(f"claim {key}")
@@ -477,7 +485,7 @@ class Beside(RuleBasedStateMachine):
                 before = self.model.snapshot()
                 self.model.claim(key)
                 self.model.check_invariants(before)
-        left = self.keys(State.READY)
+        left = self.keys(State.READY) if self.model.may_claim() else []
         self.check(not left, f"nothing more was claimed, ready are {left}")
 
     def both(
@@ -632,6 +640,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip_until", 1, BAD),
     ("delete", 1, BAD),
     ("prioritize", 1, UNSETTLED),
+    ("limit", 1, UNSETTLED),
     ("pause_archive", 1, UNSETTLED),
     ("resume_archive", 2, UNSETTLED),
     ("hold", 1, {State.WAITING, State.READY}),

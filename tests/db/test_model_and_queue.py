@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from psycopg._preparing import PrepareManager
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import ArchiveId, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
+from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, finish, holds, ledger, pauses, triggering
 from arkqueue.queue_manager import reader as reader_module
@@ -40,7 +40,7 @@ from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, Beside, Subject
 from tests.model import Key, Reason, Refused, RunKey, RunSeen, Seen
 
-TABLES = "archive, look, branch, revision, run, task, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
+TABLES = "archive, ready_archive, slot, look, branch, revision, run, task, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
 MANAGERS = ("one", "other")
 CHUNK = 2
 """Revisions that a reader appends at once here, so that a look often has several transactions."""
@@ -159,6 +159,11 @@ class QueueAsSubject:
     def prioritize_run(self, key: RunKey, priority: int) -> None:
         with _refusals():
             control.prioritize_run(self.session, self._run(key), priority, self.by)
+
+    def limit(self, max_running: int | None) -> None:
+        id = ArchiveId(self.archive.id)
+        present = ArchiveSettings(**archives.one(self.session, id).settings)
+        archives.change_settings(self.session, id, replace(present, max_running=max_running))
 
     def pause(self) -> None:
         pauses.pause(self.session, ArchiveId(self.archive.id), "", self.by)
@@ -539,6 +544,7 @@ INGREDIENTS = {
         "an attempt says a priority",
         "a claim goes by priority",
     ),
+    *("limit", "as many run as may", "more run than may from now on"),
     *("pause_archive", "resume_archive", "resume is refused", "what waited to cancel in a pause goes on"),
     *("hold", "hold is refused", "hold_run", "hold_run is refused", "hold_archive", "unhold", "held with its archive"),
     *(

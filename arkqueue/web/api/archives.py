@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from arkqueue.archives import registration
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
+from arkqueue.model import USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
 from arkqueue.queue import archives, control, guards, pauses
 from arkqueue.queue.tokens import Scope
@@ -74,6 +74,10 @@ class Settings(BaseModel):
         max_length=100,
         description="globs of the authors whose workflow files run without an approval; none: everybody's",
     )
+    tier: StrictInt | None = Field(default=None, ge=0, le=100, description="archives of a lower tier go first; none: 5")
+    max_running: StrictInt | None = Field(
+        default=None, ge=1, le=100_000, description="how many of its attempts run at once; none: no limit"
+    )
 
     @field_validator(*GLOBS)
     @classmethod
@@ -107,6 +111,8 @@ class Settings(BaseModel):
         given = self.model_dump(include=self.model_fields_set & set(Settings.model_fields))
         given |= {key: tuple(given[key] or ()) for key in (*GLOBS, "follow") if key in given}
         given |= {key: bool(given[key]) for key in ("process", "approval_not_author") if key in given}
+        if given.get("tier", 0) is None:
+            given["tier"] = USUAL_TIER
         return replace(present, **given)
 
 

@@ -60,7 +60,7 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
     assert added["settings"] == {
         "branches": ["main", "release/*"], "process": True, "process_user": "nobody",
         "author": "Ark <ark@example.org>", "task_url": None, "follow": [], "image": None, "images": [], "users": [], "networks": [],
-        "require_approval": [], "approval_not_author": False, "workflow_authors": [],
+        "require_approval": [], "approval_not_author": False, "workflow_authors": [], "tier": 5, "max_running": None,
     }  # fmt: skip
     done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
     assert done.lines[0] == "book: process_user none, task_url file:///x, process no"
@@ -71,6 +71,29 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
     settings = arkqueue("archive", "show", "book", "--json").json["settings"]
     assert (settings["process"], settings["process_user"], settings["task_url"]) == (False, None, "file:///x")
     assert settings["branches"] == ["main", "release/*"]
+
+
+def test_tier_and_limit_are_set_in_words_or_by_options_and_unset(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    arkqueue("archive", "add", "papers", repository.url, "--tier", "3")
+    assert arkqueue("archive", "set", "papers", "tier", "0").lines == ["papers: tier 0"]
+    assert arkqueue("archive", "set", "papers", "max_running", "1").lines == ["papers: max_running 1"]
+    shown = [line.split() for line in arkqueue("archive", "show", "papers").lines]
+    assert ["tier", "0"] in shown
+    assert ["max", "running", "1"] in shown
+    done = arkqueue("archive", "set", "papers", "--tier", "none", "--max-running", "none")
+    assert done.lines == ["papers: tier 5, max_running no limit"]
+    for wrong in (
+        ("tier",),
+        ("tier", "1", "2"),
+        ("tier", "low"),
+        ("max_running", "-1"),
+        ("speed", "3"),
+        ("tier", "1", "--tier", "2"),
+    ):
+        assert arkqueue("archive", "set", "papers", *wrong).code == 2
+    assert "tier" in arkqueue("archive", "set", "papers", "tier", "101").err
+    assert "max_running" in arkqueue("archive", "set", "papers", "max_running", "0").err
 
 
 def test_user_that_this_host_lacks_is_told_at_once(arkqueue: Cli, tmp_path: Path) -> None:
