@@ -43,6 +43,11 @@ def check_settings(
     if settings.branches and kind is ArchiveKind.SUBVERSION:
         fault = "are for Git archives: a Subversion archive is one folder of its repository"
         raise Invalid(f"branches {', '.join(settings.branches)}", fault, "Leave them out, and give the folder's URL.")
+    if "branches" in changed:
+        for glob in settings.branches:
+            if "[" in glob:
+                fault = "matches no branch: [ stands for itself in a glob here, and no branch's name can hold it"
+                raise Invalid(f"branch {glob}", fault, "Use * or ?, or name each branch.")
     if settings.author is not None and "author" in changed:
         check_author(kind, settings.author)
     if settings.task_url is not None and "task_url" in changed:

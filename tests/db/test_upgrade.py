@@ -7,16 +7,19 @@ a queue that is at work survives it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from arkqueue import logs
 from arkqueue.db import Database
 from arkqueue.db.migrations import check, migrate
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt
+from arkqueue.plan import matches
 from arkqueue.queue import archives, claim, finish, schedules, tokens
 from arkqueue.states import SETTLED
 from arkqueue.views import runs
@@ -55,10 +58,18 @@ CONTRADICTIONS = {
 
 
 @pytest.fixture
-def session(empty_uri: str) -> Iterator[Session]:
+def branches(request: pytest.FixtureRequest) -> list[str]:
+    """The globs of branches that the archive `site` has in the database of version 1."""
+    return list(getattr(request, "param", ["*"]))
+
+
+@pytest.fixture
+def session(empty_uri: str, branches: list[str]) -> Iterator[Session]:
     """The database of version 1, brought up to date."""
     with psycopg.connect(empty_uri) as connection:
         connection.execute(DUMP.read_bytes())
+        change = "update archive set settings = jsonb_set(settings, '{branches}', %s) where name = 'site'"
+        connection.execute(change, [Jsonb(branches)])
     with Database.open(empty_uri, application_name="arkqueue test") as database:
         with database.connect() as connection:
             assert migrate(connection)
@@ -102,8 +113,28 @@ def work(session: Session) -> list[str]:
 
 def test_globs_of_branches_go_across_as_they_did(session: Session) -> None:
     """`*` matched `feature/x` where branches were tracked, and did not in workflow files: now it nowhere does."""
-    site = the_archive(session, "site")
-    assert archives.one(session, ArchiveId(site.id)).settings["branches"] == ["**"]
+    assert tracked(session) == ["**"]
+
+
+GLOBS = ["main", "dev*", "*/x", "a*/b", "***"]
+NAMES = ["main", "dev", "dev/x", "x", "a/x", "a/b/x", "ab", "a/b", "aa/c/b", "a/c", "rev", "rel1"]
+
+
+@pytest.mark.parametrize("branches", [[glob] for glob in GLOBS], indirect=True)
+def test_a_glob_of_branches_matches_what_it_matched(session: Session, branches: list[str]) -> None:
+    """They were read by `fnmatch`, whose stars go across slashes, and never match less than a whole `/x`."""
+    now = tracked(session)
+    assert [name for name in NAMES if matches(now, name)] == [name for name in NAMES if fnmatchcase(name, branches[0])]
+
+
+@pytest.mark.parametrize("branches", [["?ain", "d[a-e]v"]], indirect=True)
+def test_branches_that_are_tracked_stay_so_whatever_the_glob_can_say_now(session: Session) -> None:
+    now = tracked(session)
+    assert [matches(now, name) for name in ("main", "dev", "dove")] == [True, True, False]
+
+
+def tracked(session: Session) -> list[str]:
+    return list(archives.one(session, ArchiveId(the_archive(session, "site").id)).settings["branches"])
 
 
 def test_everything_is_as_it_was(session: Session, papers: AnArchive) -> None:

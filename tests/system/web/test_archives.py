@@ -93,6 +93,7 @@ def test_git_archive_is_registered_with_its_tracked_branches(admin: httpx.Client
     assert [b["name"] for b in only["branches"]] == ["main"]
     problem(admin.post("/archives", json={**new, "name": "none", "branches": ["x*"]}), 404, "no branch", "matches x*")
     problem(admin.patch("/archives/only", json={"branches": ["x*"]}), 404, "matches x*", "It has: main, topic")
+    problem(admin.patch("/archives/only", json={"branches": ["rel[0-9]"]}), 422, "rel[0-9]", "[ stands for itself")
     assert [(b["name"], b["deleted"]) for b in admin.get("/archives/only").json()["branches"]] == [("main", False)]
 
 
