@@ -53,6 +53,15 @@ def _endless(repository: GitRepository) -> None:
     _push(repository, a_tree_without_end(repository, beside=f"040000 tree {folder}\t_workflows\n"))
 
 
+def tasks_of_a_tree_without_end(repository: GitRepository) -> None:
+    """Three tasks that want a tree of 10⁹ files: all of it (`all`), a folder (`some`), and a working copy (`copy`)."""
+    wanted = {"all": "tree", "some": "['0000']", "copy": "working-copy"}
+    workflow = "".join(f"- {{name: {name}, command: ls, checkout: {checkout}}}\n" for name, checkout in wanted.items())
+    blob = stored(repository, "hash-object", "-w", "--stdin", text=workflow)
+    folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
+    _push(repository, a_tree_without_end(repository, 3, beside=f"040000 tree {folder}\t_workflows\n"))
+
+
 def _many_files(repository: GitRepository) -> None:
     _push(repository, many_names_of_one_file(repository))
 

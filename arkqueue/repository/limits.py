@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from arkqueue.errors import WorkspaceError
 from arkqueue.model import Revision
 
 MOST_WORKFLOW_FILES = 1000
@@ -16,6 +17,8 @@ MOST_WORKFLOW_BYTES = 4 * 2**20
 """Of all workflow files of a revision together."""
 MOST_PATHS = 1_000_000
 """Entries of folders that are looked at to find what a revision changes."""
+MOST_FILES, MOST_BYTES = 1_000_000, 256 * 2**30
+"""What one task gets into its workspace: files and folders together, and bytes."""
 LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
 """Bytes of UTF-8."""
 MOST_FOLLOWED = 200
@@ -49,6 +52,22 @@ class PathBudget:
         self._looked_at += entries
         if self._looked_at > self.most:
             raise TooManyPaths(self.most)
+
+
+def check_files(thing: str, count: int | None) -> None:
+    """Raise `WorkspaceError` where a workspace would get too many files and folders. None: more than it may have, and nobody counts them all."""
+    if count is None or count > MOST_FILES:
+        said = f"there are {count:,} files and folders, and" if count else "there are more files and folders:"
+        raise WorkspaceError(thing, f"{said} a workspace has at most {MOST_FILES:,}", _LESS)
+
+
+def check_bytes(thing: str, count: int) -> None:
+    """The same for bytes."""
+    if count > MOST_BYTES:
+        raise WorkspaceError(thing, f"there are more bytes: a workspace has at most {MOST_BYTES >> 30} GiB", _LESS)
+
+
+_LESS = "Have the task take only the paths that it needs (`checkout: [PATH, …]`), or no files at all (`checkout: none`)"
 
 
 def too_many_workflows(sizes: Collection[int]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from arkqueue.errors import ArchiveError, WorkspaceError
+from arkqueue.repository.limits import check_bytes, check_files
 
 _VERSION_CONTROL = {b".git", b".svn"}
 _SPECIAL_PREFIX = b"link "
@@ -61,6 +62,7 @@ class TreeWriter:
         self._target = os.fsencode(target)
         self._made: set[bytes] = {b""}
         self._begun: dict[bytes, int] = {}
+        self._count = self._bytes = 0
         with self._explained(b""):
             os.makedirs(self._target, exist_ok=True)
 
@@ -128,6 +130,8 @@ class TreeWriter:
             raise self._fault(path, error) from error
 
     def _write(self, descriptor: int, path: bytes, data: Buffer) -> None:
+        self._bytes += len(data)
+        check_bytes("the files of the task", self._bytes)
         try:
             written = os.write(descriptor, data)
             while written < len(data):
@@ -182,6 +186,8 @@ class TreeWriter:
     def _prepare(self, path: bytes) -> None:
         """Make sure of the name and of the folder that it will be in."""
         check_name(path)
+        self._count += 1
+        check_files("the files of the task", self._count)
         self._enter(path.rpartition(b"/")[0])
 
     def _enter(self, folder: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks import ATTACKS
+from tests.attacks import ATTACKS, tasks_of_a_tree_without_end
 from tests.repositories import GitRepository
 from tests.security.conftest import Site
 
@@ -33,4 +33,19 @@ def test_i_push_something_that_takes_for_ever_to_read(site: Site, attack: str) -
     if failed:
         found = [fault["message"] for fault in mine.shown(2)["faults"]]
         assert any(FAULTS[attack] in message for message in found), found[:3]
+    site.answers()
+
+
+def test_i_push_a_tree_without_end_and_tasks_that_want_its_files(site: Site) -> None:
+    mine = site.archive("git", "--executor", "process")
+    assert isinstance(mine.repository, GitRepository)
+    tasks_of_a_tree_without_end(mine.repository)
+    site.answers()
+    for task in ("all", "some", "copy"):
+        mine.wait(f"{task}@2", "failed")
+        said = mine.log(f"{task}@2")
+        assert "files and folders, and a workspace has at most 1,000,000" in said
+        assert "`checkout: [PATH, …]`" in said
+    assert "there are 1,001,001,00" in mine.log("all@2")
+    assert not list((site.home / "bases").glob("*/tree/0000")), "nothing of it was written"
     site.answers()

@@ -20,7 +20,7 @@ from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, Reposito
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.plan.globs import matches
-from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, linked, no_folder
+from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, limits, linked, no_folder
 from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.following.addresses import NoAddress, read_address
@@ -34,7 +34,8 @@ from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.references import references
 from arkqueue.repository.git.submodules import Clone, Submodules, contents_of
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files
-from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
+from arkqueue.repository.git.tree_size import TreeSizes
+from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
 from arkqueue.repository.tree_update import TreeUpdate
 from arkqueue.repository.tree_writer import Buffer, TreeWriter, outermost
@@ -51,6 +52,8 @@ LISTINGS = 20
 """Times that branches are listed anew where refs are packed meanwhile."""
 MANY, MOST = 100, 10_000
 """From how many files on git reads them, and how many at a time."""
+LARGE = 2**26
+"""Bytes from which on git reads a file: libgit2 holds all of it in memory."""
 
 _OTHER_KIND = re.compile("unknown object format|unsupported extension|unknown repository version", re.IGNORECASE)
 """What libgit2 says of repositories that later versions of git make when they are told to."""
@@ -76,6 +79,7 @@ class GitArchive:
         self._path = str(mirror.folder) if mirror else local_path(location) or location.url
         self._opened: pygit2.Repository | None = None
         self._counts: dict[pygit2.Oid, int] = {}
+        self._sizes = TreeSizes()
 
     # Registration and looks
 
@@ -256,13 +260,14 @@ class GitArchive:
     ) -> None:
         with self._reading() as repository:
             tree = self._tree(repository, revision_id)
-            writer = TreeWriter(target)
             entries: list[_Entry] = []
             for path in outermost(paths):
                 try:
                     entries.append((tree[path], path.encode()))
                 except KeyError:
                     raise NotFound(path, f"is not in revision {revision_id}", "Correct the path.") from None
+            self._check_size(repository, revision_id, [entry for entry, _ in entries] if paths else [tree])
+            writer = TreeWriter(target)
             written = self._write(
                 repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree]
             )
@@ -283,6 +288,7 @@ class GitArchive:
     ) -> TreeChange:
         with self._reading() as repository, TreeUpdate(target, watch) as update:
             old, new = (self._tree(repository, id) for id in (before, revision_id))
+            self._check_size(repository, revision_id, [new])
             written = self._write(repository, update, changed_entries(repository, old, new, update))
             set_dates(repository, self._commit(repository, revision_id).id, update, written)
             return update.result()
@@ -300,7 +306,7 @@ class GitArchive:
     ) -> Path | None:
         """Needs no command of its own: the clone's hooks mark commits."""
         with self._reading() as repository:
-            self._commit(repository, revision_id)
+            self._check_size(repository, revision_id, [self._tree(repository, revision_id)])
         url = self._location.url if self._mirror else self._path
         with self._mirror.unchanged() if self._mirror else nullcontext():
             clone_for_task(
@@ -416,6 +422,17 @@ class GitArchive:
                 return id
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
+    def _check_size(self, repository: pygit2.Repository, revision_id: str, wanted: Sequence[pygit2.Object]) -> None:
+        """Raise WorkspaceError where these files, and all that is in these folders, are too many for a workspace."""
+        count: int | None = len(wanted)
+        try:
+            for entry in wanted:
+                if isinstance(entry, pygit2.Tree) and count is not None:
+                    count += self._sizes.of(repository, entry.id, PathBudget(limits.MOST_FILES))
+        except TooManyPaths:
+            count = None
+        check_files(f"revision {revision_id}", count)
+
     def _write(self, repository: pygit2.Repository, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
         """Write trees and what is in them; a tree may be nested more deeply than calls can be. The answer: the paths of its files."""
         written: list[bytes] = []
@@ -443,7 +460,7 @@ class GitArchive:
     def _write_files(
         self, repository: pygit2.Repository, writer: TreeWriter, files: list[tuple[pygit2.Blob, bytes]]
     ) -> None:
-        if len(files) < MANY:
+        if len(files) < MANY and all(repository.odb.read_header(blob.id)[1] < LARGE for blob, _ in files):
             contents: Generator[Iterable[Buffer], None, None] = ((memoryview(blob),) for blob, _ in files)
         else:
             contents = read_blobs(self._location.shown, repository.path, [str(blob.id) for blob, _ in files])

@@ -41,7 +41,7 @@ def changed_entries(
             if not update.wants(path):
                 continue
             entry = new_tree[name.decode(errors="surrogateescape")] if name in now else None
-            if name in was and _is_folder(was[name]) and isinstance(entry, pygit2.Tree):
+            if name in was and is_folder(was[name]) and isinstance(entry, pygit2.Tree):
                 old = repository[pygit2.Oid(raw=was[name][1])]
                 if not isinstance(old, pygit2.Tree):
                     raise _malformed(old_tree)
@@ -74,7 +74,7 @@ def changed_files(
             if (status := _status(old, new)) is not None:
                 changed[folder + name] = status
             below = [
-                pygit2.Oid(raw=entry[1]) if entry is not None and _is_folder(entry) else None for entry in (old, new)
+                pygit2.Oid(raw=entry[1]) if entry is not None and is_folder(entry) else None for entry in (old, new)
             ]
             if below != [None, None]:
                 pending.append((below[0], below[1], folder + name + b"/"))
@@ -83,7 +83,7 @@ def changed_files(
 
 def _status(old: _Entry | None, new: _Entry | None) -> ChangeStatus | None:
     """What happened to the file of a name; None where both entries are folders, or there is no other."""
-    was_file, is_file = (entry is not None and not _is_folder(entry) for entry in (old, new))
+    was_file, is_file = (entry is not None and not is_folder(entry) for entry in (old, new))
     if was_file and is_file:
         return ChangeStatus.MODIFIED
     if was_file:
@@ -100,7 +100,8 @@ def entries_of(repository: pygit2.Repository, id: pygit2.Oid, budget: PathBudget
     return {name: (mode, entry) for mode, name, entry in _ENTRY.findall(raw)}
 
 
-def _is_folder(entry: _Entry) -> bool:
+def is_folder(entry: _Entry) -> bool:
+    """Whether an entry is said to be a tree."""
     return int(entry[0], 8) & 0o170000 == FileMode.TREE
 
 

@@ -9,6 +9,7 @@ What becomes of a call whose process breaks:
     the process has ended, whatever the cause    the call is made again, with a new process; not where it writes files
     it has ended again, by a crash or for lack   `ArchiveHarmful`: the archive is stopped
       of memory
+    it has ended for lack of memory, and writes  `WorkspaceError`: the task fails
     it has ended again, by somebody's signal     `ArchiveUnreachable`: tried again later
     no answer before the deadline                the process is ended. `ArchiveHarmful` where it has computed instead of waiting, else
                                                  `ArchiveUnreachable`: its server or its disk says nothing
@@ -78,6 +79,7 @@ FORCE = 1.0
 SYNC = (
     "Remove what makes it so, then: arkqueue sync NAME; or go on behind that revision: arkqueue archive rewind NAME REV"
 )
+LESS = "Have the task take only the paths that it needs (`checkout: [PATH, …]`), or a working copy, which git or svn makes (`checkout: working-copy`)"
 
 
 class Broken(Exception):
@@ -222,6 +224,11 @@ class ReaderProcess:
         return f"its process ended with exit code {code}"
 
     @property
+    def is_out_of_memory(self) -> bool:
+        """Whether it has ended at its limit."""
+        return self._process.wait() == OUT_OF_MEMORY
+
+    @property
     def was_signaled(self) -> bool:
         """Whether somebody has ended it, and not what it was at."""
         return self._process.wait() in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, TERMINATED)
@@ -333,6 +340,8 @@ class ReaderProcesses:
                     call = replace(call, request=call.again or call.request)
                     continue
                 fault = f"{call.doing}: {how}"
+                if call.writes and reader.is_out_of_memory:
+                    raise WorkspaceError(call.thing, fault, LESS) from None
                 if reader.was_signaled or call.writes:
                     raise ArchiveUnreachable(call.thing, fault) from None
                 raise ArchiveHarmful(call.thing, fault, SYNC) from None

@@ -55,6 +55,12 @@ def contents(session: Any, number: int, budget: PathBudget, *, with_history: boo
     return found
 
 
+def check_size(session: Any, number: int, budget: PathBudget) -> None:
+    """Raise `TooManyPaths` where a revision has more files and folders than the budget."""
+    for _ in _below(session, "", number):
+        budget.look()
+
+
 def _content(session: Any, path: str, number: int, with_history: bool) -> Content:
     digest = _Digest()
     _, properties = session.get_file(path, digest, number)

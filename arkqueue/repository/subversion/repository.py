@@ -30,6 +30,7 @@ from arkqueue.repository import (
     Advance,
     TreeWatch,
     is_workflow_file,
+    limits,
     linked,
     no_folder,
 )
@@ -37,7 +38,7 @@ from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
-from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, too_many_workflows
+from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import (
@@ -48,7 +49,7 @@ from arkqueue.repository.subversion.access import (
     realms_asked,
 )
 from arkqueue.repository.subversion.editors import DifferenceEditor, ExportEditor
-from arkqueue.repository.subversion.export import contents, export
+from arkqueue.repository.subversion.export import check_size, contents, export
 from arkqueue.repository.subversion.externals import ExternalsEditor
 from arkqueue.repository.subversion.faults import NO_SUCH_REVISION, UNREADABLE, codes_of, explained
 from arkqueue.repository.subversion.following import Checkout, Externals, address_at
@@ -454,6 +455,7 @@ class SubversionArchive:
                 self._properties(session, number, recorded)
             if session.check_path("", number) != subvertpy.NODE_DIR:
                 raise NotFound(self._location.shown, f"has no revision {number}", "Check the revision.")
+            self._check_size(number)
             try:
                 target.mkdir(parents=True, exist_ok=True)
                 if any(target.iterdir()):
@@ -488,6 +490,18 @@ class SubversionArchive:
             return allowance.result()
 
     # Below
+
+    def _check_size(self, number: int) -> None:
+        """Raise WorkspaceError where a revision has too many files and folders for a workspace: libsvn counts nothing while it checks out."""
+        try:
+            try:
+                with self._session() as session:
+                    self._files(session, "", number, PathBudget(limits.MOST_FILES))
+            except UnicodeDecodeError:
+                with self._session() as session:
+                    check_size(session, number, PathBudget(limits.MOST_FILES))
+        except TooManyPaths:
+            check_files(f"revision {number}", None)
 
     @contextmanager
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:

@@ -21,10 +21,13 @@ import pytest
 from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
 from arkqueue.repository import TOO_LONG, Advance, Archive, Location, limits, linked, locate, no_folder, open_archive
+from arkqueue.repository.git import repository as git_repository
+from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
 from tests.attacks import a_tree_without_end, many_names_of_one_file, stored
 from tests.counting import counted_calls
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run, said
+from tests.system.repository.test_update import Unwatched
 from tests.users import as_ordinary_user
 from tests.waiting import eventually
 
@@ -1020,6 +1023,45 @@ def test_trees_without_end_are_not_looked_at_for_ever(
             an_archive(repository).changed_paths(previous, huge)
         with pytest.raises(TooManyPaths, match="20,000 files and folders"):
             an_archive(repository).changes(previous, huge, most=20_000)
+
+
+def test_a_tree_without_end_is_judged_before_anything_of_it_is_written(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = repository.commit({"paper": "x"})
+    huge = repository.git("commit-tree", a_tree_without_end(repository, 3), "-p", before, "-m", "huge").strip()
+    repository.git("push", "-q", "origin", f"{huge}:refs/heads/huge")
+    archive = an_archive(repository)
+    base, target = tmp_path / "base", tmp_path / "target"
+    archive.export(before, base)
+    with pytest.raises(WorkspaceError, match=r"there are 1,001,001,001 files and folders, and .* at most 1,000,000\. "):
+        archive.export(huge, target)
+    with pytest.raises(WorkspaceError, match="there are 1,001,001 files and folders"):
+        archive.export(huge, target, ["0007"])
+    with pytest.raises(WorkspaceError, match="at most 1,000,000"):
+        archive.working_copy(huge, "huge", target, author="A <a@b>")
+    with pytest.raises(WorkspaceError, match="at most 1,000,000"):
+        archive.update(before, huge, base, Unwatched())
+    assert not target.exists()
+    assert tree(base) == {"paper": "x"}
+    archive.export(huge, target, ["0007/0007"])
+    assert len(tree(target)) == 1000
+    monkeypatch.setattr(limits, "MOST_FILES", 1500)
+    with pytest.raises(WorkspaceError, match="there are more files and folders: a workspace has at most 1,500"):
+        open_archive(locate(str(repository.path))).export(huge, target)
+
+
+def test_a_large_file_is_never_in_memory_as_a_whole(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A film of some gigabytes would not fit into a reader process."""
+    id = repository.commit({"film": "x" * 100_000, "paper": "y"})
+    monkeypatch.setattr(git_repository, "LARGE", 50_000)
+    asked: list[object] = []
+    monkeypatch.setattr(git_repository, "read_blobs", lambda *given: asked.append(given[2]) or read_blobs(*given))
+    an_archive(repository).export(id, tmp_path / "tree")
+    assert len(asked) == 1
+    assert tree(tmp_path / "tree") == {"film": "x" * 100_000, "paper": "y"}
 
 
 def test_many_names_of_one_workflow_file_are_not_read(repository: GitRepository) -> None:

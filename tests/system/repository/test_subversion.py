@@ -796,6 +796,41 @@ def test_folders_without_end_are_not_looked_at_for_ever(
     assert len(archive.changed_paths("1", "2")) == 1, "the connection is good for more"
 
 
+def test_folders_without_end_are_not_written_for_ever(
+    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit({"a/x": "x"})
+    for name in "bcdefghijk":
+        repository.change("cp", "HEAD", "a", f"a/{name}")
+    monkeypatch.setattr(limits, "MOST_FILES", 500)
+    archive, youngest = an_archive(repository), repository.head
+    archive.export("2", tmp_path / "base")
+    for number, act in enumerate(
+        (
+            lambda target: archive.export(youngest, target),
+            lambda target: archive.export(youngest, target, ["a"]),
+            lambda target: archive.working_copy(youngest, "", target, author="ada"),
+            lambda _: archive.update("2", youngest, tmp_path / "base", Unwatched()),
+        )
+    ):
+        target = tmp_path / str(number)
+        with pytest.raises(WorkspaceError, match="a workspace has at most 500"):
+            act(target)
+        assert sum(1 for _ in target.rglob("*")) <= 500
+    archive.export(youngest, tmp_path / "some", ["a/h/b"])
+    assert (tmp_path / "some/a/h/b/x").read_text() == "x"
+
+
+def test_the_bytes_of_a_workspace_are_counted_while_they_are_written(
+    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit({f"{n}": "x" * 1000 for n in range(9)})
+    monkeypatch.setattr(limits, "MOST_BYTES", 5000)
+    with pytest.raises(WorkspaceError, match="there are more bytes: a workspace has at most"):
+        an_archive(repository).export(repository.head, tmp_path / "tree")
+    assert sum(path.stat().st_size for path in (tmp_path / "tree").iterdir()) <= 5000
+
+
 def test_many_workflow_files_are_not_read(repository: SubversionRepository) -> None:
     repository.commit({"_workflows/0000.yaml": "#" * 2**20, "paper": "x"})
     copies = [part for n in range(1, 6) for part in ("cp", "HEAD", "_workflows/0000.yaml", f"_workflows/{n:04}.yaml")]

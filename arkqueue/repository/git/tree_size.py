@@ -1,0 +1,49 @@
+"""How many files and folders a tree of a Git repository has, told before any of them is written.
+
+Each tree is looked at once, however often it is in others: 10 folders that are the same on each of 9 levels are 10⁹ paths and 10 trees. So the cost is
+that of its distinct trees, and what is known of them is kept: the next revision costs what differs.
+"""
+
+from __future__ import annotations
+
+import pygit2
+
+from arkqueue.repository.git.tree_difference import entries_of, is_folder
+from arkqueue.repository.limits import PathBudget, TooManyPaths
+
+MOST_KNOWN = 100_000
+"""Trees that are remembered."""
+ENDLESS = 10**15
+"""No tree has more: the numbers of a deep one would be longer than anybody can add."""
+
+
+class TreeSizes:
+    """Of one repository. What it says is not for others: nobody proves that its objects are those of their ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[pygit2.Oid, int] = {}
+
+    def of(self, repository: pygit2.Repository, tree: pygit2.Oid, budget: PathBudget) -> int:
+        """Files and folders below a tree. Raises `TooManyPaths` where its distinct trees have more than the budget, or it is in itself."""
+        known = self._known
+        if len(known) > MOST_KNOWN:
+            known.clear()
+        opened: dict[pygit2.Oid, tuple[int, list[pygit2.Oid]]] = {}
+        """The trees on the way to the one that is looked at."""
+        pending = [tree]
+        while pending:
+            id = pending[-1]
+            if id in known:
+                pending.pop()
+            elif id in opened:
+                entries, folders = opened.pop(id)
+                known[id] = min(ENDLESS, entries + sum(known[folder] for folder in folders))
+            else:
+                found = entries_of(repository, id, budget)
+                budget.look(len(found))
+                folders = [pygit2.Oid(raw=entry[1]) for entry in found.values() if is_folder(entry)]
+                opened[id] = len(found), folders
+                if any(folder in opened for folder in folders):
+                    raise TooManyPaths(budget.most)
+                pending += dict.fromkeys(folder for folder in folders if folder not in known)
+        return known[tree]
