@@ -24,12 +24,12 @@ def stored(repository: GitRepository, command: str, *options: str, text: str) ->
     return done.stdout.strip()
 
 
-def a_tree_without_end(repository: GitRepository, levels: int = 4, *, beside: str = "") -> str:
+def a_tree_without_end(repository: GitRepository, levels: int = 4, *, entries: int = 1000, beside: str = "") -> str:
     """The id of a tree with 1,000 entries on each level, which are the same: 10¹² files in a few kilobytes. ``beside``: more entries of the top, for mktree."""
     id = stored(repository, "hash-object", "-w", "--stdin", text="x")
     mode, kind = "100644", "blob"
     for level in range(levels):
-        tree = "".join(f"{mode} {kind} {id}\t{n:04}\n" for n in range(1000))
+        tree = "".join(f"{mode} {kind} {id}\t{n:04}\n" for n in range(entries))
         id, mode, kind = stored(repository, "mktree", text=tree + beside * (level == levels - 1)), "040000", "tree"
     return id
 
@@ -60,6 +60,14 @@ def tasks_of_a_tree_without_end(repository: GitRepository) -> None:
     blob = stored(repository, "hash-object", "-w", "--stdin", text=workflow)
     folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
     _push(repository, a_tree_without_end(repository, 3, beside=f"040000 tree {folder}\t_workflows\n"))
+
+
+def a_task_of_as_many_files_as_it_may_have(repository: GitRepository) -> None:
+    """A task `all` with some hundred thousand files, which take a minute to write."""
+    blob = stored(repository, "hash-object", "-w", "--stdin", text="- {name: all, command: ls}\n")
+    folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
+    beside = f"040000 tree {folder}\t_workflows\n"
+    _push(repository, a_tree_without_end(repository, 2, entries=990, beside=beside))
 
 
 def _many_files(repository: GitRepository) -> None:

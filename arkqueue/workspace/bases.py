@@ -18,6 +18,7 @@ attempts that live on use.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -33,7 +34,8 @@ from typing import Protocol
 
 from arkqueue.errors import ArchiveUnreachable, ArkqueueError
 from arkqueue.model import AttemptId, TreeChange
-from arkqueue.workspace.removal import remove_folder
+from arkqueue.workspace import removal
+from arkqueue.workspace.removal import Later, TakesLong, remove_folder
 from arkqueue.workspace.watch import AT_A_TIME, Changed, Watch, Window
 
 log = logging.getLogger("arkqueue")
@@ -173,9 +175,9 @@ class Base:
 class Bases:
     """Any thread may call it."""
 
-    def __init__(self, folder: Path, limit: int, in_use: Mapping[AttemptId, str]) -> None:
-        """``limit``: bytes that they may take together. ``in_use``: bases by name that attempts use from before."""
-        self._folder, self._limit = folder, limit
+    def __init__(self, folder: Path, limit: int, in_use: Mapping[AttemptId, str], later: Later) -> None:
+        """``limit``: bytes that they may take together. ``in_use``: bases by name that attempts use from before. ``later``: who removes what takes long."""
+        self._folder, self._limit, self._later = folder, limit, later
         self._changed = threading.Condition()
         self._bases: list[Base] = []
         self._uses = 0
@@ -217,7 +219,7 @@ class Bases:
         """Remove the least lately used of the idle ones, as the disk is short of room; whether there was one."""
         with self._changed:
             taken = sum(base.size for base in self._bases)
-        return self._make_room(max(0, taken - 1))
+        return self._make_room(max(0, taken - 1), None)
 
     # Which one
 
@@ -285,7 +287,7 @@ class Bases:
         if isinstance(error, ArchiveUnreachable) or not isinstance(error, (ArkqueueError, OSError, Changed)):
             return False
         cause = error.__cause__ if isinstance(error, ArkqueueError) else error
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) and self._make_room(0):
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) and self._make_room(0, None):
             return True
         return not was_new
 
@@ -298,8 +300,11 @@ class Bases:
             self._changed.notify_all()
         self._make_room(self._limit)
 
-    def _make_room(self, limit: int) -> bool:
-        """Remove what is broken, and of the idle ones the least lately used, until all take ``limit`` bytes; whether any idle one went."""
+    def _make_room(self, limit: int, patience: float | None = removal.PATIENCE) -> bool:
+        """Remove what is broken, and of the idle ones the least lately used, until all take ``limit`` bytes; whether any idle one went.
+
+        ``patience``: seconds after which the rest goes in the background; None: the room is needed now.
+        """
         with self._changed:
             broken = [base for base in self._bases if base.is_broken and not base.users and base.goal is None]
             gone = []
@@ -309,21 +314,36 @@ class Bases:
                     excess -= base.size
                     gone.append(base)
             self._bases = [base for base in self._bases if base not in broken and base not in gone]
+        until = None if patience is None else time.monotonic() + patience
         for base in broken + gone:
-            self._discard(base.name)
+            self._discard(base.name, until)
         return bool(gone)
 
-    def _discard(self, name: str) -> None:
-        for what, error in remove_folder(self._folder, name)[:1]:
+    def _discard(self, name: str, until: float | None) -> None:
+        with contextlib.suppress(OSError):
+            (self._folder / name / "state").unlink()  # first: it is not good any more
+        try:
+            faults = remove_folder(self._folder, name, until=until)
+        except TakesLong:
+            self._later.put(lambda: self._discard_parts(name))
+            return
+        for what, error in faults[:1]:
             log.warning("base %s in %s cannot be removed: %s: %s", name, self._folder, what, error.strerror)
+
+    def _discard_parts(self, name: str) -> None:
+        """A base, and what removing has moved up of it."""
+        for part in os.listdir(self._folder):
+            if part == name or part.startswith(f".{name.lstrip('.')}."):
+                self._discard(part, None)
 
     def _take_over(self, in_use: Mapping[AttemptId, str]) -> None:
         """At the start, before anybody else calls."""
+        until = time.monotonic() + removal.PATIENCE
         for name in os.listdir(self._folder):
             users = {attempt for attempt, used in in_use.items() if used == name}
             base = Base.load(self._folder / name)
             if base is None and not users:
-                self._discard(name)
+                self._discard(name, until)
                 continue
             base = base or Base(self._folder / name, 0, (0, 0), is_broken=True)
             base.users = users

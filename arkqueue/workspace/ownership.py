@@ -61,15 +61,15 @@ class Giving:
         self._given_back([part], image_of(folder))
         os.chmod(part, 0o700)  # the folder is what we made: no task can put another thing in its place
 
-    def remove(self, name: str) -> tuple[list[tuple[str, OSError]], str]:
-        """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us."""
+    def remove(self, name: str, until: float | None = None) -> tuple[list[tuple[str, OSError]], str]:
+        """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us. ``until``: as `remove_folder`."""
         image = image_of(self._work / name) if self._give is not None else None
-        faults, refusal = remove_folder(self._work, name, mounted=()), ""
+        faults, refusal = remove_folder(self._work, name, mounted=(), until=until), ""
         attempt = attempt_of(name)
         if self._give is None or attempt is None or not any(error.errno in _OTHERS for _, error in faults):
             return faults, ""
         for _ in range(TURNS):
-            place = self._gathered(attempt)
+            place = self._gathered(attempt, name)
             is_possible, refusal = self._given_back([place], image)
             faults = remove_folder(self._work, place.name)
             if not faults or not is_possible:
@@ -77,9 +77,11 @@ class Giving:
             image = None  # its program may not do what it should
         return faults, refusal
 
-    def _gathered(self, attempt: AttemptId) -> Path:
-        """What is left of a workspace, in one folder: removing has moved parts of it up."""
-        parts = [name for name in os.listdir(self._work) if attempt_of(name) == attempt]
+    def _gathered(self, attempt: AttemptId, name: str) -> Path:
+        """What is left of a workspace, in one folder: removing has moved parts of it up. Where a part is removed, the workspace may be another one by now."""
+        parts = [part for part in os.listdir(self._work) if attempt_of(part) == attempt]
+        if name.startswith("."):
+            parts = [part for part in parts if part.startswith(".")]
         place = self._work / f".{attempt}.{time.time_ns()}"
         os.mkdir(place, 0o700)
         for number, part in enumerate(parts):

@@ -3,20 +3,31 @@
 Called when an attempt has ended, when a base is thrown out, and for what a killed task manager left. No symlink is
 followed; and as long as anything is mounted below a folder, the folder is not touched: what would be removed could be
 the files of this host.
+
+To remove a million files takes a minute. Whoever waits for a slot or a start waits for `PATIENCE` seconds at most: what takes longer raises `TakesLong`, and
+its caller leaves it to `Later`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
+import queue
 import re
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from arkqueue.model import AttemptId
 from arkqueue.workspace.layers import mounts_below
+
+log = logging.getLogger("arkqueue")
+
+PATIENCE = 0.5
+"""Seconds that removing may keep somebody waiting."""
 
 NOT_FOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | NOT_FOLLOWED
@@ -30,15 +41,49 @@ def attempt_of(name: str) -> AttemptId | None:
     return AttemptId(int(match[1])) if match else None
 
 
-def remove_folder(parent: Path, name: str, mounted: Sequence[bytes] | None = None) -> list[tuple[str, OSError]]:
-    """Remove a folder; the answer is what could not be removed, and why. ``mounted``: what is mounted there, where that is known."""
+class TakesLong(Exception):
+    """A folder has so much in it that it is not removed yet; the parts that are left are named as `Removal` says."""
+
+
+class Later:
+    """Removes in a thread of its own, one folder after the other. What is left when its process ends is for the next start to find."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._has_begun = False
+
+    def put(self, remove: Callable[[], None]) -> None:
+        """Returns at once."""
+        self._waiting.put(remove)
+        with self._lock:
+            if not self._has_begun:
+                self._has_begun = True
+                threading.Thread(target=self._removing, name="remove", daemon=True).start()
+
+    def _removing(self) -> None:
+        while True:
+            remove = self._waiting.get()
+            try:
+                remove()
+            except Exception:
+                log.exception("what is not needed any more could not be removed")
+
+
+def remove_folder(
+    parent: Path, name: str, mounted: Sequence[bytes] | None = None, until: float | None = None
+) -> list[tuple[str, OSError]]:
+    """Remove a folder; the answer is what could not be removed, and why. ``mounted``: what is mounted there, where that is known.
+
+    ``until``: when (`time.monotonic`) it raises TakesLong; None: never.
+    """
     if mounted is None:
         mounted = mounts_below(parent / name)
     if mounted:
         return [(os.fsdecode(mounted[0]), OSError(errno.EBUSY, "something is mounted there"))]
     descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return Removal(descriptor, name).run()
+        return Removal(descriptor, name, until).run()
     finally:
         os.close(descriptor)
 
@@ -51,8 +96,9 @@ class Removal:
     file that a container's root has left. It lies in the work folder and is named like a part of the attempt, should this be interrupted.
     """
 
-    def __init__(self, work: int, name: str) -> None:
+    def __init__(self, work: int, name: str, until: float | None = None) -> None:
         self._work = work
+        self._until = float("inf") if until is None else until
         self._name = name
         self._ours = f".{name.lstrip('.')}.{time.time_ns()}"
         self._within: int | None = None
@@ -86,6 +132,8 @@ class Removal:
                 with os.scandir(descriptor) as entries:
                     found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
                 for name, is_folder in found:
+                    if time.monotonic() >= self._until:
+                        raise TakesLong
                     with self._tolerant(name):
                         if is_folder:
                             self._remove_or_move(name, descriptor)

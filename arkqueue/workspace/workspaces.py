@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import pwd
 import shutil
 import stat
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +19,15 @@ from typing import Any, Literal
 from arkqueue.errors import ArkqueueError, HostFault, WorkspaceError, host_fault
 from arkqueue.model import AttemptId, Layer
 from arkqueue.runtime.accounts import account
-from arkqueue.workspace import outputs
+from arkqueue.workspace import outputs, removal
 from arkqueue.workspace.bases import OURS, Bases, Owner, Tree
 from arkqueue.workspace.layers import KernelLayers, copy_tree, unmount_below
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
 from arkqueue.workspace.ownership import Give, Giving, image_of, note_image
-from arkqueue.workspace.removal import attempt_of
+from arkqueue.workspace.removal import Later, TakesLong, attempt_of
 from arkqueue.workspace.renewal import renew_in_layer, renew_in_place
+
+log = logging.getLogger("arkqueue")
 
 POOL = 20 * 2**30
 """Bytes that bases may take."""
@@ -96,6 +100,7 @@ class Workspaces:
         """``pool_limit``: bytes that bases may take. ``give``: how what only root can give is given; None: not at all."""
         self._work = home / WORK
         self._giving = Giving(self._work, give)
+        self._later = Later()
         with self._explained("work folder"):
             is_new = not self._work.exists()
             self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,7 +108,7 @@ class Workspaces:
                 # Others may pass through it, to the folder that is theirs, but not look around; whatever our umask is.
                 self._work.chmod(0o711)
             self._kernel = KernelLayers(self._work)
-            self._bases = Bases(home / BASES, pool_limit, self._bases_in_use())
+            self._bases = Bases(home / BASES, pool_limit, self._bases_in_use(), self._later)
 
     def prepare(
         self,
@@ -203,16 +208,17 @@ class Workspaces:
             return Outputs({}, f"OUTPUT cannot be read: {error.strerror}")
 
     def remove(self, attempt: AttemptId) -> str:
-        """Remove the workspace; a note says what could not be."""
-        return self._remove(attempt, str(attempt))
+        """Remove the workspace; a note says what could not be. What takes long goes on in the background."""
+        return self._remove(attempt, str(attempt), time.monotonic() + removal.PATIENCE)
 
     def sweep(self, live: Collection[AttemptId]) -> list[str]:
-        """Remove the workspaces of all other attempts than those that live on this host; notes say what could not be."""
+        """Remove the workspaces of all other attempts than those that live on this host, as `remove` does; notes say what could not be."""
         notes = []
+        until = time.monotonic() + removal.PATIENCE
         for name in os.listdir(self._work):
             attempt = attempt_of(name)
             if attempt is not None and attempt not in live:
-                notes.append(self._remove(attempt, name))
+                notes.append(self._remove(attempt, name, until))
         return [note for note in notes if note]
 
     def give_up_base(self) -> bool:
@@ -224,13 +230,28 @@ class Workspaces:
         names = [name for name in os.listdir(self._work) if image_of(self._work / name) is None]
         return [attempt for name in names if (attempt := attempt_of(name)) is not None]
 
-    def _remove(self, attempt: AttemptId, name: str) -> str:
+    def _remove_parts(self, attempt: AttemptId) -> None:
+        """Remove what has been moved aside of a workspace."""
+        for name in os.listdir(self._work):
+            if name.startswith(".") and attempt_of(name) == attempt and (note := self._remove(attempt, name, None)):
+                log.warning(note)
+
+    def _remove(self, attempt: AttemptId, name: str, until: float | None) -> str:
+        """``until``: when (`time.monotonic`) the rest is left to the background, with its name free for another one; None: never."""
         try:
             note = unmount_below(self._work / name)
         except OSError as fault:
             return f"workspace {name} was not removed: {fault.filename} cannot be unmounted ({fault.strerror})"
-        self._bases.release(attempt, is_spoiled=bool(note))
-        faults, refusal = self._giving.remove(name)
+        if not name.startswith("."):
+            self._bases.release(attempt, is_spoiled=bool(note))
+        try:
+            faults, refusal = self._giving.remove(name, until)
+        except TakesLong:
+            if not name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):  # all that is left has been moved aside
+                    os.rename(self._work / name, self._work / f".{name}.{time.time_ns()}")
+            self._later.put(lambda: self._remove_parts(attempt))
+            return note
         if not faults:
             return note
         what, error = faults[0]

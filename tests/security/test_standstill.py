@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tests.attacks import ATTACKS, tasks_of_a_tree_without_end
+from tests.attacks import ATTACKS, a_task_of_as_many_files_as_it_may_have, tasks_of_a_tree_without_end
 from tests.repositories import GitRepository
 from tests.security.conftest import Site
+from tests.waiting import eventually
 
 FAULTS = {
     "a tree without end": "more than 1,000,000 files and folders would have to be compared",
@@ -49,3 +52,17 @@ def test_i_push_a_tree_without_end_and_tasks_that_want_its_files(site: Site) -> 
     assert "there are 1,001,001,00" in mine.log("all@2")
     assert not list((site.home / "bases").glob("*/tree/0000")), "nothing of it was written"
     site.answers()
+
+
+def test_i_cancel_what_is_written_for_a_minute_and_it_ends_at_once(site: Site) -> None:
+    """What it holds of the host (a slot, a process that writes) is free, while what was written is removed."""
+    mine = site.archive("git", "--executor", "process")
+    assert isinstance(mine.repository, GitRepository)
+    a_task_of_as_many_files_as_it_may_have(mine.repository)
+    written = eventually(lambda: next(site.home.glob("bases/*/tree/0989"), None))
+    site.installation("cancel", mine.run(2))
+    began = time.monotonic()
+    mine.wait("all@2", "canceled")
+    assert time.monotonic() - began < 10, "of a minute"
+    site.answers()
+    eventually(lambda: not written.parent.exists())

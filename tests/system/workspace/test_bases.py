@@ -21,12 +21,14 @@ from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, HostFault
 from arkqueue.model import AttemptId, TreeChange
 from arkqueue.repository import Archive, locate, open_archive
 from arkqueue.repository import Recorded as InLedger
-from arkqueue.workspace import Tree, Workspaces, owner_named
+from arkqueue.workspace import Tree, Workspaces, owner_named, removal
+from arkqueue.workspace import bases as bases_module
 from arkqueue.workspace.bases import Base
 from arkqueue.workspace.layers import mounts_below
 from tests.repositories import GitRepository, Link, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.requirements import a_mount
 from tests.system.repository.test_update import picture
+from tests.waiting import eventually
 
 Repository = SubversionRepository | GitRepository
 ONE, TWO, THREE, FOUR = (AttemptId(number) for number in (1, 2, 3, 4))
@@ -241,7 +243,7 @@ class TestLayers:
         dig = "import os\nfor _ in range(10_000):\n  os.mkdir('a'); os.chdir('a')\nopen('file', 'w').close()"
         subprocess.run([sys.executable, "-c", dig], cwd=workspace.tree, check=True)
         assert workspaces.remove(ONE) == ""
-        assert os.listdir(tmp_path / "home" / "work") == []
+        eventually(lambda: os.listdir(tmp_path / "home" / "work") == [])
         assert os.path.exists("/etc/passwd")
 
 
@@ -501,6 +503,32 @@ class TestBroken:
         assert workspace.layer is not None
         assert texts(workspace.layer.lower) == {"d0/x": "0", "d1/x": "2"}
         assert workspace.layer.lower.parent.name != name
+
+    def test_a_base_that_takes_long_to_remove_keeps_nobody_waiting(
+        self, svn: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        revision = svn.commit(BIG)
+        workspaces = Workspaces(tmp_path / "home")
+        workspaces.prepare(ONE, source=tree_of(source(svn), revision), layered_by="engine")
+        workspaces.remove(ONE)
+        [name] = bases(tmp_path)
+        (tmp_path / "home" / "bases" / name / "state").unlink()
+        may_go_on, left = threading.Event(), removal.remove_folder
+        monkeypatch.setattr(removal, "PATIENCE", 0.0)
+        monkeypatch.setattr(
+            bases_module,
+            "remove_folder",
+            lambda *given, until=None: (until is not None or may_go_on.wait()) and left(*given, until=until),
+        )
+        try:
+            again = Workspaces(tmp_path / "home")
+            assert name in os.listdir(tmp_path / "home" / "bases")
+            workspace = again.prepare(TWO, source=tree_of(source(svn), revision), layered_by="engine")
+        finally:
+            may_go_on.set()
+        assert workspace.layer is not None
+        eventually(lambda: os.listdir(tmp_path / "home" / "bases") == [workspace.layer.lower.parent.name])
+        assert texts(workspace.layer.lower) == BIG
 
     def test_a_base_of_an_earlier_boot_is_not_trusted(self, svn: SubversionRepository, tmp_path: Path) -> None:
         revision = svn.commit(BIG)

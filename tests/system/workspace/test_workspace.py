@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +18,11 @@ import pytest
 
 from arkqueue.errors import HostFault, WorkspaceError
 from arkqueue.model import AttemptId
-from arkqueue.workspace import Workspace, Workspaces, owner_named
+from arkqueue.workspace import Workspace, Workspaces, owner_named, ownership, removal
 from arkqueue.workspace import outputs as module
 from arkqueue.workspace.outputs import parse_outputs
 from tests.requirements import a_mount
+from tests.waiting import eventually
 
 ONE, TWO = AttemptId(1), AttemptId(2)
 
@@ -30,7 +32,7 @@ def workspaces(tmp_path: Path) -> Iterator[Workspaces]:
     workspaces = Workspaces(tmp_path / "home")
     yield workspaces
     workspaces.sweep(live=())
-    assert os.listdir(tmp_path / "home" / "work") == []
+    eventually(lambda: os.listdir(tmp_path / "home" / "work") == [])
 
 
 @pytest.fixture
@@ -370,6 +372,44 @@ class TestRemove:
     def test_twice_is_no_fault(self, workspaces: Workspaces, workspace: Workspace) -> None:
         assert workspaces.remove(workspace.attempt) == ""
         assert workspaces.remove(workspace.attempt) == ""
+
+    @pytest.mark.parametrize("at", ["the end of an attempt", "the start of a task manager"])
+    def test_what_takes_long_to_remove_keeps_nobody_waiting(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    ) -> None:
+        """A million files are a minute. Their place is free at once."""
+        work = tmp_path / "home" / "work"
+        first = Workspaces(tmp_path / "home")
+        for folder in range(20):
+            (first.prepare(ONE).tree if not folder else work / "1" / "tree").joinpath(f"{folder}").mkdir()
+            for file in range(20):
+                (work / "1" / "tree" / f"{folder}" / f"{file}").touch()
+        may_go_on, left = threading.Event(), removal.remove_folder
+        monkeypatch.setattr(removal, "PATIENCE", 0.0)
+        monkeypatch.setattr(
+            ownership,
+            "remove_folder",
+            lambda *given, until=None, **more: (
+                (until is not None or may_go_on.wait()) and left(*given, until=until, **more)
+            ),
+        )
+        try:
+            if at == "the end of an attempt":
+                workspaces = first
+                assert workspaces.remove(ONE) == ""
+            else:
+                workspaces = Workspaces(tmp_path / "home")
+                assert workspaces.sweep(live=()) == []
+            [aside] = os.listdir(work)
+            assert aside.startswith(".1.")
+            kept = workspaces.prepare(ONE)
+            (kept.tree / "kept").touch()
+        finally:
+            may_go_on.set()
+        eventually(lambda: os.listdir(work) == ["1"])
+        assert os.listdir(kept.tree) == ["kept"]
+        monkeypatch.undo()
+        assert workspaces.remove(ONE) == ""
 
     def test_sweep_removes_dead_attempts_and_nothing_else(self, workspaces: Workspaces, tmp_path: Path) -> None:
         for attempt in (ONE, TWO):
