@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PASS = _OPEN | getattr(os, "O_PATH", 0)  # enough for a folder that may be entered and not read
 
 
 class Folder:
@@ -26,8 +27,18 @@ class Folder:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """The folder that a path leads to now."""
-        return cls(os.open(path, _OPEN), path)
+        """The folder that has this absolute path, without a link on the way."""
+        here = os.open("/", _PASS)
+        for name in path.parts[1:-1]:
+            try:
+                deeper = os.open(name, _PASS, dir_fd=here)
+            finally:
+                os.close(here)
+            here = deeper
+        try:
+            return cls(os.open(path.name or "/", _OPEN, dir_fd=here), path)
+        finally:
+            os.close(here)
 
     def __enter__(self) -> Self:
         return self

@@ -1,22 +1,24 @@
 """Where a repository of this host keeps its hooks, and its folders, opened once with its owner's rights.
 
-Root becomes the repository's owner first: with the owner's rights there is nothing to gain by a link that leads elsewhere.
+Root becomes the repository's owner first: with the owner's rights there is nothing to gain by a link that leads elsewhere. Where somebody
+else than this owner could change the way or what decides there, root is refused (`strangers`).
 Each folder is opened once (`folders.Folder`), so what was looked at is what is written to, whoever else may write to it. `installation` writes.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from arkqueue.errors import ArkqueueError, Conflict, Invalid
+from arkqueue.hooks import strangers
 from arkqueue.hooks.folders import Folder
+from arkqueue.hooks.settings import Settings
 from arkqueue.model import ArchiveKind
 from arkqueue.repository import locate
 from arkqueue.repository.location import local_path
@@ -29,6 +31,12 @@ _NOTIFYING = {
 }
 CHECKING = {ArchiveKind.SUBVERSION: "pre-commit", ArchiveKind.GIT: "pre-receive"}
 """Which hook checks commits."""
+_DECIDING = {
+    # The data may be those of others, who commit: it does not say where the hooks are.
+    ArchiveKind.SUBVERSION: ("conf", "hooks", "format", "arkqueue"),
+    ArchiveKind.GIT: ("config", "config.worktree", "commondir", "HEAD", "hooks", "arkqueue"),
+}
+"""These say where a repository's hooks are, and what the hooks start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +126,6 @@ def folder_of(repository: Path | str) -> Path:
 @contextmanager
 def opened(given: Path | str) -> Iterator[Repository]:
     """Open a repository of this host, with its owner's rights as long as it is open. What the system refuses is told of it."""
-    import pygit2  # noqa: F401  (while it can be read)
-
-    import arkqueue.repository.git.repository  # noqa: F401  (for its permission to open repositories of other users)
-
     location = locate(str(given))
     path = local_path(location)
     if path is None:
@@ -131,19 +135,23 @@ def opened(given: Path | str) -> Iterator[Repository]:
             "There, run `arkqueue hook install PATH --server URL --token-file FILE`, with a token of scope `hook` "
             "made here. Until then arkqueue sees its commits when it looks by itself, each minute.",
         )
-    with acting_as(_owner(Path(path))), ExitStack() as stack:
+    is_root = os.geteuid() == 0
+    owner = strangers.owner_of(Path(path), is_end_judged=False) if is_root else os.geteuid()
+    with acting_as(owner), ExitStack() as stack:
         try:
             place = _subversion(Path(path)) if location.kind is ArchiveKind.SUBVERSION else _git(Path(path))
         except PermissionError as error:
             raise Invalid(str(path), f"{account()} may not read it", "Let that user read it.") from error
+        except OSError as error:
+            raise Invalid(str(path), f"cannot be read ({error.strerror})", "Check the path.") from error
         with _changing(place.folder):
             own = stack.enter_context(Folder.at(place.folder))
             hooks, base = place.hooks.resolve(), own
             if not hooks.is_relative_to(place.folder):
                 base = stack.enter_context(Folder.at(place.root))
             way = hooks.relative_to(base.path).parts
-            for folder in {own, base}:
-                _refuse_strangers(folder)
+            if is_root:
+                _refuse_strangers(Path(path), place, own, base, way, owner)
             with own.inner(place.data) as inside:
                 data = inside.status()
                 assert data is not None
@@ -153,24 +161,18 @@ def opened(given: Path | str) -> Iterator[Repository]:
             yield Repository(place, own, base, way, data, words[0] if words else place.name)
 
 
-def _owner(path: Path) -> int:
-    """Whose a repository is that holds a path."""
-    for folder in (path, *path.parents):
-        if folder.exists():
-            return folder.stat().st_uid
-    return os.geteuid()
-
-
-def _refuse_strangers(folder: Folder) -> None:
-    """For root, who has become the owner of what was there a moment ago: raise Conflict where it is another's now."""
-    status = folder.status()
-    assert status is not None
-    if os.geteuid() == 0 and status.st_uid != 0:
-        raise Conflict(
-            str(folder.path),
-            f"belongs to {account(status.st_uid)}, and not to root as what it is part of",
-            "Run this as that user.",
-        )
+def _refuse_strangers(given: Path, place: Place, own: Folder, base: Folder, way: tuple[str, ...], owner: int) -> None:
+    """For root: raise Conflict where somebody else than the owner that root has become may change what decides where the hooks go."""
+    strangers.refuse(own, _DECIDING[place.kind], owner)
+    if base is not own:
+        strangers.refuse(base, (), owner)
+    for folder, names in ((own, ("arkqueue", "servers")), (base, way)):
+        for length in range(1, len(names) + 1):
+            with suppress(FileNotFoundError, NotADirectoryError), folder.inner(*names[: length - 1]) as inner:
+                strangers.refuse(inner, names[length - 1 : length], owner)
+    for path in {given, own.path, base.path}:
+        if (whose := strangers.owner_of(path)) != owner:
+            raise strangers.another(path, whose, owner)
 
 
 def _subversion(given: Path) -> Place:
@@ -183,57 +185,65 @@ def _subversion(given: Path) -> Place:
 
 
 def _git(given: Path) -> Place:
-    import pygit2
-    from pygit2.enums import RepositoryOpenFlag
-
-    try:
-        with _settings_of_owner() as home:
-            repository = pygit2.Repository(str(given), RepositoryOpenFlag.NO_SEARCH)
-            config = repository.config
-        configured = config["core.hooksPath"] if "core.hooksPath" in config else None  # noqa: SIM401  it has no get
-    except (pygit2.GitError, KeyError) as error:
-        raise Invalid(str(given), f"cannot be opened as a Git repository ({error})", "Check the path.") from error
-    folder = Path(repository.path).resolve()
-    name = folder
-    if (folder / "commondir").is_file():  # a further work tree: everything is the main one's
-        folder = name = (folder / (folder / "commondir").read_text("utf-8").rstrip("\n")).resolve()
-    elif (given / ".git").is_file():  # the Git folder is elsewhere; the archive is known by its work tree
-        name = given.resolve()
+    tree, folder = _git_folder(given)
+    settings = Settings(given, folder)
+    is_further, name = False, folder
+    with Folder.at(folder) as inside:
+        if inside.status("commondir") is not None:  # a further work tree: everything is the main one's
+            is_further = True
+            folder = name = (folder / os.fsdecode(inside.read("commondir", 4096)).rstrip("\n")).resolve()
+        elif tree is not None and (tree / ".git").is_file():
+            name = tree  # the Git folder is elsewhere; the archive is known by its work tree
+    configured = settings.path("core.hooksPath")
     hooks, root = folder / "hooks", folder
     if configured is not None:
-        root = folder if repository.is_bare else Path(repository.workdir).resolve()
-        hooks = Path(os.path.normpath(root / re.sub(r"^~(?=/|$)", lambda _: home, configured)))
-        if not hooks.is_relative_to(folder) and not hooks.is_relative_to(root):
+        # The work tree is where .git is: core.worktree may name a folder of anybody's.
+        root = folder if settings.is_bare or tree is None else tree
+        hooks = Path(os.path.normpath(root / (configured or "/")))
+        moved = None if is_further else settings.path("core.worktree")
+        is_known = settings.is_bare or (tree is not None and (moved is None or (folder / moved).resolve() == tree))
+        is_elsewhere = not is_known and not os.path.isabs(configured)
+        own = next((own for own in (folder, root) if hooks.is_relative_to(own)), None)
+        if own is None or is_elsewhere or _is_of_another(hooks.resolve(), own):
+            where = "core.hooksPath, seen from core.worktree" if is_elsewhere else "core.hooksPath"
             raise Conflict(
                 str(given),
-                f"has its hooks in {hooks} (core.hooksPath), which other repositories may share",
+                f"has its hooks in {configured if is_elsewhere else hooks} ({where}), which other repositories may share",
                 f"Set core.hooksPath for this repository alone: git config core.hooksPath {shlex.quote(str(folder / 'hooks'))}",
             )
     _refuse_way_out(hooks, folder, root)
-    local = not repository.is_bare or (folder / "worktrees").is_dir()
+    local = not settings.is_bare or (folder / "worktrees").is_dir()
     return Place(ArchiveKind.GIT, folder, hooks, root, str(name), local, "objects")
 
 
-@contextmanager
-def _settings_of_owner() -> Iterator[str]:
-    """Let libgit2 read the settings of the user as whom we act, as git does for that user's commits; gives the user's home folder."""
-    import pygit2
-    from pygit2.enums import ConfigLevel
+def _git_folder(given: Path) -> tuple[Path | None, Path]:
+    """The work tree that a person named, or None; and its Git folder. A work tree is where its ``.git`` is."""
+    given = given.resolve()
+    if (given / ".git").exists():
+        tree, inside = given, given / ".git"
+    elif given.name == ".git":
+        tree, inside = given.parent, given
+    else:
+        return None, given
+    if not inside.is_file():
+        # A link leads to the Git folder of some other work tree, or of none.
+        return (None if inside.is_symlink() else tree), inside.resolve()
+    with Folder.at(tree) as open_tree:
+        line = os.fsdecode(open_tree.read(".git", 4096)).rstrip("\n")
+    if not line.startswith("gitdir: "):
+        raise Invalid(str(inside), "does not say where the Git folder is", "Check the path.")
+    return tree, (tree / line.removeprefix("gitdir: ")).resolve()
 
-    home = os.path.expanduser("~")
-    if os.geteuid() == os.getuid():
-        yield home
-        return
-    home = os.path.expanduser(f"~{account()}")  # as it is where there is no such account
-    paths = {ConfigLevel.GLOBAL: home, ConfigLevel.XDG: f"{home}/.config/git"}
-    before = {level: pygit2.settings.search_path[level] for level in paths}
-    try:
-        for level, path in paths.items():
-            pygit2.settings.search_path[level] = path
-        yield home
-    finally:
-        for level, path in before.items():
-            pygit2.settings.search_path[level] = path
+
+def _is_of_another(hooks: Path, own: Path) -> bool:
+    """Whether a folder beneath this repository's own is part of another repository that lies within."""
+    within = [folder for folder in (hooks, *hooks.parents) if folder != own and folder.is_relative_to(own)]
+    return any(
+        folder.name.lower() == ".git"
+        or (folder / ".git").exists()
+        or ((folder / "HEAD").is_file() and (folder / "objects").is_dir())
+        for folder in within
+    )
 
 
 def _refuse_way_out(hooks: Path, *own: Path) -> None:
@@ -246,6 +256,17 @@ def _refuse_way_out(hooks: Path, *own: Path) -> None:
         )
 
 
+def _others_decide(repository: Repository) -> bool:
+    """Whether others than those with whose rights its hooks are installed may change them."""
+    allowed = {0, repository.like.st_uid, os.geteuid()}
+    found = {name: repository.own.status(name) for name in ("", *_DECIDING[repository.kind])}
+    return any(
+        strangers.writable_by_strangers(repository.folder / name, status, allowed)
+        for name, status in found.items()
+        if status is not None and not stat.S_ISLNK(status.st_mode)
+    )
+
+
 def about_place(repository: Repository) -> list[str]:
     """What a person is told of where the hooks are."""
     notes = []
@@ -253,6 +274,10 @@ def about_place(repository: Repository) -> list[str]:
         notes.append(
             f"everyone may write to {repository.folder / repository.place.data}, but only its owner and group may read the token: "
             "commits of others are seen by the sweep"
+        )
+    if _others_decide(repository):
+        notes.append(
+            f"others may write to {repository.folder}: they decide which programs run when {account()} commits there"
         )
     if not repository.hooks.is_relative_to(repository.folder):
         notes.append(

@@ -1,0 +1,85 @@
+"""Which settings git itself finds for a repository of this host: asked of git, as a repository's settings may include any file.
+
+A file that is included may be a FIFO or without an end: git gets a deadline and a limit of its memory. Called by `place`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from arkqueue.errors import Invalid
+from arkqueue.runtime.accounts import account
+
+DEADLINE = 10.0
+"""Seconds for one answer of git."""
+_MEMORY = 1 << 18
+"""Kibibytes that git may allocate."""
+_LONGEST = 4096
+"""Characters of a path."""
+
+
+class Settings:
+    """Those of one repository, as the user has them as whom we act."""
+
+    def __init__(self, thing: Path, folder: Path) -> None:
+        """``thing``: what messages are about. ``folder``: the Git folder; raises `Invalid` if it is none."""
+        self._thing, self._folder = thing, folder
+        self.is_bare = self._said("rev-parse", "--is-bare-repository") == "true"
+
+    def path(self, name: str) -> str | None:
+        """A setting that is a path, with the user's home folder in it; None where it is not set."""
+        return self._said("config", "--type=path", "--get", name)
+
+    def _said(self, *command: str) -> str | None:
+        # The folder is named, so git neither looks for another nor asks whose it is.
+        git = shutil.which("git")
+        if git is None:
+            raise Invalid("git", "is not here", "Install git: it is asked where the repository has its hooks.")
+        limited = ["sh", "-c", f'ulimit -d {_MEMORY} 2>/dev/null; exec "$@"', "git", git]
+        others = os.geteuid() != os.getuid()
+        try:
+            done = subprocess.run(
+                [*limited, f"--git-dir={self._folder}", *command],
+                # All of it the other user's: root's rights are not to be had again.
+                user=os.geteuid() if others else None,
+                group=os.getegid() if others else None,
+                cwd="/",
+                env=_environment(others),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=DEADLINE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise self._unreadable(f"git did not answer within {DEADLINE:.0f} s") from error
+        if done.returncode == 1 and command[0] == "config":
+            return None
+        said = os.fsdecode(done.stdout).removesuffix("\n")
+        if done.returncode or len(said) > _LONGEST:
+            told = os.fsdecode(done.stderr).strip().splitlines()
+            raise self._unreadable(f"git: {told[-1][:300]}" if told else "git failed, or has more than a path to say")
+        return said
+
+    def _unreadable(self, why: str) -> Invalid:
+        return Invalid(
+            str(self._thing),
+            f"cannot be opened as a Git repository ({why})",
+            "Check the path, and what the repository's `config` includes.",
+        )
+
+
+def _environment(others: bool) -> dict[str, str]:
+    if not others:
+        kept = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+        return {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept} | {
+            "LC_ALL": "C"
+        }
+    home = os.path.expanduser(f"~{account()}")  # as it is where there is no such account
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": home if os.path.isabs(home) else "/nonexistent",
+        "LC_ALL": "C",
+    }
