@@ -106,10 +106,10 @@ def _is_private(group: int, allowed: Collection[int]) -> bool:
     for user in allowed:
         with suppress(KeyError):
             names.add(pwd.getpwuid(user).pw_name)
-    primary = False
-    with suppress(KeyError):
-        primary = pwd.getpwnam(found.gr_name).pw_gid == group
-    return primary and found.gr_name in names and names.issuperset(found.gr_mem)
+    members = set(found.gr_mem)
+    if group != 0:  # root's has accounts of the system in it on some
+        members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == group}
+    return found.gr_name in names and names.issuperset(members)
 
 
 def another(path: Path, whose: int, owner: int) -> Conflict:

@@ -250,3 +250,19 @@ def test_members_of_a_group_are_told_who_else_decides(people: People, open_folde
     finally:
         os.seteuid(0)
     assert any("others may write to" in note for note in done.notes)
+
+
+@pytest.mark.parametrize("way", ["--gid", "--append --groups"])
+def test_i_am_in_the_group_that_has_its_owner_s_name(people: People, open_folder: Path, way: str) -> None:
+    mallory, ada = people("mallory"), people("ada")
+    path = a_git_repository(open_folder).path
+    run("chmod", "-R", "g+w", path)
+    run("chown", "-R", f"{ada.pw_uid}:{ada.pw_gid}", path)
+    assert install(path, server=SERVER, token="t").hooks, "nobody else is in it"
+    usermod = "flock", "/tmp/arkqueue-accounts.lock", "usermod"
+    run(*usermod, *way.split(), ada.pw_name, mallory.pw_name)
+    try:
+        with pytest.raises(Conflict, match="can be changed by others"):
+            install(path, server=SERVER, token="t")
+    finally:
+        run(*usermod, "--gid", mallory.pw_name, mallory.pw_name)  # so that the group goes with the account
