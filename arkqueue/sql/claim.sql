@@ -37,9 +37,10 @@ with recursive tier(tier) as (
                              coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
                       from (select array_position(%(archives)s::bigint[], r.archive_id) as n) f) f
                 cross join unnest(r.pools) p(pool)
-                where p.pool = any(%(pools)s) and exists (
+                cross join lateral (
                     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
-                        and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position))
+                        and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
+                where p.pool = any(%(pools)s)
                 group by f.priority, f.entry_id, f.run, f.position) c
             where r.tier = t.tier and r.archive_id > around.above and r.archive_id <= around.up_to
               and (not r.limited or exists (select from slot s where s.archive_id = r.archive_id and s.attempt_id is null and not s.closed))
@@ -80,14 +81,14 @@ with recursive tier(tier) as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(select id from kept))
     returning t.*
+), based as (
+    select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
+                 where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item) as base
+    from taken t
 ), begun as (
     insert into attempt (id, task_id, number, process, host, lease_until, base)
-    select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s,
-           clock_timestamp() + make_interval(secs => %(lease)s),
-           (select r.name from completion c join revision r on r.id = c.revision_id
-            where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item)
-    from taken t
-    returning id, base
+    select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s, clock_timestamp() + make_interval(secs => %(lease)s), t.base
+    from based t
 ), occupied as (
     update slot s set attempt_id = o.attempt_id
     from (select t.archive_id, t.attempt_id, row_number() over (partition by t.archive_id) as n
@@ -96,11 +97,10 @@ with recursive tier(tier) as (
     where s.archive_id = room.archive_id and s.number = room.number
 )
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
-       b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, begun.base,
+       b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share
-from taken t
+from based t
 join kept on kept.id = t.id
-join begun on begun.id = t.attempt_id
 cross join lateral (
     select run.trigger, r.name as revision, r.author, r.date, r.message, r.previous, r.generation
     from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run

@@ -122,29 +122,33 @@ with source as materialized (
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
-), entering as (
-    select j.id, j.archive_id, j.program, coalesce(d.pool, a.pool) as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
-    from judged j
-    join run on run.id = j.run_id join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
-    where j.enters and not j.is_parked and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
+), decided as materialized (
+    -- Beside each task what it enters with, so that the update joins nothing more: no plan expects many tasks, and would compare each with each.
+    select j.*, e.enters is not null as goes, e.pool, e.offers, e.tier, e.limited, e.entry
+    from judged j left join lateral (
+        select j.enters, coalesce(d.pool, a.pool) as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
+        from run join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
+        where run.id = j.run_id and j.enters and not j.is_parked and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
+        offset 0) e on true
 ), offered as (
     insert into ready_archive as r (archive_id, pools, tier, limited)
     select e.archive_id, e.pools, e.tier, e.limited
-    from (select archive_id, array_agg(distinct pool) as pools, tier, limited from entering where program and offers group by archive_id, tier, limited) e
+    from (select archive_id, array_agg(distinct pool) as pools, tier, limited from decided where goes and program and offers group by archive_id, tier, limited) e
     where not exists (select from ready_archive r where r.archive_id = e.archive_id and r.pools @> e.pools)
     on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
 )
 update task t set
     unmet = t.unmet - j.n,
-    state = case when not e.program then {to pass} when e.program then {to enable} else t.state end,
-    settled_at = case when not e.program then clock_timestamp() else t.settled_at end,
-    ready_at = case when e.id is null then t.ready_at else clock_timestamp() end,
-    fired = t.fired or e.id is not null and t.cancels,
-    pool = case when e.program then e.pool else t.pool end,
-    entry_id = case when e.program then e.entry else t.entry_id end
-from judged j left join entering e on e.id = j.id
+    state = case when j.goes and not j.program then {to pass} when j.goes then {to enable} else t.state end,
+    settled_at = case when j.goes and not j.program then clock_timestamp() else t.settled_at end,
+    ready_at = case when j.goes then clock_timestamp() else t.ready_at end,
+    fired = t.fired or j.goes and t.cancels,
+    pool = case when j.goes and j.program then j.pool else t.pool end,
+    entry_id = case when j.goes and j.program then j.entry else t.entry_id end
+from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
-returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and e.id is null as held_back, e.program as is_ready, not e.program and t.kind <> 'report' as settles,
+returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program as is_ready,
+          j.goes and not j.program and t.kind <> 'report' as settles,
           -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin, or to be held by
           -- nothing but its hold.
           t.blocks > 0
