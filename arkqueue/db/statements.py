@@ -6,7 +6,8 @@
 
 ``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of ``states`` (``{from EVENT t}`` guards the
 column of ``t``); every other brace is left alone. A block is sent as it stands, so psycopg's rule holds: where it has parameters, a literal
-percent sign is written ``%%``. What stands before a file's first block is its story.
+percent sign is written ``%%``. What stands before a file's first block is its story. A text that several blocks of a file share stands there once, as
+``-- part: NAME`` with its sentence, and ``{part NAME}`` where it belongs.
 
 A block without a sentence, a name given twice and a name that does not exist are mistakes of ours, not of a person: they raise plain
 exceptions, at import or in the tests.
@@ -22,7 +23,8 @@ from importlib.resources.abc import Traversable
 Expand = Callable[[str, str], str]
 """(``from`` or ``to``, the event's name) → SQL; ``states.expand``."""
 
-_NAME = re.compile(r"--\s*name:\s*(\S+)\s*")
+_NAME = re.compile(r"--\s*(name|part):\s*(\S+)\s*")
+_PART = re.compile(r"\{part ([a-z_]+)\}")
 _MOVE = re.compile(r"\{(from|to) ([a-z_]+)(?: ([a-z_]+))?\}")
 
 
@@ -66,21 +68,30 @@ def load(expand: Expand, folder: Traversable | None = None) -> Statements:
 
 def _blocks(file: str, text: str) -> Iterator[tuple[str, str, str]]:
     """(name, sentence, SQL) of each block of one file."""
-    found: list[tuple[str, list[str]]] = []
+    found: list[tuple[bool, str, list[str]]] = []
+    parts: dict[str, str] = {}
     for line in text.splitlines():
         if match := _NAME.fullmatch(line.strip()):
-            found.append((match[1], []))
+            found.append((match[1] == "part", match[2], []))
         elif found:
-            found[-1][1].append(line)
+            found[-1][2].append(line)
         elif line.strip() and not line.startswith("--"):
             raise ValueError(f"{file}: SQL before the first block")
-    for name, lines in found:
+    for is_part, name, lines in found:
         start = next((n for n, line in enumerate(lines) if not line.startswith("--")), len(lines))
         sentence = " ".join(line.removeprefix("--").strip() for line in lines[:start])
         sql = "\n".join(lines[start:]).strip().removesuffix(";")
         if not sentence or not sql:
             raise ValueError(f"{file}: the block {name!r} needs a sentence that says what it does, then its SQL")
-        yield name, sentence, sql
+        if missing := set(_PART.findall(sql)) - set(parts):
+            raise ValueError(
+                f"{file}: the block {name!r} takes in {', '.join(sorted(missing))}, which no part before it is called"
+            )
+        sql = _PART.sub(lambda match: parts[match[1]], sql)
+        if is_part:
+            parts[name] = sql
+        else:
+            yield name, sentence, sql
 
 
 def _with_moves(sql: str, expand: Expand) -> str:

@@ -4,17 +4,106 @@
 -- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
 -- beside the join (`end`), look up what is there also then.
 
+-- part: found
+-- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task.
+select array_agg(p.pool) as pools, f.*
+from (select coalesce((%(priorities)s::int[])[f.n], -2147483648) as priority, coalesce((%(entries)s::bigint[])[f.n], 0) as entry_id,
+             coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
+      from (select array_position(%(archives)s::bigint[], r.archive_id) as n) f) f
+cross join unnest(r.pools) p(pool)
+cross join lateral (
+    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
+        and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
+where p.pool = any(%(pools)s)
+group by f.priority, f.entry_id, f.run, f.position
+
+-- part: picked
+-- Lock tasks of an archive whose turn `w` it is, at most as many as it gives.
+cross join unnest(w.pools) p(pool)
+cross join lateral (
+    select case when cardinality(w.pools) = 1 then w.most else (
+        select count(*) from (
+            select t.pool from unnest(w.pools) o(pool) cross join lateral (
+                select t.pool, t.priority, t.entry_id, t.run, t.position from task t
+                where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id
+                  and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
+                order by t.priority, t.entry_id, t.run, t.position limit w.most) t
+            order by t.priority, t.entry_id, t.run, t.position limit w.most) first
+        where first.pool = p.pool) end as share) s
+cross join lateral (
+    select t.id from task t
+    where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id
+      and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
+    order by t.priority, t.entry_id, t.run, t.position limit s.share for no key update skip locked) t
+
+-- part: taken
+-- Begin an attempt for each of the tasks that are `kept`.
+taken as (
+    update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
+    where t.id = any(array(select id from kept))
+    returning t.*
+), based as (
+    select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
+                 where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item) as base
+    from taken t
+), begun as (
+    insert into attempt (id, task_id, number, process, host, lease_until, base)
+    select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s, clock_timestamp() + make_interval(secs => %(lease)s), t.base
+    from based t
+)
+
+-- part: given
+-- What a task manager is told of each.
+select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+       b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share
+from based t
+join kept on kept.id = t.id
+cross join lateral (
+    select run.trigger, r.name as revision, r.author, r.date, r.message, r.previous, r.generation
+    from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
+join branch b on b.id = t.branch_id
+join archive ar on ar.id = t.archive_id
+order by kept.turn, t.priority, t.entry_id, t.run, t.position
+
 -- name: claim
 -- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
 --
--- Archives of a lower tier go before the others. Those of one tier take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
+-- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
 -- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
 -- a claim locks the tasks that it takes and no others. Some archives more than slots are considered, for where others lock what this claim sees.
 --
--- A claim of a drained host gives nothing.
+-- A claim of a drained host gives nothing. Nor does this one while an archive that has something ready is limited or of a tier of its own: `claim_in_tiers` does then.
 --
 -- %(archives)s and the four lists beside it are places from which on a claim looks at the ready tasks of some archives: while an old snapshot keeps the entries of
 -- claimed tasks in the index, this saves walking over them (`Turns`).
+with turn as materialized (
+    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over () as turn,
+           ceil(%(slots)s::numeric / count(*) over ())::int as most
+    from (
+        select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
+        cross join lateral (
+            select r.archive_id, c.* from ready_archive r cross join lateral ({part found}) c
+            where r.archive_id > around.above and r.archive_id <= around.up_to
+            order by r.archive_id limit %(turns)s) c
+        where not exists (select from ready_archive where limited or tier <> 5) and not exists (select from drain where host = %(host)s)
+        limit %(turns)s) r
+), kept as materialized (
+    select t.id, w.turn, w.most as share
+    from turn w
+    {part picked}
+    limit %(slots)s
+), {part taken}
+{part given};
+
+-- name: any_in_tiers
+-- Whether an archive that has something ready is limited or of a tier of its own.
+select true from ready_archive where limited or tier <> 5 limit 1;
+
+-- name: claim_in_tiers
+-- Do as `claim` does, where archives have tiers or limits.
+--
+-- Archives of a lower tier go before the others; those of one tier take turns.
 -- Where an archive gives its whole share, it may have more: what higher tiers give beside it is left to the next claim (`kept`).
 --
 -- `t.tier + 0`: the planner takes that for one row, as it is for most, and not for a hundred.
@@ -31,17 +120,7 @@ with recursive tier(tier) as (
         select c.* from (select tier from tier t where t.tier = t.tier + 0) t cross join lateral (
         select t.tier, around.lap, c.* from (values (1, %(after)s::bigint, 9223372036854775807), (2, -1, %(after)s::bigint)) around(lap, above, up_to)
         cross join lateral (
-            select r.archive_id, r.limited, c.* from ready_archive r cross join lateral (
-                select array_agg(p.pool) as pools, f.*
-                from (select coalesce((%(priorities)s::int[])[f.n], -2147483648) as priority, coalesce((%(entries)s::bigint[])[f.n], 0) as entry_id,
-                             coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
-                      from (select array_position(%(archives)s::bigint[], r.archive_id) as n) f) f
-                cross join unnest(r.pools) p(pool)
-                cross join lateral (
-                    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
-                        and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
-                where p.pool = any(%(pools)s)
-                group by f.priority, f.entry_id, f.run, f.position) c
+            select r.archive_id, r.limited, c.* from ready_archive r cross join lateral ({part found}) c
             where r.tier = t.tier and r.archive_id > around.above and r.archive_id <= around.up_to
               and (not r.limited or exists (select from slot s where s.archive_id = r.archive_id and s.attempt_id is null and not s.closed))
             order by r.archive_id limit %(turns)s) c
@@ -57,56 +136,19 @@ with recursive tier(tier) as (
     select t.id, w.turn, w.tier, w.share, w.limited
     from (select w.*, case when w.limited then (select count(*)::int from room where room.archive_id = w.archive_id) else w.share end as most
           from turn w order by w.turn offset 0) w
-    cross join unnest(w.pools) p(pool)
-    cross join lateral (
-        select case when cardinality(w.pools) = 1 then w.most else (
-            select count(*) from (
-                select t.pool from unnest(w.pools) o(pool) cross join lateral (
-                    select t.pool, t.priority, t.entry_id, t.run, t.position from task t
-                    where {from claim t} and t.pool = o.pool and t.archive_id = w.archive_id
-                      and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
-                    order by t.priority, t.entry_id, t.run, t.position limit w.most) t
-                order by t.priority, t.entry_id, t.run, t.position limit w.most) first
-            where first.pool = p.pool) end as share) s
-    cross join lateral (
-        select t.id from task t
-        where {from claim t} and t.pool = p.pool and t.archive_id = w.archive_id
-          and (t.priority, t.entry_id, t.run, t.position) >= (w.priority, w.entry_id, w.run, w.position)
-        order by t.priority, t.entry_id, t.run, t.position limit s.share for no key update skip locked) t
+    {part picked}
     limit %(slots)s
 ), kept as materialized (
     select p.* from picked p
     where p.tier <= coalesce((select min(f.tier) from (select tier from picked group by tier, turn, share having count(*) >= share) f), p.tier)
-), taken as (
-    update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
-    where t.id = any(array(select id from kept))
-    returning t.*
-), based as (
-    select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
-                 where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item) as base
-    from taken t
-), begun as (
-    insert into attempt (id, task_id, number, process, host, lease_until, base)
-    select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s, clock_timestamp() + make_interval(secs => %(lease)s), t.base
-    from based t
-), occupied as (
+), {part taken}, occupied as (
     update slot s set attempt_id = o.attempt_id
     from (select t.archive_id, t.attempt_id, row_number() over (partition by t.archive_id) as n
           from taken t join kept on kept.id = t.id where kept.limited and exists (select from room)) o
     join room on room.archive_id = o.archive_id and room.n = o.n
     where s.archive_id = room.archive_id and s.number = room.number
 )
-select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
-       b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share
-from based t
-join kept on kept.id = t.id
-cross join lateral (
-    select run.trigger, r.name as revision, r.author, r.date, r.message, r.previous, r.generation
-    from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
-join branch b on b.id = t.branch_id
-join archive ar on ar.id = t.archive_id
-order by kept.turn, t.priority, t.entry_id, t.run, t.position;
+{part given};
 
 -- name: inputs
 -- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).

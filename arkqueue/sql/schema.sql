@@ -218,6 +218,7 @@ create table ready_archive (
     limited     boolean not null default false      -- a claim takes a row of `slot` with each of its tasks
 );
 create index ready_archive_turn on ready_archive (tier, archive_id);
+create index ready_archive_special on ready_archive (archive_id) where limited or tier <> 5;  -- what `claim` leaves to `claim_in_tiers`
 
 -- Of an archive with `max_running` as many rows as that: each names the attempt that has it. So occupancy is never counted aside.
 create table slot (

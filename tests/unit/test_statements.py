@@ -34,6 +34,14 @@ def test_a_block_is_its_sql_with_its_moves(tmp_path: Path) -> None:
     assert sql.other == b"select 1"
 
 
+def test_blocks_share_a_part(tmp_path: Path) -> None:
+    sql = load_text(
+        tmp_path,
+        "-- part: old\n-- What is old.\nx < 1\n\n-- name: a\n-- Does.\nselect {part old};\n-- name: b\n-- Does.\nselect not {part old};",
+    )
+    assert {name: sql[name] for name in sql} == {"a": b"select x < 1", "b": b"select not x < 1"}
+
+
 def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
     sql = load_text(tmp_path, "-- name: a\n-- Does.\nselect 1")
     with pytest.raises(KeyError):
@@ -48,6 +56,7 @@ def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
         ("-- name: a\nselect 1", "needs a sentence"),
         ("-- name: a\n-- Does nothing.\n", "needs a sentence"),
         ("-- name: a\n-- Does.\nselect 1;\n-- name: a\n-- Does.\nselect 2", "exists already"),
+        ("-- name: a\n-- Does.\nselect {part old}", "takes in old, which no part before it is called"),
         ("select 1;\n-- name: a\n-- Does.\nselect 1", "before the first block"),
     ],
 )
