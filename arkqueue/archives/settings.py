@@ -5,6 +5,7 @@ Registration and the API call it. It looks at the configuration of this host and
 
 from __future__ import annotations
 
+import pwd
 import shlex
 from collections.abc import Sequence
 
@@ -18,8 +19,9 @@ from arkqueue.repository import is_relative, locate
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import OWN, check_prefix
 from arkqueue.repository.origin import check_author
+from arkqueue.runtime.home import known_host_id
 from arkqueue.views.installation import task_managers
-from arkqueue.workflow.containers import image_fault
+from arkqueue.workflow.containers import image_fault, matches_no_network, matches_no_user
 
 _WHO = {"process", "process_user", "image"}
 """The settings that say whether tasks run as processes, and as whose."""
@@ -48,6 +50,10 @@ def check_settings(
             if "[" in glob:
                 fault = "matches no branch: [ stands for itself in a glob here, and no branch's name can hold it"
                 raise Invalid(f"branch {glob}", fault, "Use * or ?, or name each branch.")
+    if "users" in changed:
+        _check_users(settings.users)
+    if "networks" in changed:
+        _check_networks(settings.networks)
     if settings.author is not None and "author" in changed:
         check_author(kind, settings.author)
     if settings.task_url is not None and "task_url" in changed:
@@ -56,7 +62,9 @@ def check_settings(
         _check_follow(kind, settings.follow)
     if changed & _WHO:
         if settings.process_user is not None:
-            _check_process_user(session, name, settings, settings.process_user, is_new="process_user" in changed)
+            _check_process_user(
+                session, configuration, name, settings, settings.process_user, is_new="process_user" in changed
+            )
         if found := exposure(name, settings, configuration.mounts):
             raise Conflict(found.thing, found.fault, found.remedy)
 
@@ -66,6 +74,21 @@ def check_image(image: str | None) -> None:
     if image is not None and (found := image_fault(image)):
         fault, near = found
         raise Invalid("image", fault, f"Did you mean {near}?" if near else "Mend the name.")
+
+
+def _check_users(globs: Sequence[str]) -> None:
+    for glob in filter(matches_no_user, globs):
+        fault = "matches no user that a task may name"
+        raise Invalid(
+            f"allowed user {glob!r}", fault, "Write 1000 or builder, and 1000:* where tasks name a group, too."
+        )
+
+
+def _check_networks(globs: Sequence[str]) -> None:
+    for glob in filter(matches_no_network, globs):
+        host = "is the network of the machine itself, which no task gets"
+        fault = host if glob == "host" else "matches no network that a task may name"
+        raise Invalid(f"allowed network {glob!r}", fault, "Write bridge, or a network's name.")
 
 
 def check_whole(url: str) -> None:
@@ -97,11 +120,13 @@ def _check_follow(kind: ArchiveKind, prefixes: Sequence[str]) -> None:
             raise Invalid(thing, "is for Subversion archives", "Give the URL.")
 
 
-def _check_process_user(session: Session, name: str, settings: ArchiveSettings, user: str, *, is_new: bool) -> None:
+def _check_process_user(
+    session: Session, configuration: Configuration, name: str, settings: ArchiveSettings, user: str, *, is_new: bool
+) -> None:
     """Raise `Conflict` where no process would ever run as that user.
 
     A task manager that is not root starts processes of its own user only (design 9). One of an earlier version has not said who it is; where none
-    runs at all, one may come that can.
+    runs at all, one may come that can. Which accounts another host has is not known here.
     """
     thing = f"the process user {user!r} of archive {name}"
     if is_new and not settings.process:
@@ -110,7 +135,20 @@ def _check_process_user(session: Session, name: str, settings: ArchiveSettings, 
     if not settings.process:
         return
     alive = [manager for manager in task_managers(session) if manager.alive]
-    if alive and all(manager.account not in (None, "root", user) for manager in alive):
+    able = [manager for manager in alive if manager.account in (None, "root", user)]
+    if alive and not able:
         as_whom = ", ".join(sorted({f"{manager.account} on {manager.hostname}" for manager in alive}))
         fault = f"only a task manager that runs as root starts processes of another user, and these run as {as_whom}"
         raise Conflict(thing, fault, "Leave it out, or start a task manager as root.")
+    here = known_host_id(configuration.home)
+    if able and all(manager.host == here and manager.account == "root" for manager in able) and not _is_account(user):
+        fault = f"{able[0].hostname} has no such user, and no other host has a task manager that starts processes of another user"
+        raise Conflict(thing, fault, "Create the user, or name another.")
+
+
+def _is_account(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        return False
+    return True

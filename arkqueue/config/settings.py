@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, LimitOrNone, Memory, Pids, Size, SizeOrNothing, Slots
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import LONGEST_RENEWAL, Pull
+from arkqueue.names import without_password
 
 FILE = "arkqueue.toml"
 PREFIX = "ARKQUEUE_"
@@ -334,9 +335,13 @@ def readable_secrets(configuration: Configuration, file: Path | None = None) -> 
     if re.search(r"\bpassword\s*=|://[^/@]*:[^/@]+@", str(found.get("database", ""))):
         names.append("the database's password")
     entries = [entry for entry in found.get("credentials", ()) if isinstance(entry, dict)]
-    names += [f"the password for {entry.get('url')}" for entry in entries if "password" in entry]
+    names += [f"the password for {without_password(str(entry.get('url')))}" for entry in entries if "password" in entry]
     files = [(path, name) for name in names]
-    files += [(c.password_file, f"the password for {c.url}") for c in configuration.credentials if c.password_file]
+    files += [
+        (c.password_file, f"the password for {without_password(c.url)}")
+        for c in configuration.credentials
+        if c.password_file
+    ]
     return [
         f"{at}: everybody on this host may read {name}. Close the file: chmod o-r {shlex.quote(str(at))}"
         for at, name in files

@@ -43,6 +43,14 @@ def host_id(home: Path) -> str:
     return path.read_text("ascii").strip()
 
 
+def known_host_id(home: Path) -> str | None:
+    """The id of this host; None where no task manager has been started with this home, or where it is another user's."""
+    try:
+        return (home / "host-id").read_text("ascii").strip()
+    except OSError:
+        return None
+
+
 class HomeLock:
     """Both locks of a home folder. ``guards``: the descriptor for guard processes to inherit."""
 

@@ -167,6 +167,21 @@ def _user(value: str) -> str:
     return value
 
 
+def matches_no_user(glob: str) -> bool:
+    """Whether no user that a task may name is one of a glob, which has a part for the user and one for the group."""
+    return not re.fullmatch(_USER, _filled(glob))
+
+
+def matches_no_network(glob: str) -> bool:
+    """Whether no network that a task may name is one of a glob."""
+    return glob == "host" or not re.fullmatch(_NETWORK, _filled(glob))
+
+
+def _filled(glob: str) -> str:
+    """A glob with a letter for what its wildcards stand for."""
+    return re.sub(r"[*?]+", "x", re.sub(r"(?<![^:])(\*\*/)+", "", glob))
+
+
 # --- The fields ----------------------------------------------------------------------------------
 
 ImageName = Annotated[str, Written(_image, type="string", pattern=f"^{_IMAGE}$", maxLength=_LONGEST_IMAGE)]

@@ -52,6 +52,18 @@ def test_file_of_a_password_is_looked_at_and_a_file_without_secrets_is_not(open_
     assert warned(a_file(open_folder, 'database = "postgresql://me@db/arkqueue"\n', 0o644)) == []
 
 
+def test_password_in_an_address_is_not_shown(open_folder: Path) -> None:
+    inside = open_folder / "password"
+    inside.write_text("s3cret")
+    inside.chmod(0o644)
+    entry = '[[credentials]]\nurl = "https://{}:hid%2Fden@example.org/"\n'
+    text = entry.format("u") + 'password = "s3cret"\n' + entry.format("v") + f'password_file = "{inside}"\n'
+    found = " ".join(warned(a_file(open_folder, text, 0o644)))
+    assert "https://u@example.org/" in found
+    assert "https://v@example.org/" in found
+    assert "den" not in found
+
+
 def test_role_that_starts_says_so(open_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = a_file(open_folder, SECRETS["token"], 0o644)
     with click.Context(click.Command("serve"), obj={"config": str(file), "home": str(open_folder)}) as context:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from arkqueue.archives import registration
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, Workflow
 from arkqueue.names import RESERVED
@@ -18,6 +19,7 @@ from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import locate, open_archive
+from arkqueue.runtime.home import host_id
 from arkqueue.web import ApiServer
 from tests.builders import an_archive, the_archive
 from tests.repositories import SubversionRepository, a_git_repository, a_subversion_repository, run
@@ -225,6 +227,22 @@ def test_process_user_that_no_task_manager_can_become_is_refused(
         )
 
 
+def test_process_user_that_no_host_of_a_task_manager_has_is_refused(
+    admin: httpx.Client, session: Session, configuration: Configuration, tmp_path: Path
+) -> None:
+    body = {"name": "papers", "url": a_subversion_repository(tmp_path).url, "process": True}
+    admin.post("/archives", json=body).raise_for_status()
+    configuration.home.mkdir(exist_ok=True)
+    claim.register(session, "manager-1", host_id(configuration.home), "machine", 4, account="root")
+    nobody = {"process_user": "no-such-user"}
+    problem(admin.patch("/archives/papers", json=nobody), 409, "machine has no such user", "Create the user")
+    admin.patch("/archives/papers", json={"process_user": "daemon"}).raise_for_status()
+    claim.register(session, "manager-2", "host-2", "other", 4, account="ada")
+    problem(admin.patch("/archives/papers", json=nobody), 409, "machine has no such user")
+    claim.register(session, "manager-3", "host-3", "third", 4, account="root")
+    admin.patch("/archives/papers", json=nobody).raise_for_status()  # which users that host has is not known here
+
+
 def test_process_user_of_an_archive_without_processes_is_refused(admin: httpx.Client, tmp_path: Path) -> None:
     body = {"name": "papers", "url": a_subversion_repository(tmp_path).url, "process_user": "ada"}
     problem(admin.post("/archives", json=body), 409, "do not run as processes", "--executor process --process-user ada")
@@ -275,6 +293,14 @@ def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path
     for key in ("images", "users", "networks"):
         problem(admin.post("/archives", json={**new, key: [""]}), 422, "a glob is a printable text")
         problem(admin.post("/archives", json={**new, key: ["*", "!x"]}), 422, "takes nothing back")
+    for glob in (":", "[", "1000:", ":0", "a b", "a:b:c", "-*"):
+        problem(admin.post("/archives", json={**new, "users": [glob]}), 422, "matches no user that a task may name")
+    for glob in ("[", "a:b", "host"):
+        problem(admin.post("/archives", json={**new, "networks": [glob]}), 422, f"allowed network {glob!r}")
+    globs = ["*", "**", "?*:*", "1000:*", "build*", "*-ci:**", "**/root"]
+    admin.post(
+        "/archives", json={**new, "name": "globs", "users": globs, "networks": ["*", "lab-*", "h?st"]}
+    ).raise_for_status()
     made = admin.post("/archives", json={**new, "image": "debian:12", "images": ["team/*"], "users": ["1000"]}).json()
     assert (made["settings"]["image"], made["settings"]["images"]) == ("debian:12", ["team/*"])
     changed = admin.patch("/archives/papers", json={"networks": ["lab"], "users": None}).json()["settings"]
