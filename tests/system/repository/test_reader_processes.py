@@ -23,6 +23,7 @@ from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import ReaderProcesses
+from tests.attacks import stored
 from tests.repositories import a_git_repository, a_subversion_repository, commit_with_a_long_message
 from tests.waiting import eventually
 
@@ -219,6 +220,31 @@ def test_revision_that_needs_too_much_memory_is_harmful(
         papers.advance("main", None, head, siblings={})
     assert books.heads() == {"": "0"}
     assert papers.heads() == {"main": head}
+
+
+def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To try that again and again would help nobody."""
+    monkeypatch.setattr(client, "MEMORY", 128 << 20)
+    repository = a_git_repository(tmp_path)
+    film = tmp_path / "film"
+    with open(film, "wb") as file:
+        file.truncate(200 << 20)
+    before = repository.commit({"paper": "1"})
+    blob = repository.git("hash-object", "-w", film).strip()
+    ids = []
+    for mode in ("100644", "120000"):
+        tree = stored(repository, "mktree", text=f"{mode} blob {blob}\tfilm\n")
+        ids.append(repository.git("commit-tree", tree, "-p", before, "-m", "a film").strip())
+        repository.git("push", "-q", "origin", f"{ids[-1]}:refs/heads/b{mode}")
+    papers = opened(repository.path)
+    papers.export(ids[0], tmp_path / "tree")
+    assert (tmp_path / "tree" / "film").stat().st_size == 200 << 20
+    with pytest.raises(
+        WorkspaceError, match=r"it needs more than 128 MiB of memory\. Have the task take only the paths"
+    ):
+        papers.export(ids[1], tmp_path / "links")
 
 
 @pytest.mark.parametrize("kind", ["git", "subversion"])
