@@ -19,6 +19,8 @@ MOST_PATHS = 1_000_000
 """Entries of folders that are looked at to find what a revision changes."""
 MOST_FILES, MOST_BYTES = 1_000_000, 256 * 2**30
 """What one task gets into its workspace: files and folders together, and bytes."""
+MANY_FILES = 20_000
+"""So many are written without a question; then all that is to come is counted, where that costs much less than to write it."""
 LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
 """Bytes of UTF-8."""
 MOST_FOLLOWED = 200

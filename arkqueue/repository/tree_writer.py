@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from arkqueue.errors import ArchiveError, WorkspaceError
-from arkqueue.repository.limits import check_bytes, check_files
+from arkqueue.repository.limits import MANY_FILES, check_bytes, check_files
 
 _VERSION_CONTROL = {b".git", b".svn"}
 _SPECIAL_PREFIX = b"link "
@@ -63,6 +63,8 @@ class TreeWriter:
         self._made: set[bytes] = {b""}
         self._begun: dict[bytes, int] = {}
         self._count = self._bytes = 0
+        self.look_ahead: Callable[[], None] | None = None
+        """Called once there is much: raises where there will be too much."""
         with self._explained(b""):
             os.makedirs(self._target, exist_ok=True)
 
@@ -188,6 +190,8 @@ class TreeWriter:
         check_name(path)
         self._count += 1
         check_files("the files of the task", self._count)
+        if self._count == MANY_FILES and self.look_ahead is not None:
+            self.look_ahead()
         self._enter(path.rpartition(b"/")[0])
 
     def _enter(self, folder: bytes) -> None:

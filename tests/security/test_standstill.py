@@ -6,8 +6,13 @@ import time
 
 import pytest
 
-from tests.attacks import ATTACKS, a_task_of_as_many_files_as_it_may_have, tasks_of_a_tree_without_end
-from tests.repositories import GitRepository
+from tests.attacks import (
+    ATTACKS,
+    a_task_of_as_many_files_as_it_may_have,
+    a_task_of_folders_without_end,
+    tasks_of_a_tree_without_end,
+)
+from tests.repositories import GitRepository, SubversionRepository
 from tests.security.conftest import Site
 from tests.waiting import eventually
 
@@ -51,6 +56,17 @@ def test_i_push_a_tree_without_end_and_tasks_that_want_its_files(site: Site) -> 
         assert "`checkout: [PATH, …]`" in said
     assert "there are 1,001,001,00" in mine.log("all@2")
     assert not list((site.home / "bases").glob("*/tree/0000")), "nothing of it was written"
+    site.answers()
+
+
+@pytest.mark.full
+def test_i_commit_folders_without_end_and_a_task_that_wants_their_files(site: Site) -> None:
+    mine = site.archive("svn", "--executor", "process")
+    assert isinstance(mine.repository, SubversionRepository)
+    revision = a_task_of_folders_without_end(mine.repository)
+    site.answers()
+    mine.wait(f"all@{revision}", "failed")
+    assert "there are more files and folders: a workspace has at most 1,000,000" in mine.log(f"all@{revision}")
     site.answers()
 
 

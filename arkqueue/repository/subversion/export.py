@@ -55,9 +55,9 @@ def contents(session: Any, number: int, budget: PathBudget, *, with_history: boo
     return found
 
 
-def check_size(session: Any, number: int, budget: PathBudget) -> None:
-    """Raise `TooManyPaths` where a revision has more files and folders than the budget."""
-    for _ in _below(session, "", number):
+def check_size(session: Any, folder: str, number: int, budget: PathBudget) -> None:
+    """Raise `TooManyPaths` where a folder of a revision has more files and folders than the budget."""
+    for _ in _below(session, folder, number):
         budget.look()
 
 

@@ -381,6 +381,7 @@ class SubversionArchive:
                     raise Invalid(path, "leads out of the archive", "Correct the path.")
                 kind = session.check_path(path, number)
                 if kind == subvertpy.NODE_DIR:
+                    self._looks_ahead(writer, number, [path])
                     export_folder(session, path, number, writer, translation)
                 elif kind == subvertpy.NODE_FILE and path:
                     name = path.encode()
@@ -425,6 +426,7 @@ class SubversionArchive:
             for number in (old, new):
                 if session.check_path("", number) != subvertpy.NODE_DIR:
                     raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
+            self._looks_ahead(update, new)
             changed = ChangedInPlace()
             reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)
             reporter.set_path("", old, False)
@@ -499,9 +501,23 @@ class SubversionArchive:
                     self._files(session, "", number, PathBudget(limits.MOST_FILES))
             except UnicodeDecodeError:
                 with self._session() as session:
-                    check_size(session, number, PathBudget(limits.MOST_FILES))
+                    check_size(session, "", number, PathBudget(limits.MOST_FILES))
         except TooManyPaths:
             check_files(f"revision {number}", None)
+
+    def _looks_ahead(self, writer: TreeWriter, number: int, folders: Sequence[str] = ("",)) -> None:
+        """Have a local repository count what is to come once there is much; the connection is busy then, so it is another one. Elsewhere the server would wait for us."""
+
+        def look() -> None:
+            session, budget = self._connected(), PathBudget(limits.MOST_FILES)
+            try:
+                for folder in folders:
+                    check_size(session, folder, number, budget)
+            except TooManyPaths:
+                check_files(f"revision {number}", None)
+
+        if self._is_local:
+            writer.look_ahead = look
 
     @contextmanager
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:

@@ -14,7 +14,17 @@ import pytest
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
-from arkqueue.repository import TOO_LONG, Archive, Location, limits, linked, locate, no_folder, open_archive
+from arkqueue.repository import (
+    TOO_LONG,
+    Archive,
+    Location,
+    limits,
+    linked,
+    locate,
+    no_folder,
+    open_archive,
+    tree_writer,
+)
 from arkqueue.repository.limits import TooManyPaths
 from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run, said
 from tests.system.repository.test_update import Unwatched
@@ -819,6 +829,30 @@ def test_folders_without_end_are_not_written_for_ever(
         assert sum(1 for _ in target.rglob("*")) <= 500
     archive.export(youngest, tmp_path / "some", ["a/h/b"])
     assert (tmp_path / "some/a/h/b/x").read_text() == "x"
+
+
+def test_folders_without_end_are_counted_once_there_is_much(
+    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To count a million is seconds, to write them is minutes."""
+    repository.commit({"a/x": "x"})
+    for name in "bcdefghijk":
+        repository.change("cp", "HEAD", "a", f"a/{name}")
+    monkeypatch.setattr(limits, "MOST_FILES", 1500)
+    monkeypatch.setattr(tree_writer, "MANY_FILES", 100)
+    archive, youngest = an_archive(repository), repository.head
+    archive.export("2", tmp_path / "base")
+    for act in (
+        lambda: archive.export(youngest, tmp_path / "all"),
+        lambda: archive.export(youngest, tmp_path / "some", ["a"]),
+        lambda: archive.update("2", youngest, tmp_path / "base", Unwatched()),
+    ):
+        with pytest.raises(WorkspaceError, match="there are more files and folders: a workspace has at most 1,500"):
+            act()
+    for target in ("all", "some", "base"):
+        assert sum(1 for _ in (tmp_path / target).rglob("*")) < 150
+    archive.export(youngest, tmp_path / "half", ["a/k", "a/x"])
+    assert sum(1 for _ in (tmp_path / "half").rglob("*")) > 1000, "what is not too much is written after all"
 
 
 def test_the_bytes_of_a_workspace_are_counted_while_they_are_written(
