@@ -179,6 +179,7 @@ def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str |
 def accept(session: Session, configuration: Configuration, archive: ArchiveId, revision: int, by: str) -> str:
     """Take over that an administrator has corrected the author or the date of a Subversion revision; the answer says what changes.
 
+    What proves it to be the same revision is its message alone: the ledger knows nothing of its files, and the answer says so.
     ``revision``: the id of the ledger's entry. A stopped archive goes on, if that proves its repository to be the registered one.
     """
     row = archives.one(session, archive)
@@ -206,6 +207,7 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
         fault = "has another message, too: it is another revision, and not one whose author or date was corrected"
         raise Conflict(here, fault, f"Bring the right one back, then: arkqueue sync {row.name}. {rewind}")
     note = f"{here} is {_made(now.author, now.date)} from now on, and no longer {_made(known.author, known.date)}"
+    note += ". Its message was compared. Its files were not, as the ledger does not have them"
     archives.accept(session, archive, revision, now.author, now.date, note, by)
     if row.stopped is not None:
         take_up(session, configuration, archive)

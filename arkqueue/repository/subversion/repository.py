@@ -157,7 +157,7 @@ class SubversionArchive:
         if (now.author, now.date) != (known.author, known.date):
             raise self._mismatch(
                 f"has another revision {known.id} ({made(now)}) than the one that is known ({made(known)})",
-                f"If only its author or date was corrected: arkqueue archive accept NAME@{known.id}. Else bring",
+                also=f". Only if somebody corrected its author or date and its files are what they were, which is not compared: arkqueue archive accept NAME@{known.id}",
             )
 
     # The ledger
@@ -574,10 +574,10 @@ class SubversionArchive:
         folder = unquote(session.get_session_url()[len(root) :]).strip("/")
         return Identity(ArchiveKind.SUBVERSION, root, uuid, folder)
 
-    def _mismatch(self, fault: str, first: str = "Bring") -> ArchiveMismatch:
-        """``first``: what a remedy begins with."""
-        remedy = f"{first} the right one back, then: arkqueue sync NAME; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
-        return ArchiveMismatch(self._location.shown, fault, remedy)
+    def _mismatch(self, fault: str, also: str = "") -> ArchiveMismatch:
+        """``also``: what a remedy ends with."""
+        remedy = "Bring the right one back, then: arkqueue sync NAME; if it is meant to be as it is now: arkqueue archive rewind NAME REV"
+        return ArchiveMismatch(self._location.shown, fault, remedy + also)
 
     @contextmanager
     def _at(self, session: Any, url: str) -> Iterator[None]:

@@ -507,6 +507,7 @@ def test_a_correction_is_accepted_by_an_administrator_and_kept_in_the_audit_log(
     assert note.startswith(
         "papers@2 is by eve at 2020-01-02 03:04:05.000006 UTC from now on, and no longer by ada at 2"
     )
+    assert note.endswith("Its message was compared. Its files were not, as the ledger does not have them")
     (now,) = archive.sql("select author, date from revision where number = 2")
     assert (
         (now["author"], now["date"])
