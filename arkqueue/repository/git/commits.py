@@ -12,7 +12,11 @@ from dataclasses import dataclass
 import pygit2
 from pygit2.enums import ObjectType
 
-from arkqueue.repository.git.program import is_ancestor
+from arkqueue.repository.git.program import beginning_of_commit, is_ancestor
+
+LONGEST_COMMIT = 2**27
+"""Bytes of a commit that is read whole. Its size is known before; of a longer one, only the beginning is read."""
+_READ = 2**20
 
 _BEGINNING = re.compile(rb"tree (?P<tree>[0-9a-f]+)\n(?P<parents>(?:parent [0-9a-f]+\n)*)")
 _PERSON = re.compile(rb"(?P<name>[^<]*)(?:<(?P<address>[^>]*)>?)?")
@@ -22,7 +26,7 @@ _SECONDS = re.compile(rb"(-?\d{1,18})(?: [+-]?\d+)?\s*")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``author`` is a name and an address, ``time`` the committer's (seconds, UTC; 0 where it is none), ``encoding`` what the texts claim to be in."""
+    """``author`` is a name and an address, ``time`` the committer's (seconds, UTC; 0 where it is none), ``encoding`` what the texts claim to be in. ``size``: all its bytes; where they are more than `LONGEST_COMMIT`, the end of the message is missing."""
 
     id: pygit2.Oid
     tree: pygit2.Oid
@@ -31,6 +35,7 @@ class Commit:
     time: int
     encoding: str
     message: bytes
+    size: int = 0
 
 
 def has_object(repository: pygit2.Repository, id: pygit2.Oid | str) -> bool:
@@ -43,9 +48,10 @@ def has_object(repository: pygit2.Repository, id: pygit2.Oid | str) -> bool:
 
 def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
     """A commit, or None where the object is none. Raises KeyError where there is no object, and GitError where it cannot be read."""
-    kind, raw = repository.read(id)
+    kind, size = repository.odb.read_header(id)
     if kind != ObjectType.COMMIT:
         return None
+    raw = _raw(repository, id, size)
     tree, parents = _beginning(id, raw)
     head, _, message = raw.partition(b"\n\n")
     # A line that goes on (of a signature) begins with a space, and so names nothing here.
@@ -61,13 +67,13 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
         int(seconds[1]) if seconds else 0,
         lines.get(b"encoding", b"utf-8").decode("ascii", "replace"),
         message,
+        size,
     )
 
 
 def parents(repository: pygit2.Repository, id: pygit2.Oid) -> tuple[pygit2.Oid, ...]:
     """Those that a commit names; the end of a shallow clone names one that is not there."""
-    _, raw = repository.read(id)
-    return _beginning(id, raw)[1]
+    return _beginning(id, _raw(repository, id, repository.odb.read_header(id)[1]))[1]
 
 
 def first_parent(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Oid | None:
@@ -93,6 +99,10 @@ def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) ->
         return repository.descendant_of(head, id)
     except pygit2.InvalidError:
         return is_ancestor(repository.path, str(id), str(head))
+
+
+def _raw(repository: pygit2.Repository, id: pygit2.Oid, size: int) -> bytes:
+    return repository.read(id)[1] if size <= LONGEST_COMMIT else beginning_of_commit(repository.path, str(id), _READ)
 
 
 def _beginning(id: pygit2.Oid, raw: bytes) -> tuple[pygit2.Oid, tuple[pygit2.Oid, ...]]:

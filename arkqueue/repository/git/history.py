@@ -17,7 +17,7 @@ import codecs
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 
@@ -25,7 +25,7 @@ import pygit2
 
 from arkqueue.model import Revision
 from arkqueue.repository import Advance, within_calendar
-from arkqueue.repository.git.commits import contains, first_parent, has_object, parents, read_commit
+from arkqueue.repository.git.commits import LONGEST_COMMIT, contains, first_parent, has_object, parents, read_commit
 from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import origin_of_message
 
@@ -177,6 +177,9 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
         message=message,
         origin=origin_of_message(message),
     )
+    if commit.size > LONGEST_COMMIT:
+        fault = f"its commit has {commit.size:,} bytes, more than {LONGEST_COMMIT:,}; make its message shorter"
+        return replace(bounded(revision), oversized=fault)
     return bounded(revision)
 
 

@@ -90,6 +90,21 @@ def is_ancestor(repository: str, id: str, head: str) -> bool:
     return code == 0
 
 
+def beginning_of_commit(repository: str, id: str, length: int) -> bytes:
+    """The first bytes of a commit that is too long to be read whole in this process. A failure is `ArchiveUnreachable`."""
+    command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "commit", id]
+    with (
+        tempfile.TemporaryFile() as said,
+        _started(repository, command, stdin=subprocess.DEVNULL, stderr=said) as process,
+    ):
+        assert process.stdout is not None
+        if found := process.stdout.read(length):
+            process.kill()
+            return found
+        said.seek(0)
+        raise _fault(repository, process.wait(), said.read())
+
+
 def _run(
     thing: str,
     arguments: Sequence[str],

@@ -247,6 +247,20 @@ def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
         papers.export(ids[1], tmp_path / "links")
 
 
+def test_commit_of_hundreds_of_megabytes_is_the_fault_of_its_revision(opened: Open, tmp_path: Path) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"readme": "1"})
+    papers = opened(repository.path)
+    known = papers.baseline("main")
+    assert known is not None
+    head = commit_with_a_long_message(repository, 400 << 20)
+    (revision,) = papers.advance("main", known, head, siblings={}).revisions
+    assert (revision.id, known.id) == (head, first)
+    assert "bytes, more than 134,217,728; make its message shorter" in revision.oversized
+    papers.export(head, tmp_path / "tree")
+    assert (tmp_path / "tree" / "readme").read_text() == "1"
+
+
 @pytest.mark.parametrize("kind", ["git", "subversion"])
 def test_tree_is_changed_under_the_eyes_of_the_server(opened: Open, tmp_path: Path, kind: str) -> None:
     repository = (a_git_repository if kind == "git" else a_subversion_repository)(tmp_path)
