@@ -18,7 +18,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import PRIORITY, AttemptId, Claim, End, Finished, Outcome, Receipt, Retries, as_priority
 from arkqueue.queue.claim import LEASE, Request, claim_within
 from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
-from arkqueue.queue.limits import fit_slots
+from arkqueue.queue.limits import return_slots
 from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
@@ -198,10 +198,8 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
         graph.to_wake.add("deferred")
     if any(row.followed for _, row in ended):
         graph.to_wake.add("log")
-    rows = graph.rows("end", ends=json.dumps(ends))
-    moved = {row.id: states[row.id] for row in rows}
-    for archive in {row.archive_id for row in rows if row.is_over_limit}:
-        fit_slots(graph, archive, is_limited=True)
+    moved = {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
+    return_slots(graph, [o.attempt for o, _ in ended])
     said = {
         row.task: priority for o, row in ended if (priority := as_priority((o.outputs or {}).get(PRIORITY))) is not None
     }

@@ -39,6 +39,8 @@ class Graph:
         self.conn = conn
         self.archives: list[int] = []
         """The archives that this transaction has locked."""
+        self.limited = False
+        """Whether one of them says how many of its attempts run at once."""
         self.kept = kept or Kept()
         """What is known to be stored; nothing where no archive is locked yet."""
         self.to_keep: list[Callable[[], None]] = []
@@ -69,6 +71,7 @@ class Graph:
 
     def _locked(self, rows: Sequence[Any]) -> None:
         self.archives = [row.id for row in rows]
+        self.limited = any(row.is_limited for row in rows)
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 

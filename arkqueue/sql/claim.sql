@@ -296,8 +296,7 @@ where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
 
 -- name: end
--- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; give their slots back (`is_over_limit`: more run than may, and the slots
--- are to be fitted to what still runs); only the attempt that owns a task can do so. Where they
+-- Give attempts their end (what has one keeps it), and move their tasks out of running as it demands; only the attempt that owns a task can do so. Where they
 -- completed is kept; of several at once the highest place counts as the last in time.
 -- `ran` was measured when the transaction began, which may have waited for its locks since.
 with e as (
@@ -318,8 +317,6 @@ with e as (
         stop = null
     from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
     returning t.*
-), freed as (
-    update slot set attempt_id = null where attempt_id = any(array(select attempt from e))
 ), completed as (
     insert into completion as c (branch_id, name, item, revision_id, run, highest_number, highest_run)
     select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, run.revision_id, m.run, m.number, m.run
@@ -331,7 +328,7 @@ with e as (
                            when excluded.highest_number > c.highest_number then excluded.highest_run
                            else greatest(c.highest_run, excluded.highest_run) end
 )
-select id, archive_id, (select true from slot s where s.archive_id = moved.archive_id and s.closed limit 1) as is_over_limit from moved;
+select id from moved;
 
 -- name: left_over
 -- Lock archives that are among those that take turns and have no ready task, as far as they are free; nothing becomes ready in a locked one.

@@ -30,6 +30,13 @@ select a.id, coalesce((select max(number) from slot where archive_id = a.id), 0)
 from archive a cross join lateral generate_series(1, a.max_running - (select count(*)::int from slot where archive_id = a.id)) n
 where a.id = %(archive)s and a.max_running is not null;
 
+-- name: return_slots
+-- Give back the slots of attempts that ended; the archives among theirs of which more run than may, so that slots are to be fitted to what still runs.
+with returned as (
+    update slot set attempt_id = null where attempt_id = any(%(attempts)s::bigint[]) returning archive_id
+)
+select distinct archive_id from returned r where exists (select from slot s where s.archive_id = r.archive_id and s.closed);
+
 -- name: free_slots
 -- How many more attempts of an archive may run.
 select count(*) as n from slot where archive_id = %(archive)s and attempt_id is null and not closed;

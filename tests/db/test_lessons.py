@@ -85,6 +85,7 @@ HOT: dict[str, dict[str, Any]] = {
     "lock_archives": {"archives": []},
     "lock_attempts": {"attempts": [10_500], "badly": [10_500], "archives": [1]},
     "end": {"ends": "[]"},
+    "return_slots": {"attempts": [10_500]},
     "lock_tasks": {"tasks": [10_500]},
     "advance": {"settled": [10_500], "again": [10_500], "entering": [10_500], "fired": False},
     "judge_blocking": {"tasks": [10_500]},
