@@ -10,7 +10,7 @@
 
 VENV ?= .venv
 ARGS ?=
-WORKERS ?= 6
+WORKERS ?= 5
 # The first Python that is new enough.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)

@@ -61,9 +61,15 @@ class Giving:
         self._given_back([part], image_of(folder))
         os.chmod(part, 0o700)  # the folder is what we made: no task can put another thing in its place
 
-    def remove(self, name: str, until: float | None = None) -> tuple[list[tuple[str, OSError]], str]:
-        """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us. ``until``: as `remove_folder`."""
-        image = image_of(self._work / name) if self._give is not None else None
+    def remove(
+        self, name: str, until: float | None = None, known: str | None = None
+    ) -> tuple[list[tuple[str, OSError]], str]:
+        """Remove a workspace, or a part of it, in which nothing is mounted; what is still there, and why it was not given to us.
+
+        ``until``: as `remove_folder`. ``known``: the image of its container, where the workspace does not name it any more.
+        """
+        known = known or image_of(self._work / name) if self._give is not None else None
+        image = known
         faults, refusal = remove_folder(self._work, name, mounted=(), until=until), ""
         attempt = attempt_of(name)
         if self._give is None or attempt is None or not any(error.errno in _OTHERS for _, error in faults):
@@ -71,10 +77,12 @@ class Giving:
         for _ in range(TURNS):
             place = self._gathered(attempt, name)
             is_possible, refusal = self._given_back([place], image)
+            if not is_possible and image != known:
+                is_possible, refusal = self._given_back([place], known)
             faults = remove_folder(self._work, place.name)
             if not faults or not is_possible:
                 break
-            image = None  # its program may not do what it should
+            image = None  # its program may not do what it should, and another image may have a better one
         return faults, refusal
 
     def _gathered(self, attempt: AttemptId, name: str) -> Path:

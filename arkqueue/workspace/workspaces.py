@@ -230,14 +230,16 @@ class Workspaces:
         names = [name for name in os.listdir(self._work) if image_of(self._work / name) is None]
         return [attempt for name in names if (attempt := attempt_of(name)) is not None]
 
-    def _remove_parts(self, attempt: AttemptId) -> None:
+    def _remove_parts(self, attempt: AttemptId, image: str | None) -> None:
         """Remove what has been moved aside of a workspace."""
         for name in os.listdir(self._work):
-            if name.startswith(".") and attempt_of(name) == attempt and (note := self._remove(attempt, name, None)):
+            is_part = name.startswith(".") and attempt_of(name) == attempt
+            if is_part and (note := self._remove(attempt, name, None, image)):
                 log.warning(note)
 
-    def _remove(self, attempt: AttemptId, name: str, until: float | None) -> str:
+    def _remove(self, attempt: AttemptId, name: str, until: float | None, image: str | None = None) -> str:
         """``until``: when (`time.monotonic`) the rest is left to the background, with its name free for another one; None: never."""
+        image = image or image_of(self._work / name)  # the file that says it is among the first that go
         try:
             note = unmount_below(self._work / name)
         except OSError as fault:
@@ -245,12 +247,12 @@ class Workspaces:
         if not name.startswith("."):
             self._bases.release(attempt, is_spoiled=bool(note))
         try:
-            faults, refusal = self._giving.remove(name, until)
+            faults, refusal = self._giving.remove(name, until, image)
         except TakesLong:
             if not name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):  # all that is left has been moved aside
                     os.rename(self._work / name, self._work / f".{name}.{time.time_ns()}")
-            self._later.put(lambda: self._remove_parts(attempt))
+            self._later.put(lambda: self._remove_parts(attempt, image))
             return note
         if not faults:
             return note

@@ -37,7 +37,10 @@ def test_programs_that_do_not_exist_are_named(shared: Installation, archives: Ar
 
 def test_user_that_does_not_exist_is_named(shared: Installation, archives: Archives) -> None:
     papers = archives(shared)
-    shared("archive", "set", papers.name, "--process-user", "no-such-user")
+    # It was there when it was set.
+    shared.sql(
+        'update archive set settings = settings || \'{"process_user": "no-such-user"}\' where name = %s', papers.name
+    )
     papers.commit(tasks({"task": {"command": "true"}}))
     papers.wait_for_run(2, "failed")
     assert "no-such-user" in papers.explained("task@2")

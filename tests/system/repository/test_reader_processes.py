@@ -222,6 +222,7 @@ def test_revision_that_needs_too_much_memory_is_harmful(
     assert papers.heads() == {"main": head}
 
 
+@pytest.mark.full
 def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +248,7 @@ def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
         papers.export(ids[1], tmp_path / "links")
 
 
+@pytest.mark.full
 def test_commit_of_hundreds_of_megabytes_is_the_fault_of_its_revision(opened: Open, tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     first = repository.commit({"readme": "1"})

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -664,49 +664,88 @@ class TestMounts:
 
 
 class TestLeftovers:
+    """Of a task manager that is not root, which may not remove what another user has made."""
+
     @pytest.mark.usefixtures("root")
     def test_what_we_may_not_remove_is_given_to_us_first_or_at_the_next_start(self) -> None:
-        home = Path(tempfile.mkdtemp(prefix="arkqueue-home-"))
-        home.chmod(0o777)
-        program = "\n".join(
-            [
-                f"import os, sys; sys.path[:0] = {sys.path!r}",
-                "from pathlib import Path; from arkqueue.workspace import *",
-                "os.setgroups([]); os.setgid(65534); os.setuid(65534)",
-                "from arkqueue.errors import ExecutorError",
-                "def give(folders, owner, image):",
-                "    print(folders[0], image, flush=True)",
-                "    if input() == 'away': raise ExecutorError('engine', 'it is away')",
-                "    return ''",
-                f"workspaces = Workspaces(Path({str(home)!r}) / 'home', give=give)",
-                "print(workspaces.prepare(1, image='box').tree, flush=True); input()",
-                "print(workspaces.remove(1), flush=True)",
-                "print([workspaces.sweep([]), os.listdir(workspaces._work)], flush=True)",
-            ]
-        )
-        try:
-            with subprocess.Popen(
-                [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            ) as other:
-                assert other.stdin is not None
-                assert other.stdout is not None
-                tree = Path(other.stdout.readline().strip())
-                (tree / "root's" / "folder").mkdir(parents=True)
-                other.stdin.write("\n")
-                other.stdin.flush()
-                _, image = other.stdout.readline().split()
-                assert image == "box"
-                other.stdin.write("away\n")
-                other.stdin.flush()
-                assert "engine: it is away. Remove what is left of it in" in other.stdout.readline()
-                folder, image = other.stdout.readline().split()
-                assert image == "None"
-                subprocess.run(["chown", "-R", "65534:65534", folder], check=True)
-                other.stdin.write("\n")
-                other.stdin.flush()
-                assert other.stdout.readline().strip() == "[[], []]"
-        finally:
-            subprocess.run(["rm", "-r", home], check=True)
+        then = [
+            "print(workspaces.remove(1), flush=True)",
+            "print([workspaces.sweep([]), os.listdir(workspaces._work)], flush=True)",
+        ]
+        with not_root(then) as (tell, told):
+            _, image = told().split()
+            assert image == "box"
+            tell("away")
+            assert "engine: it is away. Remove what is left of it in" in told()
+            folder, image = told().split()
+            assert image == "None"
+            subprocess.run(["chown", "-R", "65534:65534", folder], check=True)
+            tell("")
+            assert told() == "[[], []]"
+
+    @pytest.mark.usefixtures("root")
+    def test_what_takes_long_is_given_to_us_in_the_image_that_the_workspace_named(self) -> None:
+        """The file that names it is among what is removed before the rest is left to the background."""
+        then = [
+            "import time; from arkqueue.workspace import ownership, removal",
+            "left = ownership.remove_folder",
+            "def remove(work, name, until=None, **more):",
+            "    if until is None: return left(work, name, **more)",
+            "    os.unlink(work / name / 'image'); raise removal.TakesLong",
+            "ownership.remove_folder = remove",
+            "assert workspaces.remove(1) == ''",
+            "while os.listdir(workspaces._work): time.sleep(0.01)",
+            "print('gone', flush=True)",
+        ]
+        with not_root(then) as (tell, told):
+            folder, image = told().split()
+            assert image == "box"
+            subprocess.run(["chown", "-R", "65534:65534", folder], check=True)
+            tell("")
+            assert told() == "gone"
+
+
+@contextlib.contextmanager
+def not_root(then: list[str]) -> Iterator[tuple[Callable[[str], None], Callable[[], str]]]:
+    """A process of nobody's with a workspace in which root has a folder; it goes on with `then`. It prints what it wants to be given, and in which image, and
+    waits for a line: `away` is no engine."""
+    home = Path(tempfile.mkdtemp(prefix="arkqueue-home-"))
+    home.chmod(0o777)
+    program = "\n".join(
+        [
+            f"import os, sys; sys.path[:0] = {sys.path!r}",
+            "from pathlib import Path; from arkqueue.workspace import *",
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534)",
+            "from arkqueue.errors import ExecutorError",
+            "def give(folders, owner, image):",
+            "    print(folders[0], image, flush=True)",
+            "    if input() == 'away': raise ExecutorError('engine', 'it is away')",
+            "    return ''",
+            f"workspaces = Workspaces(Path({str(home)!r}) / 'home', give=give)",
+            "print(workspaces.prepare(1, image='box').tree, flush=True); input()",
+            *then,
+        ]
+    )
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            into, out = other.stdin, other.stdout
+            assert into is not None
+            assert out is not None
+
+            def tell(line: str) -> None:
+                into.write(f"{line}\n")
+                into.flush()
+
+            (Path(out.readline().strip()) / "root's" / "folder").mkdir(parents=True)
+            tell("")
+            try:
+                yield tell, lambda: out.readline().strip()
+            finally:
+                other.kill()
+    finally:
+        subprocess.run(["rm", "-r", home], check=True)
 
 
 class TestReplacedRepositories:
