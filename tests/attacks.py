@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping
 
-from tests.repositories import GitRepository, SubversionRepository
+from tests.repositories import GitRepository
 
 Attack = Callable[[GitRepository], None]
 
@@ -60,15 +60,6 @@ def tasks_of_a_tree_without_end(repository: GitRepository) -> None:
     blob = stored(repository, "hash-object", "-w", "--stdin", text=workflow)
     folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
     _push(repository, a_tree_without_end(repository, 3, beside=f"040000 tree {folder}\t_workflows\n"))
-
-
-def a_task_of_folders_without_end(repository: SubversionRepository) -> int:
-    """A task `all` that wants 10⁷ files and folders, which are some copies of copies. The answer: its revision."""
-    repository.commit({"_workflows/a.yaml": "- {name: all, command: ls}\n", "d0/x": "x"})
-    for level in range(6):
-        copies = [part for n in range(10) for part in ("cp", "HEAD", f"d{level}", f"d{level + 1}/{n}")]
-        repository.change("mkdir", f"d{level + 1}", *copies)
-    return int(repository.head)
 
 
 def a_task_of_as_many_files_as_it_may_have(repository: GitRepository) -> None:

@@ -9,10 +9,9 @@ import pytest
 from tests.attacks import (
     ATTACKS,
     a_task_of_as_many_files_as_it_may_have,
-    a_task_of_folders_without_end,
     tasks_of_a_tree_without_end,
 )
-from tests.repositories import GitRepository, SubversionRepository
+from tests.repositories import GitRepository
 from tests.security.conftest import Site
 from tests.waiting import eventually
 
@@ -59,17 +58,6 @@ def test_i_push_a_tree_without_end_and_tasks_that_want_its_files(site: Site) -> 
     site.answers()
 
 
-@pytest.mark.full
-def test_i_commit_folders_without_end_and_a_task_that_wants_their_files(site: Site) -> None:
-    mine = site.archive("svn", "--executor", "process")
-    assert isinstance(mine.repository, SubversionRepository)
-    revision = a_task_of_folders_without_end(mine.repository)
-    site.answers()
-    mine.wait(f"all@{revision}", "failed")
-    assert "there are more files and folders: a workspace has at most 1,000,000" in mine.log(f"all@{revision}")
-    site.answers()
-
-
 def test_i_cancel_what_is_written_for_a_minute_and_it_ends_at_once(site: Site) -> None:
     """What it holds of the host (a slot, a process that writes) is free, while what was written is removed."""
     mine = site.archive("git", "--executor", "process")
@@ -79,6 +67,6 @@ def test_i_cancel_what_is_written_for_a_minute_and_it_ends_at_once(site: Site) -
     site.installation("cancel", mine.run(2))
     began = time.monotonic()
     mine.wait("all@2", "canceled")
-    assert time.monotonic() - began < 10, "of a minute"
+    assert time.monotonic() - began < 30, "of a minute on an idle machine"
     site.answers()
     eventually(lambda: not written.parent.exists())
