@@ -29,7 +29,7 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for th
 @as_json
 @calls_server
 def hold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
-    """Let nothing start that has not started, until it is released. Of an archive: runs that have begun go on, and what is planned until unhold is held."""
+    """Let nothing start that has not started, until it is released. An archive's runs that have begun go on; new ones are held until unhold."""
     _each(client, "hold", names, {"reason": reason}, as_json)
 
 

@@ -1,7 +1,7 @@
 """Whether a stranger could change where root installs hooks: then root installs none there.
 
-Strangers are all but root and the repository's owner. A group whose only member is one of these two is no stranger, nor is
-it to a folder that its members may write to: many systems give each user such a group. Called by `place`.
+Strangers are all but root and the repository's owner. Many systems give each user a group of his own:
+a group whose only member is root or the owner may write, too. Called by `place`.
 """
 
 from __future__ import annotations

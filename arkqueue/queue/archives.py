@@ -98,7 +98,10 @@ def change_settings(
 ) -> None:
     """Change how an archive is looked after; ``starts``: the baselines of branches that are tracked from now on."""
 
-    def work(graph: Graph) -> None:
+    def fit(graph: Graph) -> bool:
+        return fit_slots(graph, archive, is_limited=settings.max_running is not None)
+
+    def work(graph: Graph) -> bool:
         (before,) = graph.rows("archive", archive=archive)
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
         if settings.workflow_authors and not before.settings.get("workflow_authors"):
@@ -106,15 +109,14 @@ def change_settings(
         _guard(graph, archive, settings.require_approval)
         graph.do("change_pool", archive=archive)
         graph.do("change_turn", archive=archive)
-        is_limited.append(fit_slots(graph, archive, is_limited=settings.max_running is not None))
+        has_slots = fit(graph)
         there = {row.name for row in graph.rows("branches", archive=archive)}
         _start(graph, archive, [start for start in starts if start.branch not in there])
+        return has_slots
 
-    is_limited: list[bool] = []
-    change(session, [archive], work)
-    if is_limited[-1]:
+    if change(session, [archive], work):
         # A claim that began before the commit has taken no slots, and could not be seen.
-        change(session, [archive], lambda graph: fit_slots(graph, archive, is_limited=settings.max_running is not None))
+        change(session, [archive], fit)
 
 
 def _guard(graph: Graph, archive: int, globs: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ of its tasks has had an attempt; it then goes on to its end.
 COMMIT, REPORT and gates are in nobody's way and are not held, unless a workflow file says ``hold: true`` of a gate, or a person names it.
 
 Verbs on many tasks take so many runs with each transaction (``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an archive is
-being released ends the release, and one that is killed midway is continued by saying it again.
+being released ends the release. Whoever gives the command again after a crash continues it.
 """
 
 from __future__ import annotations

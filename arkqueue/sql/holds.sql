@@ -50,7 +50,7 @@ where t.id = any(%(tasks)s) and {from release t}
 returning t.id;
 
 -- name: perhaps_outdated
--- Those of some held tasks that may be out of date (design 5.19), by a look at what is indexed: a few too many, and none too few.
+-- The held tasks, among some, that may be out of date (design 5.19). It asks indices alone, so that it may name a task that is not out of date; each is judged after it.
 select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id
 where t.id = any(%(tasks)s)
   and (coalesce(r.dropped_at, b.deleted_at) is not null
@@ -78,7 +78,7 @@ where b.archive_id = %(archive)s order by t.id;
 select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by id;
 
 -- name: runs_of_foreign
--- The runs of those of some tasks that are held because of their workflow files' author.
+-- The runs of those of some tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`).
 select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
 
 -- name: accept_workflows_of

@@ -162,7 +162,7 @@ def test_nothing_starts_while_the_installation_is_paused_not_even_of_what_is_add
     assert one.states() == {"a@2": "running", "a@3": "waiting"}
     assert measure(session).all_paused
     told = why(two, "a@2")
-    assert f"two is paused with the whole installation since" in told.text  # noqa: F541
+    assert "two is paused with the whole installation since" in told.text
     assert (f"by ann: {WHY}" in told.text, told.commands) == (True, ["arkqueue resume --all"])
     with pytest.raises(Conflict, match=r"archive two: is paused with the whole installation. arkqueue resume --all"):
         resume(two)

@@ -72,7 +72,7 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
 
 
 def parents(repository: pygit2.Repository, id: pygit2.Oid) -> tuple[pygit2.Oid, ...]:
-    """Those that a commit names; the end of a shallow clone names one that is not there."""
+    """The parents that a commit names, also one that a shallow clone does not have."""
     return _beginning(id, _raw(repository, id, repository.odb.read_header(id)[1]))[1]
 
 
