@@ -47,8 +47,13 @@ def measured(bench: Bench, kind: type[Subversion] | type[Git]) -> Iterator[Figur
 
     def ready(revision: str) -> tuple[float, AttemptId]:
         attempt = next(attempts)
-        source = Tree(1, "", revision, archive, renewed=[CHANGED.encode()])
-        took = milliseconds(lambda: homes[-1].prepare(attempt, source=source, script="true\n", layered_by="kernel"))
+
+        def prepare() -> None:
+            key = archive.survey(revision).tree_key
+            source = Tree(1, "", revision, key, archive, renewed=[CHANGED.encode()])
+            homes[-1].prepare(attempt, source=source, script="true\n", layered_by="kernel")
+
+        took = milliseconds(prepare)
         return took, attempt
 
     def first_of_ours() -> float:

@@ -13,7 +13,8 @@ The way of a look at a repository, as the queue manager takes it (design 2):
     archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
     archive.changes(base, id)                       the same difference with what happened to each file, for a task and for people
 
-and as the task manager does: `export` (a plain tree), `update` (of one that was exported before) and `working_copy` (a real one, for tasks that commit).
+and as the task manager does: `survey` (what is to be known before), `export` (a plain tree), `update` (of one that was exported before) and `working_copy`
+(a real one, for tasks that commit).
 It makes these calls through `Recorded`, so that each proves first that the repository still holds the revision of the ledger.
 
 An archive object holds one connection and belongs to one thread; any number of objects may work at once in any
@@ -31,6 +32,7 @@ from arkqueue.repository.protocol import (
     WORKFLOWS,
     Advance,
     Archive,
+    Survey,
     TreeWatch,
     fingerprint_of,
     is_workflow_file,
@@ -54,6 +56,7 @@ __all__ = [
     "Location",
     "Login",
     "Recorded",
+    "Survey",
     "TreeWatch",
     "fingerprint_of",
     "is_relative",

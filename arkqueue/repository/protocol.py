@@ -67,6 +67,20 @@ class Advance:
     baseline: Revision | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that must be known of a revision before a task gets its files, in one answer.
+
+    ``tree_key``: the same for two revisions only if their exports are the same, also in a repository that went back in time.
+    ``changes``: what differs from the base, as `Archive.changes` has it; None where nobody asked, where the repository lacks the base, and where too much
+    would have to be looked at. ``not_followed``: as `Archive.not_followed` has it; empty where nobody asked.
+    """
+
+    tree_key: str
+    changes: tuple[FileChange, ...] | None = None
+    not_followed: tuple[str, ...] = ()
+
+
 class TreeWatch(Protocol):
     """Who looks after a tree that is updated; what it raises ends the update."""
 
@@ -172,15 +186,37 @@ class Archive(Protocol):
         and symlinks are kept. Submodules are empty folders, externals are not followed. Nothing is written outside ``target``.
         """
 
-    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
-        """The same for two revisions only if their exports are the same; of a repository that went back in time, too."""
+    def survey(
+        self,
+        revision_id: str,
+        base: str | None = None,
+        *,
+        changes: bool = False,
+        notes: bool = False,
+        most: int = MOST_PATHS,
+        recorded: Revision | None = None,
+        base_recorded: Revision | None = None,
+    ) -> Survey:
+        """What a workspace needs to know of a revision.
+
+        ``changes``: with what differs from ``base``; ``most`` as in `changes`. ``notes``: with what is not followed. ``base_recorded``: the base as the ledger has it; where the
+        repository's is another one now, `ArchiveMismatch` is raised.
+        """
 
     def update(
-        self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
+        self,
+        before: str,
+        revision_id: str,
+        target: Path,
+        watch: TreeWatch,
+        *,
+        before_key: str | None = None,
+        recorded: Revision | None = None,
     ) -> TreeChange:
         """Make of the export of revision ``before`` in ``target`` the export of another one; it costs what differs.
 
-        After an error that came later than ``watch.begin`` the tree is good for nothing.
+        ``before_key``: the `Survey.tree_key` of ``before`` when it was exported; None: it is not compared. Where the repository has another one now, `WorkspaceError` is raised before
+        anything is changed. After an error that came later than ``watch.begin`` the tree is good for nothing.
         """
 
     def working_copy(

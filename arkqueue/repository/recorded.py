@@ -13,7 +13,7 @@ from pathlib import Path
 from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
-from arkqueue.repository.protocol import Archive, TreeWatch
+from arkqueue.repository.protocol import Archive, Survey, TreeWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +23,26 @@ class Recorded:
     archive: Archive
     revision: Revision
 
-    def tree_key(self, revision_id: str) -> str:
-        return self.archive.tree_key(revision_id, recorded=self._recorded(revision_id))
+    def survey(
+        self,
+        base: str | None = None,
+        *,
+        changes: bool = False,
+        notes: bool = False,
+        base_recorded: Revision | None = None,
+    ) -> Survey:
+        return self.archive.survey(
+            self.revision.id, base, changes=changes, notes=notes, recorded=self.revision, base_recorded=base_recorded
+        )
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
-        self.archive.export(revision_id, target, paths, recorded=self._recorded(revision_id))
+        self.archive.export(revision_id, target, paths, recorded=self.revision)
 
     def changes(self, base: str | None) -> tuple[FileChange, ...]:
         return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
-    def prove(self, other: Revision) -> None:
-        """Raise where another revision of the ledger, from which something is to be compared, is not the repository's."""
-        self.archive.tree_key(other.id, recorded=other)
-
-    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch) -> TreeChange:
-        return self.archive.update(before, revision_id, target, watch, recorded=self._recorded(revision_id))
+    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, before_key: str) -> TreeChange:
+        return self.archive.update(before, revision_id, target, watch, before_key=before_key, recorded=self.revision)
 
     def working_copy(
         self, branch: str, target: Path, *, author: str, origin: Origin | None = None, handover: Handover | None = None
@@ -54,7 +59,3 @@ class Recorded:
 
     def follow(self, target: Path, following: Following) -> Followed:
         return self.archive.follow(self.revision.id, target, following, recorded=self.revision)
-
-    def _recorded(self, revision_id: str) -> Revision | None:
-        """None of another revision: a base is also asked what it was made of."""
-        return self.revision if revision_id == self.revision.id else None

@@ -12,9 +12,17 @@ import os
 import stat
 from pathlib import Path
 
+from arkqueue.errors import WorkspaceError
 from arkqueue.model import TreeChange
 from arkqueue.repository import TreeWatch
 from arkqueue.repository.tree_writer import TreeWriter
+
+
+def another_now(revision_id: str) -> WorkspaceError:
+    """What is wrong where the repository no longer has the revision that a tree was exported from."""
+    return WorkspaceError(
+        f"revision {revision_id}", "is another one now than the one that was exported", "Export it anew."
+    )
 
 
 class TreeUpdate(TreeWriter):

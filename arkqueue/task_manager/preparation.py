@@ -25,7 +25,7 @@ from arkqueue.executor.exposure import exposure
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
-from arkqueue.repository import Following, Handover, Recorded, locate
+from arkqueue.repository import Following, Handover, Recorded, Survey, locate
 from arkqueue.repository.changes import as_json
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import local_path
@@ -110,9 +110,9 @@ class Preparation:
         user = archive.settings.process_user
         if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
             raise Withheld(found.thing, found.fault, found.remedy)
-        self._tell(claim, definition, log)
-        source = _source(claim, definition, self.sources, log)
-        claim, changes = self._changes(claim, definition, log)
+        survey = self._survey(claim, definition, log)
+        source = _source(claim, definition, self.sources, survey, log)
+        claim, changes = self._changes(claim, definition, survey, log)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
@@ -167,9 +167,9 @@ class Preparation:
             check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
-        self._tell(claim, definition, log)
-        source = _source(claim, definition, self.sources, log, OWN_FILES)
-        claim, changes = self._changes(claim, definition, log)
+        survey = self._survey(claim, definition, log)
+        source = _source(claim, definition, self.sources, survey, log, OWN_FILES)
+        claim, changes = self._changes(claim, definition, survey, log)
         workspace = self._noted(
             log,
             self.workspaces.prepare(
@@ -211,16 +211,35 @@ class Preparation:
 
     # -- both --------------------------------------------------------------------------------------------------------
 
-    def _changes(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> tuple[Claim, bytes | None]:
+    def _survey(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> Survey | None:
+        """All that is asked of the repository before the files are written; None where nothing is.
+
+        Says once in a run what is missing from its files. The log of a working copy says of each what becomes of it.
+        """
+        has_files = definition.checkout in (Checkout.TREE, Checkout.PATHS)
+        if not has_files and not definition.wants_changes:
+            return None
+        survey = self._recorded(claim).survey(
+            claim.base,
+            changes=claim.base is not None or definition.wants_changes,
+            notes=has_files and self.told.is_first(claim),
+            base_recorded=self.sources.base(claim) if definition.wants_changes else None,
+        )
+        for sentence in survey.not_followed:
+            log.note(sentence)
+        return survey
+
+    def _changes(
+        self, claim: Claim, definition: TaskDefinition, survey: Survey | None, log: LogWriter
+    ) -> tuple[Claim, bytes | None]:
         """What differs from the base, where the task wants to know it; the claim has no base where the repository has lost that revision."""
-        if not definition.wants_changes:
+        if not definition.wants_changes or survey is None:
             return claim, None
-        archive = claim.archive
-        recorded = Recorded(self.sources.open(archive, archive.url), claim.recorded)
+        if survey.changes is not None:
+            return claim, as_json(survey.changes)
+        recorded = self._recorded(claim)
         try:
             try:
-                if base := self.sources.base(claim):
-                    recorded.prove(base)
                 return claim, as_json(recorded.changes(claim.base))
             except NotFound:
                 if claim.base is None:
@@ -236,11 +255,8 @@ class Preparation:
             remedy = f"Change fewer files at once, or take {CHANGES} and `changes` out of the task"
             raise WorkspaceError(CHANGES, f"it cannot be made: {error}", remedy) from error
 
-    def _tell(self, claim: Claim, definition: TaskDefinition, log: LogWriter) -> None:
-        """Say once in a run what is missing from its files. The log of a working copy says of each what becomes of it."""
-        if definition.checkout not in (Checkout.NONE, Checkout.WORKING_COPY) and self.told.is_first(claim):
-            for sentence in self.sources.open(claim.archive, claim.archive.url).not_followed(claim.revision):
-                log.note(sentence)
+    def _recorded(self, claim: Claim) -> Recorded:
+        return Recorded(self.sources.open(claim.archive, claim.archive.url), claim.recorded)
 
     def _noted(self, log: LogWriter, workspace: Workspace) -> Workspace:
         for note in workspace.notes:
@@ -299,7 +315,12 @@ def full_name(claim: Claim) -> str:
 
 
 def _source(
-    claim: Claim, definition: TaskDefinition, sources: Sources, log: LogWriter, files: Path | None = None
+    claim: Claim,
+    definition: TaskDefinition,
+    sources: Sources,
+    survey: Survey | None,
+    log: LogWriter,
+    files: Path | None = None,
 ) -> Tree | Fill | None:
     """How the workspace gets its files. ``files``: where the task sees those beside the tree, if not where they are."""
     archive = claim.archive
@@ -311,9 +332,11 @@ def _source(
     if is_copy:
         following = sources.following(archive, url)
         return lambda workspace: _working_copy(claim, recorded, workspace, files, following, log)
+    assert survey is not None, "it was asked for, as these tasks get files"
+    renewed = _renewed(claim, survey)
     if definition.checkout is Checkout.PATHS:
-        return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths)
-    return Tree(archive.id, claim.branch, claim.revision, recorded, _renewed(claim, recorded))
+        return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths, renewed)
+    return Tree(archive.id, claim.branch, claim.revision, survey.tree_key, recorded, renewed)
 
 
 class Told:
@@ -335,20 +358,20 @@ class Told:
             return True
 
 
-def _renewed(claim: Claim, recorded: Recorded) -> list[bytes] | None:
+def _renewed(claim: Claim, survey: Survey) -> list[bytes] | None:
     """The files that differ from the task's base; None where nobody can tell. A task that has never completed has none."""
     if claim.base is None:
         return []
-    try:
-        changes = recorded.changes(claim.base)
-    except (NotFound, TooManyPaths):  # a force-push took the base, or the trees are huge
+    if survey.changes is None:  # a force-push took the base, or the trees are huge
         return None
-    return [os.fsencode(change.path) for change in changes if change.status is not ChangeStatus.DELETED]
+    return [os.fsencode(change.path) for change in survey.changes if change.status is not ChangeStatus.DELETED]
 
 
-def _some_files(claim: Claim, recorded: Recorded, workspace: Workspace, paths: Sequence[str]) -> None:
+def _some_files(
+    claim: Claim, recorded: Recorded, workspace: Workspace, paths: Sequence[str], renewed: Sequence[bytes] | None
+) -> None:
     recorded.export(claim.revision, workspace.tree, paths)
-    renew_in_place(_renewed(claim, recorded), workspace.tree)
+    renew_in_place(renewed, workspace.tree)
 
 
 def _working_copy(

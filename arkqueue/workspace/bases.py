@@ -50,23 +50,22 @@ _BLOCK = 4096
 class TreeSource(Protocol):
     """An archive, as far as bases need it (``arkqueue.archive`` has the words); open in the thread that prepares."""
 
-    def tree_key(self, revision_id: str) -> str: ...
-
     def export(self, revision_id: str, target: Path) -> None: ...
 
-    def update(self, before: str, revision_id: str, target: Path, watch: Base) -> TreeChange: ...
+    def update(self, before: str, revision_id: str, target: Path, watch: Base, *, before_key: str) -> TreeChange: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The whole tree of one revision of an archive. ``branch`` helps to choose the base that differs least.
+    """The whole tree of one revision of an archive, whose files ``source`` writes. ``branch`` helps to choose the base that differs least.
 
-    ``renewed``: the paths of files that are to carry the time of the workspace; None: all files.
+    ``key``: the same for two revisions only if their files are the same. ``renewed``: the paths of files that are to carry the time of the workspace; None: all files.
     """
 
     archive: int
     branch: str
     revision: str
+    key: str
     source: TreeSource
     renewed: Sequence[bytes] | None = ()
 
@@ -124,6 +123,7 @@ class Base:
     def begin(self) -> None:
         """An update is about to change it."""
         assert self.watch is not None
+        self.is_broken = True  # until all is done
         self._state.unlink(missing_ok=True)
         self.watch.open()
 
@@ -131,11 +131,11 @@ class Base:
         assert self.watch is not None
         self.watch.check_one(path, status)
 
-    def is_now(self, tree: Tree, key: str) -> None:
+    def is_now(self, tree: Tree) -> None:
         """It has become another revision, and is good."""
         assert self.watch is not None
         self.watch.close()
-        self.branch, self.revision, self.key = tree.branch, tree.revision, key
+        self.branch, self.revision, self.key = tree.branch, tree.revision, tree.key
         self.save()
         self.is_broken = False
 
@@ -188,14 +188,13 @@ class Bases:
 
     def acquire(self, attempt: AttemptId, tree: Tree, owner: Owner) -> Base:
         """A base that is as ``tree``, for this attempt to read until it releases it. Raises what the archive and the disk say."""
-        key = tree.source.tree_key(tree.revision)
         while True:
-            base, is_good = self._take(attempt, tree, key, owner)
+            base, is_good = self._take(attempt, tree, owner)
             if is_good:
                 return base
             was_new = base.watch is None
             try:
-                self._bring(base, tree, key)
+                self._bring(base, tree)
                 self._arrived(base)
                 self._make_room(self._limit)
                 return base
@@ -223,24 +222,26 @@ class Bases:
 
     # Which one
 
-    def _take(self, attempt: AttemptId, tree: Tree, key: str, owner: Owner) -> tuple[Base, bool]:
+    def _take(self, attempt: AttemptId, tree: Tree, owner: Owner) -> tuple[Base, bool]:
         """A good base that is as wanted; or one that this thread, and no other, is to bring there."""
         with self._changed:
             while True:
                 mine = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
-                good = next((base for base in mine if base.key == key and base.is_good), None)
+                good = next((base for base in mine if base.key == tree.key and base.is_good), None)
                 if good is not None:
                     if self._is_sound(good):
                         self._use(good, attempt)
                         return good, True
-                elif any(base.goal == key for base in mine):
+                elif any(base.goal == tree.key for base in mine):
                     self._changed.wait()
                 else:
                     break
             idle = [base for base in mine if base.is_idle]
-            nearest = max(idle, key=lambda base: (base.key == key, base.branch == tree.branch, base.used), default=None)
+            nearest = max(
+                idle, key=lambda base: (base.key == tree.key, base.branch == tree.branch, base.used), default=None
+            )
             base = nearest or self._a_new_one(tree, owner)
-            base.goal = key
+            base.goal = tree.key
             self._use(base, attempt)
             return base, False
 
@@ -266,17 +267,14 @@ class Bases:
 
     # Bringing it there
 
-    def _bring(self, base: Base, tree: Tree, key: str) -> None:
+    def _bring(self, base: Base, tree: Tree) -> None:
         if base.watch is None:
-            _export(base, tree, key)
+            _export(base, tree)
             return
         base.watch.check(AT_A_TIME if base.is_checked else None)
         base.is_checked = True
-        if base.key == key:
-            return
-        if tree.source.tree_key(base.revision) != base.key:
-            raise Changed(f"the archive has another revision {base.revision} than the one it was made of")
-        _update(base, tree, key)
+        if base.key != tree.key:
+            _update(base, tree)
 
     def _arrived(self, base: Base) -> None:
         with self._changed:
@@ -356,24 +354,22 @@ class Bases:
         self._make_room(self._limit)
 
 
-def _export(base: Base, tree: Tree, key: str) -> None:
+def _export(base: Base, tree: Tree) -> None:
     base.folder.mkdir(mode=0o700)
     base.tree.mkdir()
     tree.source.export(tree.revision, base.tree)
     base.size = _give_all(base.tree, base.owner)
     base.watch = Watch(os.fsencode(base.tree), time.time_ns(), [])
-    base.is_now(tree, key)
+    base.is_now(tree)
 
 
-def _update(base: Base, tree: Tree, key: str) -> None:
-    assert base.watch is not None
-    base.is_broken = True  # until all is done
-    change = tree.source.update(base.revision, tree.revision, base.tree, base)
+def _update(base: Base, tree: Tree) -> None:
+    change = tree.source.update(base.revision, tree.revision, base.tree, base, before_key=base.key)
     if base.owner != OURS:
         for path in change.made:
             os.lchown(os.fsencode(base.tree) + b"/" + path, *base.owner)
     base.size += change.grown
-    base.is_now(tree, key)
+    base.is_now(tree)
 
 
 def _give_all(tree: Path, owner: Owner) -> int:

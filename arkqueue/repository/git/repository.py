@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,17 @@ from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, Reposito
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.plan.globs import matches
-from arkqueue.repository import TOO_LONG, WORKFLOWS, Advance, TreeWatch, is_workflow_file, limits, linked, no_folder
+from arkqueue.repository import (
+    TOO_LONG,
+    WORKFLOWS,
+    Advance,
+    Survey,
+    TreeWatch,
+    is_workflow_file,
+    limits,
+    linked,
+    no_folder,
+)
 from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.following.addresses import NoAddress, read_address
@@ -37,7 +47,7 @@ from arkqueue.repository.git.tree_difference import changed_entries, changed_fil
 from arkqueue.repository.git.tree_size import TreeSizes
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
-from arkqueue.repository.tree_update import TreeUpdate
+from arkqueue.repository.tree_update import TreeUpdate, another_now
 from arkqueue.repository.tree_writer import Buffer, TreeWriter, outermost
 
 if TYPE_CHECKING:
@@ -248,6 +258,25 @@ class GitArchive:
             except TooManyPaths:
                 return ()
 
+    def survey(
+        self,
+        revision_id: str,
+        base: str | None = None,
+        *,
+        changes: bool = False,
+        notes: bool = False,
+        most: int = MOST_PATHS,
+        recorded: Revision | None = None,  # noqa: ARG002
+        base_recorded: Revision | None = None,  # noqa: ARG002
+    ) -> Survey:
+        with self._reading() as repository:
+            key = self._tree_key(repository, revision_id)
+        found = None
+        if changes:
+            with suppress(NotFound, TooManyPaths):
+                found = self.changes(base, revision_id, most=most)
+        return Survey(key, found, self.not_followed(revision_id) if notes else ())
+
     # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.
 
     def export(
@@ -273,10 +302,6 @@ class GitArchive:
             )
             set_dates(repository, self._commit(repository, revision_id).id, writer, written)
 
-    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:  # noqa: ARG002
-        with self._reading() as repository:
-            return str(self._commit(repository, revision_id).tree)
-
     def update(
         self,
         before: str,
@@ -284,9 +309,12 @@ class GitArchive:
         target: Path,
         watch: TreeWatch,
         *,
+        before_key: str | None = None,
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> TreeChange:
         with self._reading() as repository, TreeUpdate(target, watch) as update:
+            if before_key not in (None, self._tree_key(repository, before)):
+                raise another_now(before)
             old, new = (self._tree(repository, id) for id in (before, revision_id))
             self._check_size(repository, revision_id, [new])
             written = self._write(repository, update, changed_entries(repository, old, new, update))
@@ -393,6 +421,9 @@ class GitArchive:
         if commit is None:
             raise NotFound(self._location.shown, f"has no commit {id}", "It may have been removed by a force-push.")
         return commit
+
+    def _tree_key(self, repository: pygit2.Repository, id: str) -> str:
+        return str(self._commit(repository, id).tree)
 
     def _tree(self, repository: pygit2.Repository, id: str) -> pygit2.Tree:
         tree = repository[self._commit(repository, id).tree]

@@ -13,7 +13,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, TreeWatch
+from arkqueue.repository.protocol import Advance, Survey, TreeWatch
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
 from arkqueue.repository.reader.messages import (
@@ -32,6 +32,7 @@ from arkqueue.repository.reader.messages import (
     take_heads,
     take_identity,
     take_revision,
+    take_survey,
     take_workflow,
     text,
     texts,
@@ -183,12 +184,39 @@ class ReadArchive:
             recorded=_recorded(recorded),
         )
 
-    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
-        doing = f"looking up revision {revision_id}"
-        return self._read("tree_key", doing, text, revision_id=revision_id, recorded=_recorded(recorded))
+    def survey(
+        self,
+        revision_id: str,
+        base: str | None = None,
+        *,
+        changes: bool = False,
+        notes: bool = False,
+        most: int = MOST_PATHS,
+        recorded: Revision | None = None,
+        base_recorded: Revision | None = None,
+    ) -> Survey:
+        return self._read(
+            "survey",
+            f"looking up revision {revision_id}",
+            take_survey,
+            revision_id=revision_id,
+            base=base,
+            changes=changes,
+            notes=notes,
+            most=most,
+            recorded=_recorded(recorded),
+            base_recorded=_recorded(base_recorded),
+        )
 
     def update(
-        self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
+        self,
+        before: str,
+        revision_id: str,
+        target: Path,
+        watch: TreeWatch,
+        *,
+        before_key: str | None = None,
+        recorded: Revision | None = None,
     ) -> TreeChange:
         return self._write(
             "update",
@@ -196,6 +224,7 @@ class ReadArchive:
             take_change,
             watch,
             before=before,
+            before_key=before_key,
             revision_id=revision_id,
             target=str(target),
             recorded=_recorded(recorded),

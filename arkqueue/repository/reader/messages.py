@@ -42,7 +42,7 @@ from arkqueue.model import (
 from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance
+from arkqueue.repository.protocol import Advance, Survey
 
 T = TypeVar("T")
 
@@ -348,6 +348,20 @@ def take_changes(value: object) -> tuple[FileChange, ...]:
         raise Malformed("changes that are none")
     known = {str(status): status for status in ChangeStatus}
     return tuple(FileChange(known[status], path) for status, path in zip(statuses, paths, strict=True))
+
+
+def put_survey(survey: Survey) -> dict[str, Any]:
+    return {
+        "tree_key": survey.tree_key,
+        "changes": None if survey.changes is None else put_changes(survey.changes),
+        "not_followed": list(survey.not_followed),
+    }
+
+
+def take_survey(value: object) -> Survey:
+    found = _dict(value)
+    changes = optional(take_changes)(found.get("changes"))
+    return Survey(text(found.get("tree_key")), changes, texts(found.get("not_followed")))
 
 
 _NANOSECONDS = ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")

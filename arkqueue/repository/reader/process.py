@@ -44,6 +44,7 @@ from arkqueue.repository.reader.messages import (
     put_path,
     put_revision,
     put_status,
+    put_survey,
     put_workflow,
     receive,
     take_location,
@@ -148,6 +149,8 @@ class _Reader:
         try:
             return frame(answer)
         except Malformed as error:
+            if request["call"] == "survey":
+                return frame({**answer, "answer": {**answer["answer"], "changes": None}})
             if request["call"] in ("changed_paths", "changes"):
                 # Their names are longer than such a number of them may be.
                 return frame({"error": put_error(TooManyPaths(_count(answer["answer"])))})
@@ -205,6 +208,20 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 def _files(given: Given) -> dict[str, Any]:
     return {"recorded": given["recorded"] and take_revision(given["recorded"])}
+
+
+def _survey(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+    base = given["base_recorded"]
+    found = archive.survey(
+        given["revision_id"],
+        given["base"],
+        changes=given["changes"],
+        notes=given["notes"],
+        most=given["most"],
+        base_recorded=base and take_revision(base),
+        **_files(given),
+    )
+    return put_survey(found)
 
 
 def _working_copy(archive: Archive, given: Given, _reader: _Reader) -> str | None:
@@ -282,9 +299,16 @@ CALLS: dict[str, Callable[[Archive, Given, _Reader], Any]] = {
     "export": lambda archive, given, _: archive.export(
         given["revision_id"], Path(given["target"]), tuple(given["paths"]), **_files(given)
     ),
-    "tree_key": lambda archive, given, _: archive.tree_key(given["revision_id"], **_files(given)),
+    "survey": _survey,
     "update": lambda archive, given, reader: put_change(
-        archive.update(given["before"], given["revision_id"], Path(given["target"]), reader, **_files(given))
+        archive.update(
+            given["before"],
+            given["revision_id"],
+            Path(given["target"]),
+            reader,
+            before_key=given["before_key"],
+            **_files(given),
+        )
     ),
     "working_copy": _working_copy,
     "follow": _follow,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
     Advance,
+    Survey,
     TreeWatch,
     is_workflow_file,
     limits,
@@ -65,7 +66,7 @@ from arkqueue.repository.subversion.revisions import (
 )
 from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.subversion.tree_difference import ChangedInPlace, UpdateEditor
-from arkqueue.repository.tree_update import TreeUpdate
+from arkqueue.repository.tree_update import TreeUpdate, another_now
 from arkqueue.repository.tree_writer import TreeWriter, outermost
 from arkqueue.repository.unfollowed import externals
 
@@ -272,6 +273,9 @@ class SubversionArchive:
         if recorded is not None:
             with self._session(fresh=True) as session:
                 self._properties(session, number_of(revision_id, self._location.shown), recorded)
+        return self._changes(base, revision_id, most)
+
+    def _changes(self, base: str | None, revision_id: str, most: int) -> tuple[FileChange, ...]:
         changed = self._changed(base, revision_id, PathBudget(most), with_history=True)
         return listed({path.encode(errors="surrogateescape"): status for path, status in changed.items()})
 
@@ -333,6 +337,33 @@ class SubversionArchive:
         except (UnicodeDecodeError, TooManyPaths):
             return ()
         return externals([folder.encode(errors="surrogateescape") for folder in folders])
+
+    def survey(
+        self,
+        revision_id: str,
+        base: str | None = None,
+        *,
+        changes: bool = False,
+        notes: bool = False,
+        most: int = MOST_PATHS,
+        recorded: Revision | None = None,
+        base_recorded: Revision | None = None,
+    ) -> Survey:
+        with self._session(fresh=True) as session:
+            key = self._tree_key(session, number_of(revision_id, self._location.shown), recorded)
+            if base_recorded is not None:
+                self._properties(session, number_of(base_recorded.id, self._location.shown), base_recorded)
+        found = None
+        if changes:
+            with suppress(NotFound, TooManyPaths):
+                found = self._changes(base, revision_id, most)
+        return Survey(key, found, self.not_followed(revision_id) if notes else ())
+
+    def _tree_key(self, session: Any, number: int, recorded: Revision | None = None) -> str:
+        """The revision, who made it when (a restored backup may give its number to another one), and the URL, which keywords show."""
+        properties = self._properties(session, number, recorded)
+        made = "|".join((properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author"))
+        return f"{self._identity.uuid} {session.get_session_url()}@{number}|{made}"
 
     def _with_externals(self, session: Any, number: int) -> set[str]:
         """The folders with externals. Only the first question is about all folders; each later one costs what differs."""
@@ -400,32 +431,33 @@ class SubversionArchive:
             reporter.set_path("", number, True)
             reporter.finish()
 
-    def tree_key(self, revision_id: str, *, recorded: Revision | None = None) -> str:
-        """The revision, who made it when (a restored backup may give its number to another one), and the URL, which keywords show."""
-        number = number_of(revision_id, self._location.shown)
-        with self._session(fresh=True) as session:
-            properties = self._properties(session, number, recorded)
-            made = "|".join(
-                (properties.get(f"svn:{name}") or b"").decode(errors="replace") for name in ("date", "author")
-            )
-            return f"{self._identity.uuid} {session.get_session_url()}@{number}|{made}"
-
     def update(
-        self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, recorded: Revision | None = None
+        self,
+        before: str,
+        revision_id: str,
+        target: Path,
+        watch: TreeWatch,
+        *,
+        before_key: str | None = None,
+        recorded: Revision | None = None,
     ) -> TreeChange:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         try:
-            return self._update(old, new, target, watch, recorded)
+            return self._update(old, new, target, watch, before_key, recorded)
         except UnicodeDecodeError as error:
             raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
 
-    def _update(self, old: int, new: int, target: Path, watch: TreeWatch, recorded: Revision | None) -> TreeChange:
+    def _update(
+        self, old: int, new: int, target: Path, watch: TreeWatch, old_key: str | None, recorded: Revision | None
+    ) -> TreeChange:
         with self._session(fresh=True) as session, TreeUpdate(target, watch) as update:
             if recorded is not None:
                 self._properties(session, new, recorded)
             for number in (old, new):
                 if session.check_path("", number) != subvertpy.NODE_DIR:
                     raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
+            if old_key not in (None, self._tree_key(session, old)):
+                raise another_now(str(old))
             self._looks_ahead(update, new)
             changed = ChangedInPlace()
             reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)

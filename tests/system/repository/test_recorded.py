@@ -30,10 +30,10 @@ class Nobody:
 
 
 LOOKS: dict[str, Look] = {
-    "tree_key": lambda recorded, _: recorded.tree_key(recorded.revision.id),
+    "survey": lambda recorded, _: recorded.survey(),
     "export": lambda recorded, target: recorded.export(recorded.revision.id, target),
     "export of paths": lambda recorded, target: recorded.export(recorded.revision.id, target, ["x"]),
-    "update": lambda recorded, target: recorded.update("1", recorded.revision.id, target, Nobody()),
+    "update": lambda recorded, target: recorded.update("1", recorded.revision.id, target, Nobody(), before_key=""),
     "working copy": lambda recorded, target: recorded.working_copy("", target, author="bot"),
 }
 
@@ -153,7 +153,7 @@ def test_a_commit_that_is_gone_gives_no_files(tmp_path: Path) -> None:
     other.commit({"x": "another"})
     shutil.rmtree(git.path)
     other.path.rename(git.path)
-    for name in ("tree_key", "export", "export of paths", "working copy"):
+    for name in ("survey", "export", "export of paths", "working copy"):
         with pytest.raises((NotFound, ArkqueueError)) as refused:
             LOOKS[name](Recorded(open_archive(locate(str(git.path))), known.revision), tmp_path / name)
         assert known.revision.id in str(refused.value)

@@ -132,7 +132,7 @@ def test_trees_with_other_urls_in_their_keywords_are_told_apart(tmp_path: Path) 
     repository = a_subversion_repository(tmp_path)
     repository.commit({"a": "$URL$"})
     with repository.served() as server:
-        keys = {open_archive(locate(url)).tree_key("1") for url in (server.url, repository.url)}
+        keys = {open_archive(locate(url)).survey("1").tree_key for url in (server.url, repository.url)}
     assert len(keys) == 2
 
 

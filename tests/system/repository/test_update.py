@@ -16,7 +16,7 @@ from pygit2.enums import ObjectType
 
 from arkqueue.errors import ArchiveError, NotFound, WorkspaceError
 from arkqueue.model import TreeChange
-from arkqueue.repository import Archive, locate, open_archive
+from arkqueue.repository import Archive, Survey, locate, open_archive
 from arkqueue.repository.git import dates
 from tests.repositories import (
     GitRepository,
@@ -288,6 +288,35 @@ def test_nothing_is_begun_for_a_revision_that_is_not_there(
     for before, after in ((first, unknown), (unknown, first)):
         with pytest.raises((NotFound, ArchiveError)):
             opened(repository).update(before, after, tmp_path / "tree", Refusal())
+
+
+def test_nothing_is_begun_where_the_tree_was_exported_from_another_revision_of_the_number(
+    repository: SubversionRepository | GitRepository, tmp_path: Path
+) -> None:
+    first, second = repository.commit({"x": "1"}), repository.commit({"x": "2"})
+    archive, tree = opened(repository), tmp_path / "tree"
+    archive.export(first, tree)
+    key, another = (archive.survey(revision).tree_key for revision in (first, second))
+    with pytest.raises(WorkspaceError, match=f"revision {first}: is another one now"):
+        archive.update(first, second, tree, Refusal(), before_key=another)
+    archive.update(first, second, tree, Unwatched(), before_key=key)
+    assert picture(tree) == {b"x": (oct(0o100644), b"2")}
+
+
+def test_one_survey_tells_what_each_question_tells(
+    repository: SubversionRepository | GitRepository,
+) -> None:
+    first, second = repository.commit({"x": "1"}), repository.commit({"x": "2", "d/y": "1"})
+    archive = opened(repository)
+    survey = archive.survey(second, first, changes=True, notes=True)
+    assert survey == Survey(
+        archive.survey(second).tree_key, archive.changes(first, second), archive.not_followed(second)
+    )
+    assert archive.survey(second, changes=True).changes == archive.changes(None, second)
+    unknown = "77" if isinstance(repository, SubversionRepository) else "7" * 40
+    assert archive.survey(second, unknown, changes=True).changes is None
+    with pytest.raises((NotFound, ArchiveError)):
+        archive.survey(unknown)
 
 
 @pytest.mark.parametrize("change", ["rewritten", "removed", "made a link", "made a folder", "folder made a link"])

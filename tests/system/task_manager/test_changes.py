@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from arkqueue.model import Stream
 from arkqueue.plan import Entry
 from arkqueue.repository import limits
 from arkqueue.repository.reader.archive import ReadArchive
+from arkqueue.repository.reader.client import Call, ReaderProcesses
 from tests.builders import AnArchive, a_revision, a_workflow
 from tests.repositories import a_git_repository, a_subversion_repository
 from tests.system.task_manager.boxes import Boxes, boxes
@@ -54,6 +56,28 @@ def test_changes_are_those_since_the_task_last_completed(
     assert archive.sql("select name from revision where number = 4") == [{"name": base}]
     archive.trigger(2, "tell", force=True)
     assert told(archive, "tell@2.3")[1] == []
+
+
+def test_a_task_asks_its_repository_once_before_its_files_are_written(
+    archive: AnArchive, managers: Managers, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    call = ReaderProcesses.call
+
+    def noting(processes: ReaderProcesses, asks: Call) -> Any:
+        asked.append(asks.request["call"])
+        return call(processes, asks)
+
+    watch(archive, repository)
+    managers()
+    expected = (("1", ["survey", "export"]), ("2", ["survey", "update"]))
+    for number, (text, calls) in enumerate(expected, start=2):
+        with monkeypatch.context() as patched:
+            patched.setattr(ReaderProcesses, "call", noting)
+            commit(archive, repository, {"a": text}, {"tell": command(TELL)})
+            settled(archive, f"tell@{number}", "completed")
+        assert [one for one in asked if one in (*calls, "changes", "not_followed")] == calls
+        asked.clear()
 
 
 def test_changes_are_made_for_a_task_that_asks_for_them(
@@ -111,8 +135,8 @@ def test_too_many_changes_are_a_fault_of_the_attempt(
 ) -> None:
     watch(archive, repository)
     commit(archive, repository, {f"f{n}": "1" for n in range(9)}, {"tell": command(TELL), "other": command("ls")})
-    changes = ReadArchive.changes
-    monkeypatch.setattr(ReadArchive, "changes", lambda *words, **more: changes(*words, **more, most=5))
+    for name in ("survey", "changes"):
+        monkeypatch.setattr(ReadArchive, name, partialmethod(getattr(ReadArchive, name), most=5))
     managers()
     settled(archive, "tell@2", "failed")
     (attempt,) = attempts(archive, "tell@2")

@@ -41,16 +41,13 @@ class Recorded:
     def __init__(self, archive: Archive) -> None:
         self.archive, self.asked = archive, list[str]()
 
-    def tree_key(self, revision_id: str) -> str:
-        return self.archive.tree_key(revision_id)
-
     def export(self, revision_id: str, target: Path) -> None:
         self.asked.append("export")
         self.archive.export(revision_id, target)
 
-    def update(self, before: str, revision_id: str, target: Path, watch: Base) -> TreeChange:
+    def update(self, before: str, revision_id: str, target: Path, watch: Base, *, before_key: str) -> TreeChange:
         self.asked.append("update")
-        return self.archive.update(before, revision_id, target, watch)
+        return self.archive.update(before, revision_id, target, watch, before_key=before_key)
 
 
 @pytest.fixture(params=["subversion", "git"])
@@ -77,7 +74,7 @@ def source(repository: Repository) -> Recorded:
 
 
 def tree_of(recorded: Recorded, revision: str, archive: int = 1, branch: str = "") -> Tree:
-    return Tree(archive, branch, revision, recorded)
+    return Tree(archive, branch, revision, recorded.archive.survey(revision).tree_key, recorded)
 
 
 def bases(tmp_path: Path) -> list[str]:
@@ -216,11 +213,10 @@ class TestLayers:
                 f"import os, sys; sys.path[:0] = {sys.path!r}",
                 "from pathlib import Path; from arkqueue.workspace import *",
                 "class Files:",
-                "    def tree_key(self, revision): return revision",
                 "    def export(self, revision, target): (target / 'x').write_text('1')",
                 "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)",
                 f"workspaces = Workspaces(Path({str(home)!r}) / 'home')",
-                f"w = workspaces.prepare(1, source=Tree(1, '', {revision!r}, Files()), layered_by='kernel')",
+                f"w = workspaces.prepare(1, source=Tree(1, '', {revision!r}, '', Files()), layered_by='kernel')",
                 "print(w.notes, (w.tree / 'x').read_text(), w.layer, workspaces.remove(1), os.listdir(w.folder.parent))",
             ]
         )
@@ -482,7 +478,7 @@ class TestBroken:
                 f"import os, signal, sys; sys.path[:0] = {sys.path!r}",
                 "from tests.system.workspace.test_bases import *",
                 "class Killing(Recorded):",
-                "    def update(self, before, revision, target, watch):",
+                "    def update(self, before, revision, target, watch, *, before_key):",
                 "        (target / 'd2' / 'x').unlink() if watch.begin() else None",
                 "        (target / 'd1' / 'x').unlink()",
                 "        os.kill(os.getpid(), signal.SIGKILL)",
@@ -761,21 +757,25 @@ class TestReplacedRepositories:
         opened = open_archive(locate(str(svn.path)))
         known = opened.baseline("", revision)
         assert known is not None
-        right = Tree(1, "", revision, InLedger(opened, known))
+        ledger = InLedger(opened, known)
+
+        def right() -> Tree:
+            return Tree(1, "", revision, ledger.survey().tree_key, ledger)
+
         for attempt in (ONE, TWO):
-            workspaces.prepare(attempt, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+            workspaces.prepare(attempt, source=right(), layered_by=layered_by)  # type: ignore[arg-type]
         svn.path.rename(tmp_path / "away")
         (tmp_path / "backup").rename(svn.path)
         assert svn.commit({"d1/x": "another"}) == revision
         with pytest.raises(ArchiveMismatch, match=f"has another revision {revision}"):
-            workspaces.prepare(THREE, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+            workspaces.prepare(THREE, source=right(), layered_by=layered_by)  # type: ignore[arg-type]
         # Also where no base of another revision is to be brought forward.
         assert workspaces.remove(ONE) == workspaces.remove(TWO) == workspaces.remove(THREE) == ""
         with pytest.raises(ArchiveMismatch, match=f"has another revision {revision}"):
-            workspaces.prepare(THREE, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+            workspaces.prepare(THREE, source=right(), layered_by=layered_by)  # type: ignore[arg-type]
         shutil.rmtree(svn.path)
         (tmp_path / "away").rename(svn.path)
         workspaces.remove(THREE)
-        workspace = workspaces.prepare(FOUR, source=right, layered_by=layered_by)  # type: ignore[arg-type]
+        workspace = workspaces.prepare(FOUR, source=right(), layered_by=layered_by)  # type: ignore[arg-type]
         assert (workspace.tree / "d1" / "x").read_text() == "right"
         assert workspaces.remove(FOUR) == ""
