@@ -106,7 +106,7 @@ def change_settings(
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
         if settings.workflow_authors and not before.settings.get("workflow_authors"):
             graph.do("accept_heads", archive=archive)
-        _guard(graph, archive, settings.require_approval)
+        _guard(graph, archive, settings.require_approval, before.settings.get("require_approval") or ())
         graph.do("change_pool", archive=archive)
         graph.do("change_turn", archive=archive)
         has_slots = fit(graph)
@@ -119,9 +119,12 @@ def change_settings(
         change(session, [archive], fit)
 
 
-def _guard(graph: Graph, archive: int, globs: Sequence[str]) -> None:
-    """Hold what has not started of the tasks whose names match."""
-    tasks = [row.id for row in graph.rows("to_guard", archive=archive) if matches(globs, row.name)] if globs else []
+def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[str]) -> None:
+    """Hold what has not started of the tasks whose names match from now on; what matched ``before`` is held already, or was released by an approver."""
+    if set(globs) <= set(before):
+        return
+    names = graph.rows("to_guard", archive=archive)
+    tasks = [row.id for row in names if matches(globs, row.name) and not matches(before, row.name)]
     if tasks:
         graph.rows("lock_tasks", tasks=tasks)
         graph.ids("hold", tasks=tasks, hold=BY_A_GUARD, unbegun=False)

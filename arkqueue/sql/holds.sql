@@ -82,8 +82,10 @@ select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by 
 select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
 
 -- name: accept_workflows_of
--- Accept the workflow files of runs that were released; on a branch the last revision's.
+-- Accept the workflow files of runs that were released; on a branch the last revision's. A branch whose accepted files stand in a later revision has left these behind.
 update branch b set accepted_workflow_id = l.workflow_id
-from (select distinct on (run.branch_id) run.branch_id, r.workflow_id
+from (select distinct on (run.branch_id) run.branch_id, r.number, r.workflow_id
       from run join revision r on r.id = run.revision_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l
-where b.id = l.branch_id;
+where b.id = l.branch_id
+  and not exists (select from revision later where later.branch_id = b.id and later.number > l.number and later.dropped_at is null
+                  and later.workflow_id = b.accepted_workflow_id);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from arkqueue.db.session import Session
@@ -136,6 +138,15 @@ def test_a_guard_that_is_set_holds_what_has_not_started(session: Session) -> Non
     }  # fmt: skip
 
 
+def test_a_change_of_settings_takes_no_release_back(guarded: AnArchive) -> None:
+    guarded.commit({"check": "", "publish": "depends: [check]"})
+    holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=SOMEBODY)
+    for settings in (replace(GUARDED, tier=4), replace(GUARDED, require_approval=("publish", "check"))):
+        archives.change_settings(guarded.session, guarded.id, settings)
+        assert guarded.state("publish@2") == "waiting"
+    assert guarded.state("check@2") == "held", "it matches from now on"
+
+
 # Workflow files
 
 
@@ -187,6 +198,16 @@ def test_a_release_of_the_run_accepts_its_files(watched: AnArchive) -> None:
     assert watched.states()["build@5"] == "ready"
     watched.trigger(3, "build", force=True)
     assert watched.states()["build@3.2"] == "ready", "they are accepted now"
+
+
+def test_a_release_of_an_older_run_leaves_the_newer_files_accepted(watched: AnArchive) -> None:
+    good = {"build": "", "publish": "depends: [build]"}
+    watched.commit(RENAMED, author="mallory")
+    watched.commit(good, author="mallory")  # back to what is accepted
+    holds.release_run(watched.session, RunId(watched.run_id(3)), "bob", approver=SOMEBODY)
+    watched.commit(good, author="mallory")
+    watched.commit(RENAMED, author="mallory")
+    assert (watched.state("build@5"), watched.state("build@6")) == ("ready", "held")
 
 
 def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session) -> None:
