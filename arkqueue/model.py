@@ -121,6 +121,12 @@ class Revision:
     """What of it was longer than the ledger takes, and is cut; empty: nothing. The ledger does not keep it, but the fault of its run."""
 
 
+LABEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
+"""What a label of a task manager looks like."""
+MOST_LABELS = 8
+"""Labels that one task may want."""
+
+
 class Pool(StrEnum):
     """Which kind of task manager a task needs."""
 
@@ -343,6 +349,7 @@ class TaskDefinition:
     mounts: tuple[MountUse, ...] = ()
     changes: bool = False
     hold: bool = False
+    runs_on: tuple[str, ...] = ()
 
     @property
     def is_gate(self) -> bool:

@@ -699,6 +699,10 @@ class Model:
         task.attempts.append(Attempt())
         return self._follow(before)
 
+    def takes(self, key: Key, labels: Collection[str]) -> bool:
+        """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26)."""
+        return set(self.task(key).definition.runs_on) <= set(labels)
+
     def may_claim(self) -> bool:
         running = sum(task.state is State.RUNNING for task in self.tasks())
         return not self.paused and (self.max_running is None or running < self.max_running)

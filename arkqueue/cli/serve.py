@@ -7,6 +7,7 @@ import gc
 import itertools
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ from arkqueue.config import Configuration, is_address, readable_secrets
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
 from arkqueue.errors import ConfigurationError, DatabaseUnavailable, HomeTaken
+from arkqueue.model import LABEL
 from arkqueue.queue import archives
 from arkqueue.runtime import address
 from arkqueue.runtime.accounts import account
@@ -162,7 +164,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             from arkqueue.gateway.sql import gateways
             from arkqueue.task_manager import TaskManager
 
-            task_manager = TaskManager(gateways(session, configuration.slots), configuration)
+            task_manager = TaskManager(gateways(session, configuration.slots, configuration.labels), configuration)
             engine = task_manager.start(engine=_containers_are_meant(session, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
@@ -300,6 +302,23 @@ _slots = click.option(
 )
 
 
+def _names(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
+    for value in values:
+        if not re.fullmatch(LABEL, value):
+            raise click.BadParameter(f"{value!r} is no label; use letters, digits, '.', '_' and '-', at most 40")
+    return values or None
+
+
+_labels = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    callback=_names,
+    help="What this task manager has that tasks may ask for with runs_on; several may be given.",
+)
+
+
 def _address(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is not None and not is_address(value):
         raise click.BadParameter(f"{value!r} is no address; write it like 127.0.0.1:8417 or [::1]:8417")
@@ -322,6 +341,7 @@ _healthy = click.option(
 
 @click.command()
 @_slots
+@_labels
 @_listen
 @_database
 @_drain
@@ -349,6 +369,7 @@ def manager(ctx: click.Context, /, healthy: bool, **options: Any) -> None:
 
 @click.command()
 @_slots
+@_labels
 @_database
 @_drain
 @click.option(

@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, LimitOrNone, Memory, Pids, Size, SizeOrNothing, Slots
 from arkqueue.errors import ConfigurationError
-from arkqueue.model import LONGEST_RENEWAL, Pull
+from arkqueue.model import LABEL, LONGEST_RENEWAL, Pull
 from arkqueue.names import without_password
 
 FILE = "arkqueue.toml"
@@ -163,7 +163,8 @@ class Configuration(_Strict):
     """The command line's token; None: the first token in the home folder."""
     slots: Slots = Field(default_factory=lambda: len(os.sched_getaffinity(0)))
     """How many tasks a task manager runs at once."""
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = Field(default=(), max_length=100)
+    """What this task manager has that tasks may ask for (`runs_on`)."""
     lease: Duration = 90.0
     renew: Duration = 10.0
     sweep: Duration = 60.0
@@ -217,10 +218,15 @@ class Configuration(_Strict):
 
     @field_validator("labels")
     @classmethod
-    def _later(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if value:
-            raise PydanticCustomError("labels", "is not supported yet")
-        return value
+    def _are_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for label in value:
+            if not re.fullmatch(LABEL, label):
+                raise PydanticCustomError(
+                    "labels",
+                    "holds {label}, which is no label; use letters, digits, '.', '_' and '-', at most 40, beginning with a letter or a digit",
+                    {"label": repr(label)},
+                )
+        return tuple(sorted(set(value)))
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -32,6 +32,7 @@ PLAIN_WORDS = {
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",
     "too_short": "is empty; give at least one",
+    "too_long": "has {actual_length} entries, more than {max_length}",
     "string_too_short": "is empty",
     "tuple_type": "must be a list, in brackets",
     "model_type": "must be a table",

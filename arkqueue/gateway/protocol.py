@@ -74,7 +74,7 @@ class Gateway(Protocol):
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
         """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that is ours for ``lease`` seconds.
 
-        ``pools``: the kinds of tasks that this host can start now.
+        ``pools``: the kinds of tasks that this host can start now. What wants a label that this task manager has not is left to others.
         """
 
     def live(self) -> list[Live]:

@@ -34,9 +34,12 @@ VITAL = 6
 """Connections for what keeps attempts alive: one each for claims, renewals, requests to stop and logs, and two for the recorder."""
 
 
-def gateways(session: Session, slots: int) -> Opener:
-    """Opens gateways whose connections nobody else can take: ``slots`` for what attempts are made from, and ``VITAL`` for what keeps them alive."""
-    return partial(SqlGateway, session.share(slots), vital=session.share(VITAL))
+def gateways(session: Session, slots: int, labels: Sequence[str] = ()) -> Opener:
+    """Opens gateways whose connections nobody else can take: ``slots`` for what attempts are made from, and ``VITAL`` for what keeps them alive.
+
+    ``labels``: those of the task manager, which tasks can ask for.
+    """
+    return partial(SqlGateway, session.share(slots), vital=session.share(VITAL), labels=tuple(labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class SqlGateway:
     process: str
     host: str
     vital: Session | None = None
+    labels: tuple[str, ...] = ()
     turns: claim.Turns = field(default_factory=claim.Turns, repr=False)
 
     @property
@@ -57,7 +61,7 @@ class SqlGateway:
         self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None, low_disk: str | None
     ) -> None:
         told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
-        claim.register(self._vital, self.process, self.host, hostname, slots, **told)
+        claim.register(self._vital, self.process, self.host, hostname, slots, labels=self.labels, **told)
 
     def unregister(self) -> None:
         claim.unregister(self._vital, self.process)
@@ -66,7 +70,7 @@ class SqlGateway:
         return attempt_names(self.session, finish.expire(self.session, self.process, self.host, gone))
 
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
-        return claim.claim(self._vital, self.process, self.host, slots, lease, pools, self.turns)
+        return claim.claim(self._vital, self.process, self.host, slots, lease, pools, self.turns, self.labels)
 
     def live(self) -> list[Live]:
         return claim.live_on(self.session, self.host)
@@ -106,7 +110,7 @@ class SqlGateway:
     def finish_and_claim(
         self, outcomes: Sequence[Outcome], slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)
     ) -> Finished:
-        request = claim.Request(self.host, slots, self.turns, lease, pools)
+        request = claim.Request(self.host, slots, self.turns, lease, pools, self.labels)
         return finish.finish_and_claim(self._vital, self.process, outcomes, request, patience=0.0)
 
     def renew(self, attempts: Sequence[AttemptId], lease: float) -> Renewed:

@@ -60,11 +60,13 @@ def register(
     engine_fault: str | None = None,
     low_disk: str | None = None,
     account: str | None = None,
+    labels: Collection[str] = (),
 ) -> None:
-    """Say that a task manager is here, and as which user of its host it runs; why it can start no tasks for now, or no containers (None: it can); and which disk
+    """Say that a task manager is here, as which user of its host it runs, and with which labels; why it can start no tasks for now, or no containers (None: it can); and which disk
     has so little room that it claims nothing."""
     told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
-    session.do("register_manager", process=process, host=host, hostname=hostname, slots=slots, **told)
+    who = {"process": process, "host": host, "hostname": hostname, "slots": slots, "labels": sorted(labels)}
+    session.do("register_manager", **who, **told)
 
 
 def unregister(session: Session, process: str) -> None:
@@ -117,25 +119,33 @@ def claim(
     lease: float = LEASE,
     pools: Collection[Pool] = tuple(Pool),
     turns: Turns | None = None,
+    labels: Collection[str] = (),
 ) -> list[Claim]:
     """Take up to ``slots`` ready tasks of some pools, archives in turn, and begin an attempt for each.
 
-    ``turns``: those of the task manager; without them the archive with the lowest id begins. Fewer than ``slots`` are returned only where no more was ready.
+    ``labels``: those of the task manager; what asks for another one is left to others. ``turns``: those of the task manager; without them the archive with the lowest id begins. Fewer than ``slots`` are returned only where no more was ready.
     """
     turns = turns or Turns()
     claims: list[Claim] = []
     is_more = True
     while is_more and len(claims) < slots:
-        found, is_more = _claim_once(session, process, host, slots - len(claims), lease, pools, turns)
+        found, is_more = _claim_once(session, process, host, slots - len(claims), lease, pools, turns, labels)
         claims += found
     return claims
 
 
 def _claim_once(
-    session: Session, process: str, host: str, slots: int, lease: float, pools: Collection[Pool], turns: Turns
+    session: Session,
+    process: str,
+    host: str,
+    slots: int,
+    lease: float,
+    pools: Collection[Pool],
+    turns: Turns,
+    labels: Collection[str],
 ) -> tuple[list[Claim], bool]:
     """What one look at all archives gives; and whether there may be more."""
-    return _claimed(_rows(session.rows, parameters(process, host, slots, lease, pools, turns)), turns)
+    return _claimed(_rows(session.rows, parameters(process, host, slots, lease, pools, turns, labels)), turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,7 @@ class Request:
     turns: Turns
     lease: float = LEASE
     pools: Collection[Pool] = tuple(Pool)
+    labels: Collection[str] = ()
 
 
 def claim_within(connection: Connection, process: str, request: Request) -> tuple[list[Claim], bool]:
@@ -155,7 +166,7 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
     It waits for nobody, so the transaction may hold archives locked.
     """
     one = request
-    asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns)
+    asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns, one.labels)
     return _claimed(_rows(partial(rows, connection), asked), one.turns)
 
 
@@ -179,12 +190,13 @@ def parameters(
     lease: float = LEASE,
     pools: Collection[Pool] = tuple(Pool),
     turns: Turns | None = None,
+    labels: Collection[str] = (),
 ) -> dict[str, Any]:
     """The parameters of the blocks ``claim`` and ``claim_in_tiers``."""
     turns = turns or Turns()
     floors = turns.floors()
     return {
-        "process": process, "host": host, "slots": slots, "lease": lease, "pools": [str(pool) for pool in pools],
+        "process": process, "host": host, "slots": slots, "lease": lease, "pools": [str(pool) for pool in pools], "labels": list(labels),
         "after": turns.after, "turns": slots + SPARE, "archives": list(floors),
         "priorities": [place.priority for place in floors.values()], "entries": [place.entry for place in floors.values()],
         "runs": [place.run for place in floors.values()], "positions": [place.position for place in floors.values()],

@@ -4,6 +4,11 @@
 -- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
 -- beside the join (`end`), look up what is there also then.
 
+-- part: takes
+-- Whether a task manager of some kinds and labels takes what is in a pool `p`. Most pools name no label: the first comparison is all that they cost.
+(p.pool = any(%(pools)s)
+    or split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[])
+
 -- part: found
 -- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task.
 select array_agg(p.pool) as pools, f.*
@@ -14,7 +19,7 @@ cross join unnest(r.pools) p(pool)
 cross join lateral (
     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
         and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
-where p.pool = any(%(pools)s)
+where {part takes}
 group by f.priority, f.entry_id, f.run, f.position
 
 -- part: picked
@@ -67,7 +72,7 @@ join archive ar on ar.id = t.archive_id
 order by kept.turn, t.priority, t.entry_id, t.run, t.position
 
 -- name: claim
--- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+-- Take up to %(slots)s ready tasks of some pools, and of those that name some of our %(labels)s: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
 --
 -- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
 -- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
@@ -213,8 +218,8 @@ where a.process = %(process)s and a.ended_at is null and t.stop is not null;
 
 -- name: register_manager
 -- Register a task manager's process, or say that it is still here.
-insert into task_manager (process, host, hostname, slots, fault, engine_fault, low_disk, account)
-values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s, %(low_disk)s, %(account)s)
+insert into task_manager (process, host, hostname, slots, fault, engine_fault, low_disk, account, labels)
+values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s, %(low_disk)s, %(account)s, %(labels)s)
 on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = null,
     fault = excluded.fault, engine_fault = excluded.engine_fault, low_disk = excluded.low_disk;
 

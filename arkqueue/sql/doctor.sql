@@ -139,10 +139,10 @@ limit %(most)s;
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.ready_at is null then 'it is ready, and nobody knows since when'
             when t.entry_id is distinct from run.revision_id then 'it is ready, and has the place of another revision'
-            else format('it is ready in the pool %%s, and needs the pool %%s', coalesce(t.pool, 'of none'), coalesce(d.pool, a.pool)) end as what
+            else format('it is ready in the pool %%s, and needs the pool %%s', coalesce(t.pool, 'of none'), coalesce(d.pool, a.pool) || d.labels) end as what
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id left join definition d on d.id = t.definition_id
 where t.settled_at is null and t.state = 'ready'
-  and (t.ready_at is null or t.entry_id is distinct from run.revision_id or t.pool is distinct from coalesce(d.pool, a.pool))
+  and (t.ready_at is null or t.entry_id is distinct from run.revision_id or t.pool is distinct from coalesce(d.pool, a.pool) || d.labels)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_turns

@@ -298,7 +298,7 @@ insert into task (id, branch_id, run_id, archive_id, number, run, name, item, de
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
        t.unmet, t.hold, case when t.passed then {to pass} when t.ready then {to enable} when t.hold is not null then {to hold} else 'waiting' end, case when t.passed then clock_timestamp() end,
        case when t.ready then clock_timestamp() end,
-       case when t.ready then coalesce((select pool from definition where id = t.definition), (select pool from archive where id = %(archive)s)) end,
+       case when t.ready then (select coalesce(d.pool, a.pool) || d.labels from definition d, archive a where d.id = t.definition and a.id = %(archive)s) end,
        case when t.ready then t.entry end
 from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[],
             %(item)s::text[], %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[],
@@ -368,9 +368,9 @@ update archive set settings = %(settings)s where id = %(archive)s returning id;
 
 -- name: change_pool
 -- Give the ready tasks of an archive the pool that its settings, as they are now, give them.
-update task t set pool = coalesce(d.pool, a.pool)
+update task t set pool = coalesce(d.pool, a.pool) || d.labels
 from definition d, archive a
-where t.archive_id = %(archive)s and t.state = 'ready' and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool);
+where t.archive_id = %(archive)s and t.state = 'ready' and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool) || d.labels;
 
 -- name: change_turn
 -- Say of which pools an archive has ready tasks, its tier, and whether it is limited.

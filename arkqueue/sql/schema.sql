@@ -96,7 +96,10 @@ create table definition (
     body        jsonb not null,
     cancels     jsonb not null default '[]',        -- [{name, here, unstarted}], read by fire_*
     -- The pool of its tasks; null: that of their archive.
-    pool        text generated always as (case when body->>'image' is not null then 'container' end) stored
+    pool        text generated always as (case when body->>'image' is not null then 'container' end) stored,
+    -- What its tasks' pool goes on with: the labels that they want of a task manager (`runs_on`), in their order: ` gpu,tex`. Empty: none.
+    labels      text not null generated always as (
+        case when body ? 'runs_on' then ' ' || translate((body->'runs_on')::text, '[]" ', '') else '' end) stored
 );
 
 create sequence revision_id;
@@ -170,7 +173,8 @@ create table task (
     fired       boolean not null default false,
     waived      boolean not null default false,
     as_completed boolean not null default false,
-    -- What a claim goes by, written when the task becomes ready: which kind of task manager it needs, and its place among the ready tasks of its archive.
+    -- What a claim goes by, written when the task becomes ready: which kind of task manager it needs, and with which labels (`container gpu,tex`), and its
+    -- place among the ready tasks of its archive.
     pool        text,
     priority    int not null default 50,            -- lower numbers first
     prioritized boolean not null default false,     -- a person set its priority, which no task of its run changes
@@ -286,6 +290,7 @@ create table task_manager (
     engine_fault text,  -- why it can start none in a container
     low_disk    text,   -- which of its disks has less room than its `min_free`, so that it claims nothing
     account     text,   -- the user of its host that it runs as; null: it is of a version that does not say
+    labels      text[] not null default '{}',  -- what tasks can ask for (`runs_on`)
     started_at  timestamptz not null default clock_timestamp(),
     seen_at     timestamptz not null default clock_timestamp(),
     stopped_at  timestamptz

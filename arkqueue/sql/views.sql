@@ -318,26 +318,30 @@ order by t.position, t.id limit 100;
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: pool
--- The pool of a task: which kind of task manager it needs.
-select coalesce(d.pool, a.pool) as pool
+-- The pool of a task: which kind of task manager it needs, and with which labels.
+select coalesce(d.pool, a.pool) as pool, coalesce(string_to_array(nullif(ltrim(d.labels), ''), ','), '{}') as labels
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
 
 -- name: ready_ahead
--- How many ready tasks of some pools are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of a lower tier, and of each other archive of its tier as
--- many as take their turns meanwhile.
+-- How many ready tasks, which task managers of some pools and labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
+-- a lower tier, and of each other archive of its tier as many as take their turns meanwhile.
 with me as (
     select t.archive_id, t.priority, t.entry_id, t.run, t.position, a.tier
     from task t join archive a on a.id = t.archive_id where t.id = %(task)s and t.state = 'ready'),
+offered as (
+    select r.archive_id, r.tier, p.pool from ready_archive r cross join unnest(r.pools) p(pool)
+    where split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[]),
 mine as (
     select count(*) as n from (
-        select from me cross join unnest(%(pools)s::text[]) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = me.archive_id
+        select from me join offered p on p.archive_id = me.archive_id
+        join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = me.archive_id
             and (t.priority, t.entry_id, t.run, t.position) < (me.priority, me.entry_id, me.run, me.position)
         limit %(most)s) t
 )
 select mine.n + (
     select count(*) from (
-        select from ready_archive r cross join lateral (
-            select from unnest(%(pools)s::text[]) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = r.archive_id
+        select from (select archive_id, tier, array_agg(pool) as pools from offered group by archive_id, tier) r cross join lateral (
+            select from unnest(r.pools) p(pool) join task t on t.state = 'ready' and t.pool = p.pool and t.archive_id = r.archive_id
             limit case when r.tier < (select tier from me) then %(most)s else mine.n + 1 end) t
         where r.archive_id <> (select archive_id from me) and r.tier <= (select tier from me)
         limit %(most)s) others) as n
@@ -345,7 +349,7 @@ from mine;
 
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.
-select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.started_at, tm.seen_at, tm.stopped_at,
+select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.labels, tm.started_at, tm.seen_at, tm.stopped_at,
        d.drained_at, d.drained_by, d.reason as drain_reason,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
        (select count(*) from attempt a where a.process = tm.process and a.ended_at is null) as running

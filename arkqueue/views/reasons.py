@@ -37,6 +37,7 @@ class Why(StrEnum):
     NO_QUEUE_MANAGER = "no-queue-manager"
     NO_TASK_MANAGER = "no-task-manager"
     NO_FIT_HOST = "no-fit-host"
+    NO_LABEL = "no-label"
     MAX_RUNNING = "max-running"
     NO_SLOT = "no-slot"
     ABOUT_TO_START = "about-to-start"
@@ -136,26 +137,31 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
-    fit = [m for m in alive if not m.fault and not m.low_disk and m.drained_at is None]
-    pool = session.rows("pool", task=row.id)[0].pool
+    pool, labels = session.rows("pool", task=row.id)[0]
+    labeled = [m for m in alive if {*labels} <= {*m.labels}]
+    if not labeled:
+        return _no_label(subject, name, labels, alive)
+    fit = [m for m in labeled if not m.fault and not m.low_disk and m.drained_at is None]
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
     if not fit:
         # What a host cannot start is found out by trying, how full its disk is by looking.
         tried = (
             ""
-            if all(m.low_disk or m.drained_at for m in alive)
+            if all(m.low_disk or m.drained_at for m in labeled)
             else "; one task at times is tried, at most a minute apart"
         )
         faults = "; ".join(
-            f"{m.hostname}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in alive
+            f"{m.hostname}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in labeled
         )
         text = f"{subject} is ready, but no host can start it for now{tried}. {faults}."
-        drained = [f"arkqueue undrain {m.hostname}" for m in alive if m.drained_at is not None]
+        drained = [f"arkqueue undrain {m.hostname}" for m in labeled if m.drained_at is not None]
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
-    ahead = session.rows("ready_ahead", task=row.id, pools=[str(one) for one in pools], most=MOST_AHEAD)[0].n
+    theirs = sorted({label for m in fit for label in m.labels})
+    asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": theirs}
+    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
     if free > ahead:
@@ -164,6 +170,19 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
     some = "at least " if ahead > MOST_AHEAD else ""
     text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten that.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
+
+
+def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView]) -> Reason:
+    """That no task manager which runs has all labels that a task wants."""
+    lacking = [label for label in labels if not any(label in m.labels for m in alive)]
+    if lacking:
+        what = f"no task manager that runs has the label {' or '.join(lacking)}"
+    else:
+        what = f"no task manager that runs has all of its labels: {', '.join(labels)}"
+    there = "; ".join(f"{m.hostname}: {', '.join(m.labels) or 'none'}" for m in alive)
+    text = f"{subject} is ready, but {what} (`runs_on`). Their labels are: {there}."
+    start = " ".join(f"--label {label}" for label in labels)
+    return Reason(kind=Why.NO_LABEL, text=text, tasks=[name], commands=[f"arkqueue worker {start}"])
 
 
 def _claims_nothing(manager: TaskManagerView) -> str:

@@ -20,6 +20,8 @@ from arkqueue.workflow.values import shown
 EVERY_ONE: Final = f"{PREV}:*"
 MAX_NAMES: Final = 10
 """As many are listed of those that an unreadable file may have."""
+MAX_LABELS: Final = 100
+"""Different sets of labels in a revision."""
 MAX_CYCLES: Final = 20
 """As many are shown at once; each costs a walk over the whole graph."""
 
@@ -64,8 +66,20 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
         listed = (*(shown(word) for word in islice(unknown, MAX_NAMES)), *(["…"] * (len(unknown) > MAX_NAMES)))
         message = f"before this file can be read, nobody knows whether it has these tasks, which others name: {', '.join(listed)}"
         yield Fault(unread[0], 0, 0, message)
+    yield from _many_labels(tasks)
     yield from _cycles(tasks, known)
     yield from _mutual_cancels(tasks)
+
+
+def _many_labels(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
+    """Claims look at each set of labels that an archive has: so there are not any number of them."""
+    sets: set[frozenset[str]] = set()
+    for task in tasks:
+        sets.add(frozenset(task.fields.runs_on or ()))
+        if len(sets) > MAX_LABELS:
+            message = f"runs_on: the tasks of a revision name at most {MAX_LABELS} different sets of labels; use fewer"
+            yield task.fault(task.name_node, message)
+            return
 
 
 def _entries(task: FoundTask, kind: str) -> Iterator[tuple[Node, DependsEntry | CancelsEntry]]:

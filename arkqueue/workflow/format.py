@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from arkqueue.model import When
+from arkqueue.model import MOST_LABELS, When
 from arkqueue.workflow.containers import AnyImage, AnyMount, Network, ResourcesEntry, User, Workdir
 from arkqueue.workflow.values import (
     Count,
@@ -21,6 +21,7 @@ from arkqueue.workflow.values import (
     Duration,
     Factor,
     Flag,
+    Label,
     Name,
     OneOrMore,
     Path,
@@ -47,7 +48,6 @@ NOT_YET: Final = frozenset(
         "key",
         "poll",
         "artifacts",
-        "runs_on",
     ]
 )
 """Fields of design 3 that a later version brings; giving one is a fault until then."""
@@ -137,6 +137,9 @@ class Fields(StrictModel):
     hold: Flag | None = Field(None, description="It waits for a person's release in every run.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
+    runs_on: Annotated[OneOrMore[Label], Field(max_length=MOST_LABELS)] | None = Field(
+        None, description="Labels that a task manager needs to run it, all of them."
+    )
     changes: Flag | None = Field(None, description="It gets a list of the files that differ from its base.")
     image: AnyImage | None = Field(
         None, description="The container image it runs in; the archive's default unless given."

@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from arkqueue.model import COMMIT, LONGEST_DURATION, LONGEST_GLOB, MOST_GLOBS, PREV, REPORT
+from arkqueue.model import COMMIT, LABEL, LONGEST_DURATION, LONGEST_GLOB, MOST_GLOBS, PREV, REPORT
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -86,6 +86,16 @@ def _name(value: str) -> str:
             "beginning with a letter or a digit",
             value,
             re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-._") if len(value) <= 100 else "",
+        )
+    return value
+
+
+def _label(value: str) -> str:
+    if not re.fullmatch(LABEL, value):
+        wrong(
+            f"{shown(value)} is no label of a task manager: use letters, digits, '.', '_' and '-' (at most 40), "
+            "beginning with a letter or a digit",
+            value,
         )
     return value
 
@@ -221,6 +231,7 @@ Pattern = Annotated[str, Written(_pattern, minLength=1)]
 Cron = Annotated[str, Written(_cron)]
 Zone = Annotated[str, Written(_timezone)]
 Name = Annotated[str, Written(_name, pattern=f"^(?!PREV$){_NAME}$")]
+Label = Annotated[str, Written(_label, pattern=f"^{LABEL}$")]
 Flag = Annotated[bool, Strict(), BeforeValidator(as_meant)]
 Count = Annotated[int, Strict(), Field(ge=0, le=100), BeforeValidator(as_meant)]
 Duration = Annotated[

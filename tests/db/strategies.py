@@ -59,6 +59,7 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
         branches=draw(st.sampled_from([()] * 12 + [("main",), ("s*",)])),
         exclusive=draw(_once_in_six),
         hold=draw(st.sampled_from([False] * 11 + [True])),
+        runs_on=draw(st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])),
         on_lost=draw(st.sampled_from(["rerun", "rerun", "fail"])),
     )
 
@@ -91,6 +92,9 @@ def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
     return st.one_of([st.just(workflow)] * 3 + [workflows()])
 
 
+LABELS = ("gpu", "tex")
+labels = st.sampled_from([LABELS] * 3 + [(), ("gpu",), ("tex",)])
+"""What the task manager has that claims next."""
 priorities = st.sampled_from([10, 90])
 outputs = st.sampled_from([None] * 6 + [10, 90])
 """The output `arkqueue.priority` of an attempt."""

@@ -48,7 +48,7 @@ class Subject(Protocol):
 
     def baseline(self, branch: str, number: int) -> object: ...
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
-    def claim(self) -> Key | None: ...
+    def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None: ...
     def claim_some(self, slots: int) -> list[Key]: ...
     def finish(self, key: Key, end: End, exit_code: int | None, priority: int | None = None) -> object: ...
     def due(self, key: Key) -> object: ...
@@ -85,8 +85,9 @@ class ModelAsSubject:
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._model, verb)
 
-    def claim(self) -> Key | None:
-        ready = sorted((t.priority, t.key) for t in self._model.tasks() if t.state is State.READY)
+    def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
+        tasks = [t for t in self._model.tasks() if t.state is State.READY and self._model.takes(t.key, labels)]
+        ready = sorted((t.priority, t.key) for t in tasks)
         if not ready or not self._model.may_claim():
             return None
         self._model.claim(ready[0][1])
@@ -286,8 +287,9 @@ class Beside(RuleBasedStateMachine):
     # ----------------------------------------------------------------------------------------------------------------------- attempts
 
     def claim(self, data: st.DataObject) -> None:
+        labels = data.draw(strategies.labels)
         for _ in range(data.draw(st.sampled_from([1, 3, 6, 9]))):
-            self.claim_one()
+            self.claim_one(labels)
         self.compare()
 
     def work(self, data: st.DataObject) -> None:
@@ -460,10 +462,15 @@ class Beside(RuleBasedStateMachine):
             return self.pick(data, *states)
         return data.draw(st.sampled_from(list(self.model.states())))
 
-    def claim_one(self) -> Key | None:
-        key = self.subject.claim()
+    def claim_one(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
+        key = self.subject.claim(labels)
         ready = self.keys(State.READY) if self.model.may_claim() else []
         self.saw("as many run as may", self.model.max_running and not ready and self.keys(State.READY))
+        others = [other for other in ready if not self.model.takes(other, labels)]
+        self.saw("a task is left to a task manager with its labels", key and others)
+        self.saw("nothing is claimed for want of a label", not key and others)
+        ready = [other for other in ready if other not in others]
+        self.saw("a task of labels is claimed", key and self.model.task(key).definition.runs_on)
         self.check(key in ready if key else not ready, f"{key} was claimed, ready are {ready}")
         if key:
             note(f"claim {key}")

@@ -27,14 +27,14 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, control, finish, holds, ledger, pauses, triggering
+from arkqueue.queue import archives, claim, control, finish, holds, ledger, pauses, triggering
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import State
 from arkqueue.views import runs
-from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, Beside, Subject
@@ -92,14 +92,14 @@ class QueueAsSubject:
             )
             triggering.trigger(self.session, row["id"], names=names, force=force)
 
-    def claim(self) -> Key | None:
-        claimed = self.claim_some(1)
+    def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
+        claimed = self.claim_some(1, labels)
         return claimed[0] if claimed else None
 
-    def claim_some(self, slots: int) -> list[Key]:
+    def claim_some(self, slots: int, labels: Sequence[str] = strategies.LABELS) -> list[Key]:
         self.archive.running = {}
         keys = []
-        for claimed in self.archive.claim_some(slots):
+        for claimed in claim.claim(self.session, PROCESS, HOST, slots, labels=labels):
             keys.append(Key(claimed.branch, claimed.number, claimed.run, claimed.name, claimed.item))
             self.ids[keys[-1]] = claimed.task, claimed.attempt
         return keys
@@ -543,6 +543,11 @@ INGREDIENTS = {
         "prioritize_run",
         "an attempt says a priority",
         "a claim goes by priority",
+    ),
+    *(
+        "a task of labels is claimed",
+        "a task is left to a task manager with its labels",
+        "nothing is claimed for want of a label",
     ),
     *("limit", "as many run as may", "more run than may from now on"),
     *("pause_archive", "resume_archive", "resume is refused", "what waited to cancel in a pause goes on"),

@@ -63,7 +63,7 @@ def test_another_file_can_be_named(tmp_path: Path) -> None:
 def test_all_faults_are_told_at_once_with_place_and_nearest_name(tmp_path: Path) -> None:
     told = faults(
         tmp_path,
-        'leese = "90s"\nsweep = 60\nlog_head = "1 MB"\nslots = 0\nlabels = ["gpu"]\n'
+        'leese = "90s"\nsweep = 60\nlog_head = "1 MB"\nslots = 0\nlabels = ["gpu", "two words"]\n'
         '[[credentials]]\nurl = "https://a"\npasword = "x"\n',
         {"ARKQUEUE_LISTEN": "here", "ARKQUEUE_DATABSE": "x"},
     )
@@ -73,7 +73,7 @@ def test_all_faults_are_told_at_once_with_place_and_nearest_name(tmp_path: Path)
         f"{file}: sweep is no duration; write it like 90s, 30m or 2h",
         f"{file}: log_head is no size; write it like 64KiB, 15MiB or 1GiB",
         f"{file}: slots must be 1 or more",
-        f"{file}: labels is not supported yet",
+        f"{file}: labels holds 'two words', which is no label; use letters, digits, '.', '_' and '-', at most 40, beginning with a letter or a digit",
         f"{file}: credentials[1].pasword is unknown (did you mean password?)",
         "environment: ARKQUEUE_LISTEN is no address; write it like 127.0.0.1:8417 or [::1]:8417",
         "environment: ARKQUEUE_DATABSE is unknown (did you mean ARKQUEUE_DATABASE?)",

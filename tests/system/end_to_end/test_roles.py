@@ -197,3 +197,22 @@ def test_roles_say_whether_they_are_healthy(installations: Installations) -> Non
     assert arkqueue("worker", "--healthy", code=1).out
     refused = arkqueue("worker", "--healthy", "--database", "postgresql://nobody@127.0.0.1:1/none", code=1)
     assert "See that PostgreSQL runs" in refused.err
+
+
+def test_a_task_runs_only_on_the_task_manager_that_has_its_label(
+    arkqueue: Installation, archives: Archives, stage: Stage
+) -> None:
+    arkqueue.start("web", home="web")
+    arkqueue.start("manager", home="manager")
+    arkqueue.start("worker", "--label", "tex", home="worker-1")
+    papers = archives(arkqueue, "git")
+    usual = {"command": stage.once, "checkout": "none", "grace": "1s"}
+    papers.commit(dict(tasks({"train": {**usual, "runs_on": ["gpu"]}, "free": usual})))
+    papers.wait("free@2")
+    told = arkqueue("explain", f"{papers.name}@2/train").out
+    assert "no task manager that runs has the label gpu" in told
+    with_label = arkqueue.start("worker", "--label", "gpu", "--label", "linux", home="worker-2")
+    papers.wait("train@2")
+    assert f"-{with_label.pid}-" in papers.attempts("train@2")[-1]["process"]
+    refused = arkqueue("worker", "--label", "two words", code=2)
+    assert "is no label" in refused.err
