@@ -88,7 +88,7 @@ def add(
 
 
 def change_settings(
-    session: Session, configuration: Configuration, archive: ArchiveId, settings: ArchiveSettings
+    session: Session, configuration: Configuration, archive: ArchiveId, settings: ArchiveSettings, by: str
 ) -> None:
     """Look after an archive in another way from now on. Branches that are tracked only now begin at their heads, as when it was added."""
     row = archives.one(session, archive)
@@ -106,7 +106,7 @@ def change_settings(
             return _starts(EntryReader(opened), {b: heads[b] for b in sorted(heads) if b not in known})
 
         starts = _answer(location, read)
-    archives.change_settings(session, archive, settings, starts)
+    archives.change_settings(session, archive, settings, by, starts)
     archives.notify(session, [archive])
 
 

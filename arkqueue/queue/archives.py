@@ -5,8 +5,9 @@ A notice only says "look"; it is kept until the repository has been read after i
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -94,9 +95,9 @@ def _start(graph: Graph, archive: int, starts: Sequence[Start]) -> None:
 
 
 def change_settings(
-    session: Session, archive: ArchiveId, settings: ArchiveSettings, starts: Sequence[Start] = ()
+    session: Session, archive: ArchiveId, settings: ArchiveSettings, by: str, starts: Sequence[Start] = ()
 ) -> None:
-    """Change how an archive is looked after; ``starts``: the baselines of branches that are tracked from now on."""
+    """Change how an archive is looked after; the audit log keeps what was changed. ``starts``: the baselines of branches that are tracked from now on."""
 
     def fit(graph: Graph) -> bool:
         return fit_slots(graph, archive, is_limited=settings.max_running is not None)
@@ -104,6 +105,8 @@ def change_settings(
     def work(graph: Graph) -> bool:
         (before,) = graph.rows("archive", archive=archive)
         graph.do("change_archive", archive=archive, settings=Jsonb(asdict(settings)))
+        if changed := _what_changes(before.settings, settings):
+            graph.do("remember", by=by, verb="set", archive=archive, run=None, task=None, note=changed)
         if settings.workflow_authors and not before.settings.get("workflow_authors"):
             graph.do("accept_heads", archive=archive)
         _guard(graph, archive, settings.require_approval, before.settings.get("require_approval") or ())
@@ -117,6 +120,17 @@ def change_settings(
     if change(session, [archive], work):
         # A claim that began before the commit has taken no slots, and could not be seen.
         change(session, [archive], fit)
+
+
+def _what_changes(before: Mapping[str, Any], settings: ArchiveSettings) -> str:
+    """The settings that change, each with its value before and after, as JSON."""
+    now = json.loads(json.dumps(asdict(settings)))
+    usual = json.loads(json.dumps(asdict(ArchiveSettings())))
+    return "; ".join(
+        f"{name}: {json.dumps(before.get(name, usual[name]))} -> {json.dumps(value)}"
+        for name, value in now.items()
+        if value != before.get(name, usual[name])
+    )
 
 
 def _guard(graph: Graph, archive: int, globs: Sequence[str], before: Sequence[str]) -> None:

@@ -61,10 +61,29 @@ where t.id = any(%(tasks)s)
 order by t.number, t.run, t.position, t.id;
 
 -- name: guarded
--- Those of some tasks that may be guarded: with the globs that their archive guards, and the author of their revision.
-select t.id, t.number, t.run, t.name, t.item, t.hold_id, a.name as archive, b.name as branch, b.main, r.author,
+-- Those of some tasks that may be guarded: with the globs that their archive guards, and the author of their revision. Where `workflow_authors` holds a task
+-- (-2: `BY_WORKFLOW_AUTHORS`), `changers` are the authors who changed the branch's workflow files since the accepted ones, up to its own revision.
+with held as materialized (
+  select distinct run.revision_id as id from task t join run on run.id = t.run_id where t.id = any(%(tasks)s) and t.hold_id = -2
+), changed as materialized (
+  select h.id, array_agg(distinct c.author) filter (where c.changes) as authors
+  from held h
+  join revision r on r.id = h.id
+  join branch b on b.id = r.branch_id
+  left join lateral (
+    select number from revision
+    where branch_id = b.id and number < r.number and dropped_at is null and (not is_foreign or workflow_id = b.accepted_workflow_id)
+    order by number desc limit 1) accepted on true
+  cross join lateral (
+    select author, number > coalesce(accepted.number, -1) and workflow_id is distinct from lag(workflow_id) over (order by number) as changes
+    from revision
+    where branch_id = b.id and dropped_at is null and number between coalesce(accepted.number, -1) and r.number) c
+  group by h.id
+)
+select t.id, t.number, t.run, t.name, t.item, t.hold_id, a.name as archive, b.name as branch, b.main, r.author, c.authors as changers,
        a.settings->'require_approval' as globs, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
+left join changed c on c.id = r.id and t.hold_id = -2
 where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval' is not null)
 order by t.number, t.run, t.position, t.id;
 

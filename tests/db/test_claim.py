@@ -56,7 +56,7 @@ def test_a_host_without_containers_claims_only_what_needs_none(
     session: Session, settings: ArchiveSettings, names: list[str]
 ) -> None:
     archive = an_archive(session)
-    archives.change_settings(session, archive.id, settings)
+    archives.change_settings(session, archive.id, settings, "ann")
     archive.commit({"boxed": "image: busybox", "bare": ""})
 
     def claimed(*pools: Pool, slots: int = 4) -> list[str]:

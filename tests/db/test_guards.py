@@ -22,13 +22,13 @@ SOMEBODY, ANN, BOB = Approver(), Approver(("ann",)), Approver(("bob", "bo@exampl
 @pytest.fixture
 def guarded(session: Session) -> AnArchive:
     archive = an_archive(session)
-    archives.change_settings(session, archive.id, GUARDED)
+    archives.change_settings(session, archive.id, GUARDED, "ann")
     return archive
 
 
 def not_by_authors(archive: AnArchive) -> None:
     settings = ArchiveSettings(process=True, require_approval=("publish",), approval_not_author=True)
-    archives.change_settings(archive.session, archive.id, settings)
+    archives.change_settings(archive.session, archive.id, settings, "ann")
 
 
 def test_what_matches_is_held_whatever_the_file_says_and_released_by_an_approver(guarded: AnArchive) -> None:
@@ -65,7 +65,7 @@ def test_of_a_release_of_everything_only_the_guarded_stays(guarded: AnArchive) -
 
 def test_a_trigger_a_schedule_and_another_branch_get_around_nothing(session: Session) -> None:
     archive = an_archive(session, branches=("main", "side"))
-    archives.change_settings(session, archive.id, GUARDED)
+    archives.change_settings(session, archive.id, GUARDED, "ann")
     archive.commit({"publish": 'schedule: "0 3 * * *"\non: [manual, schedule]'}, branch="main")
     archive.trigger(2, "publish", branch="main")
     archive.sql("update schedule set next_at = now() - interval '1 minute'")
@@ -102,10 +102,10 @@ def test_a_guard_is_asked_for_its_tasks_alone(guarded: AnArchive) -> None:
     with pytest.raises(Forbidden, match=r"papers@2/publish: is guarded"):
         guards.refuse_unapproved(guarded.session, [build, publish], None)
     # Also after its release, and where the guard is taken away while it is held.
-    archives.change_settings(guarded.session, guarded.id, ArchiveSettings(process=True))
+    archives.change_settings(guarded.session, guarded.id, ArchiveSettings(process=True), "ann")
     with pytest.raises(Forbidden, match="is guarded"):
         guards.refuse_unapproved(guarded.session, [publish], None)
-    archives.change_settings(guarded.session, guarded.id, GUARDED)
+    archives.change_settings(guarded.session, guarded.id, GUARDED, "ann")
     holds.release(guarded.session, publish, "bob", approver=SOMEBODY)
     with pytest.raises(Forbidden, match="is guarded"):
         guards.refuse_unapproved(guarded.session, [publish], None)
@@ -126,13 +126,20 @@ def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:
     assert guarded.state("publish@2") == "waiting"
 
 
+def test_a_revision_without_an_author_is_approved_by_nobody(guarded: AnArchive) -> None:
+    not_by_authors(guarded)
+    guarded.commit(TASKS, author="")
+    with pytest.raises(Conflict, match="has no author"):
+        holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=BOB)
+
+
 def test_a_guard_that_is_set_holds_what_has_not_started(session: Session) -> None:
     archive = an_archive(session)
     archive.commit(TASKS)
     archive.commit({"publish": "", "other": ""})
     archive.claim("publish@3")
     archive.commit({"publish": ""})
-    archives.change_settings(session, archive.id, GUARDED)
+    archives.change_settings(session, archive.id, GUARDED, "ann")
     assert archive.states() == {
         "build@2": "running", "publish@2": "held", "publish@3": "running", "other@3": "running", "publish@4": "held",
     }  # fmt: skip
@@ -142,7 +149,7 @@ def test_a_change_of_settings_takes_no_release_back(guarded: AnArchive) -> None:
     guarded.commit({"check": "", "publish": "depends: [check]"})
     holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=SOMEBODY)
     for settings in (replace(GUARDED, tier=4), replace(GUARDED, require_approval=("publish", "check"))):
-        archives.change_settings(guarded.session, guarded.id, settings)
+        archives.change_settings(guarded.session, guarded.id, settings, "ann")
         assert guarded.state("publish@2") == "waiting"
     assert guarded.state("check@2") == "held", "it matches from now on"
 
@@ -158,7 +165,7 @@ def watched(session: Session) -> AnArchive:
     """Its head's workflow files are accepted; mallory is none of its authors."""
     archive = an_archive(session)
     archive.commit({"build": "", "publish": "depends: [build]"})
-    archives.change_settings(session, archive.id, AUTHORS)
+    archives.change_settings(session, archive.id, AUTHORS, "ann")
     archive.run("build@2")
     return archive
 
@@ -200,6 +207,26 @@ def test_a_release_of_the_run_accepts_its_files(watched: AnArchive) -> None:
     assert watched.states()["build@3.2"] == "ready", "they are accepted now"
 
 
+def test_nobody_accepts_his_own_files_below_somebody_elses_commit(watched: AnArchive) -> None:
+    archives.change_settings(watched.session, watched.id, replace(AUTHORS, approval_not_author=True), "ann")
+    watched.commit(RENAMED, author="mallory")
+    watched.commit(RENAMED, author="carl")  # has changed something else
+    of_mallory, of_carl = Approver(("mallory",)), Approver(("carl",))
+    for key in ("build@3", "publisch@4"):
+        with pytest.raises(Conflict, match="stands for (the author|somebody who changed its workflow files)"):
+            holds.release(watched.session, watched.task(key), "mallory", approver=of_mallory)
+    holds.release_run(watched.session, RunId(watched.run_id(3)), "carl", approver=of_carl)
+    assert watched.state("build@3") == "ready"
+
+
+def test_a_change_of_settings_is_in_the_audit_log(watched: AnArchive) -> None:
+    archives.change_settings(watched.session, watched.id, replace(AUTHORS, require_approval=()), "eve")
+    archives.change_settings(watched.session, watched.id, replace(AUTHORS, require_approval=()), "eve")  # nothing
+    told = [(row["by"], row["note"]) for row in watched.sql("select by, note from deed where verb = 'set' order by id")]
+    assert told[1:] == [("eve", 'require_approval: ["publish"] -> []')]
+    assert told[0][1].startswith('require_approval: [] -> ["publish"]; workflow_authors: [] -> ')
+
+
 def test_a_release_of_an_older_run_leaves_the_newer_files_accepted(watched: AnArchive) -> None:
     good = {"build": "", "publish": "depends: [build]"}
     watched.commit(RENAMED, author="mallory")
@@ -213,7 +240,7 @@ def test_a_release_of_an_older_run_leaves_the_newer_files_accepted(watched: AnAr
 def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session) -> None:
     archive = an_archive(session, branches=("main", "side"))
     archive.commit({"build": ""}, branch="main")
-    archives.change_settings(session, archive.id, AUTHORS)
+    archives.change_settings(session, archive.id, AUTHORS, "ann")
     nightly = {"build": "", "nightly": 'schedule: "0 3 * * *"\non: [manual, schedule]'}
     archive.commit(nightly, branch="main", author="mallory")
     archive.trigger(3, "nightly", branch="main")

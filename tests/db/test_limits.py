@@ -22,7 +22,7 @@ MANY = 40
 
 def change(archive: AnArchive, **settings: Any) -> None:
     present = ArchiveSettings(**archives.one(archive.session, ArchiveId(archive.id)).settings)
-    archives.change_settings(archive.session, ArchiveId(archive.id), replace(present, **settings))
+    archives.change_settings(archive.session, ArchiveId(archive.id), replace(present, **settings), "ann")
 
 
 def crowd(session: Session, name: str, count: int = 9, **settings: Any) -> AnArchive:

@@ -163,7 +163,7 @@ class QueueAsSubject:
     def limit(self, max_running: int | None) -> None:
         id = ArchiveId(self.archive.id)
         present = ArchiveSettings(**archives.one(self.session, id).settings)
-        archives.change_settings(self.session, id, replace(present, max_running=max_running))
+        archives.change_settings(self.session, id, replace(present, max_running=max_running), "ann")
 
     def pause(self) -> None:
         pauses.pause(self.session, ArchiveId(self.archive.id), "", self.by)

@@ -55,7 +55,7 @@ def test_nothing_of_a_paused_archive_starts_and_all_else_goes_on(archive: AnArch
     }  # fmt: skip
     claim.withdraw(archive.session)
     assert claimed(archive.session) == []
-    archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(process=True))
+    archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(process=True), "ann")
     assert claimed(archive.session) == []
     resume(archive)
     assert claimed(archive.session) == ["papers:b@2", "papers:a@3", "papers:a@4"]

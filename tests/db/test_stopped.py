@@ -74,7 +74,7 @@ def test_what_becomes_ready_meanwhile_is_not_claimed_either(archive: AnArchive) 
     finish.wake_deferred(archive.session)
     assert archive.states() == {"a@2": "completed", **dict.fromkeys([f"{name}@2" for name in ("b", *again)], "ready")}
     assert claimed(archive) == []
-    archives.change_settings(archive.session, archive.id, settings_of(archive))
+    archives.change_settings(archive.session, archive.id, settings_of(archive), "ann")
     assert claimed(archive) == []
     go_on(archive)
     assert sorted(claimed(archive)) == sorted(f"papers:{name}@2" for name in ("b", *again))

@@ -104,7 +104,7 @@ def test_branches_are_compared_by_when_their_revisions_came(session: Session) ->
 
 def test_pools_of_an_archive_keep_one_order(session: Session) -> None:
     archive = an_archive(session)
-    archives.change_settings(session, archive.id, ArchiveSettings(process=True))
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True), "ann")
     for _ in range(3):
         archive.commit({"bare": "", "boxed": "image: busybox"})
     crowd(an_archive(session, "other"), 9)
@@ -125,7 +125,7 @@ def test_each_pool_is_claimed_by_itself(session: Session) -> None:
 def test_changed_settings_move_what_is_ready_to_another_pool(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "boxed": "image: busybox"})
-    archives.change_settings(session, archive.id, ArchiveSettings(image="busybox"))
+    archives.change_settings(session, archive.id, ArchiveSettings(image="busybox"), "ann")
     assert names(session, 5, pools=[Pool.PROCESS]) == []
     assert names(session, 5, pools=[Pool.CONTAINER]) == ["a@2", "boxed@2"]
 
@@ -245,7 +245,7 @@ def test_a_claim_reads_a_few_tasks_however_long_the_history_is(session: Session)
 def test_a_host_without_containers_does_not_read_what_needs_one(session: Session) -> None:
     """Its engine may be away for an hour, with a hundred thousand container tasks ready."""
     archive = an_archive(session)
-    archives.change_settings(session, archive.id, ArchiveSettings(process=True))
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True), "ann")
     archive.commit({f"boxed{n}": "image: busybox" for n in range(300)})
     archive.commit({"bare": ""})
     archive.sql("analyze")

@@ -206,7 +206,8 @@ def change_archive(request: Request, name: str, settings: Settings) -> ArchiveVi
         caller.require_every_archive(f"setting {given[0]}, with which its tasks may reach others,")
     archive = _watched(caller, name)
     present = views.settings_of(archives.one(caller.session, archive).settings)
-    registration.change_settings(caller.session, caller.configuration, archive, settings.applied_to(present))
+    changed = settings.applied_to(present)
+    registration.change_settings(caller.session, caller.configuration, archive, changed, caller.by)
     return views.archive(caller.session, archive)
 
 

@@ -683,7 +683,7 @@ def test_branches_that_are_tracked_later_begin_at_their_heads(
     repository.switch("feature", "main")
     heads = [repository.commit({"readme": str(n)}) for n in range(3)]
     papers = watch(repository.path)
-    registration.change_settings(session, configuration, papers.id, ArchiveSettings(branches=("*",)))
+    registration.change_settings(session, configuration, papers.id, ArchiveSettings(branches=("*",)), "ann")
     assert papers.ledger("feature") == [(4, heads[-1])]
     new = repository.commit({"readme": "new"})
     papers.notify()
