@@ -154,7 +154,8 @@ def show(client: Client, name: str, as_json: bool) -> None:
         say(f"\n{click.style(_hold(found), fg='magenta')}")
         say(f"  arkqueue unhold {found['name']}")
     if found["held"]:
-        say(f"\n{found['held']} of its tasks wait for a release: arkqueue release {found['name']} --all")
+        wait = "task waits" if found["held"] == 1 else "tasks wait"
+        say(f"\n{found['held']} {wait} for a release: arkqueue release {found['name']} --all")
     if found["stopped"] or found["trouble"]:
         since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
         say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
@@ -499,7 +500,11 @@ def _health(archive: Any) -> str:
         return click.style("paused", fg="yellow")
     if archive["hold"]:
         return click.style("on hold", fg="magenta")
-    return click.style("no branch", fg="red") if _untracked(archive) else click.style("watched", fg="green")
+    if _untracked(archive):
+        return click.style("no branch", fg="red")
+    if archive["held"]:
+        return click.style(f"watched, {archive['held']} held", fg="magenta")
+    return click.style("watched", fg="green")
 
 
 def _notice(notice: Any) -> str:

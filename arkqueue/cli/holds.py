@@ -103,7 +103,10 @@ def _archive_lines(name: str, verb: str, answer: Any) -> list[str]:
     if verb == "hold":
         said = [f"{bold(name)}: on hold, {_tasks(len(done))} held"]
         return [*said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]
-    said = [f"{bold(name)}: {_tasks(len(done))} released" + (f", {_tasks(len(refused))} not" if refused else "")]
+    skipped = f", {_tasks(len(answer['skipped']))} waived as out of date" if answer["skipped"] else ""
+    said = [
+        f"{bold(name)}: {_tasks(len(done))} released{skipped}" + (f", {_tasks(len(refused))} not" if refused else "")
+    ]
     more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
     return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
 

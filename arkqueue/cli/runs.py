@@ -272,7 +272,9 @@ def _show_run(run: Any) -> None:
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),
         (
             "left out",
-            f"{run['left_out']} fires of its schedule since {at(run['left_out_since'])}" if run["left_out"] else "",
+            f"{run['left_out']} {'fire' if run['left_out'] == 1 else 'fires'} of its schedule since {at(run['left_out_since'])}"
+            if run["left_out"]
+            else "",
         ),
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),

@@ -121,7 +121,9 @@ def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> N
     def work(graph: Graph) -> None:
         if not graph.rows("hold_of_archive", archive=archive):
             (row,) = graph.rows("archive", archive=archive)
-            raise Conflict(f"archive {row.name}", "is not on hold", "release what is held: arkqueue release NAME")
+            raise Conflict(
+                f"archive {row.name}", "is not on hold", f"release what is held: arkqueue release {row.name} --all"
+            )
         graph.do("set_hold", archive=archive, hold=None)
         _keep(graph, by, "unhold", archive, None, reason)
 
@@ -148,12 +150,8 @@ def release(
         if row.state != State.HELD:
             raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
         _refuse_on_hold(graph, row.archive_id)
-        return _release(
-            graph,
-            [task],
-            lambda: _remember(graph, by, "release", row, reason),
-            _How(by, force, skip_outdated, approver, accepts=False),
-        )
+        how = _How(by, task_name_of(graph, task), force, skip_outdated, approver, accepts=False)
+        return _release(graph, [task], lambda: _remember(graph, by, "release", row, reason), how)
 
     return _alone(change(session, [_archive_of_task(session, task)], work))
 
@@ -177,12 +175,8 @@ def release_run(
         if not tasks:
             raise Conflict(run_name_of(row), "has no held task")
         graph.rows("lock_tasks", tasks=tasks)
-        return _release(
-            graph,
-            tasks,
-            lambda: _keep(graph, by, "release", row.archive_id, run, reason),
-            _How(by, force, skip_outdated, approver),
-        )
+        how = _How(by, run_name_of(row), force, skip_outdated, approver)
+        return _release(graph, tasks, lambda: _keep(graph, by, "release", row.archive_id, run, reason), how)
 
     return _alone(change(session, [_archive_of_run(session, run)], work))
 
@@ -207,13 +201,10 @@ def release_archive(
         _refuse_on_hold(graph, archive)
         tasks = graph.ids("held_of_runs", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
-        return _release(
-            graph,
-            tasks,
-            lambda: _keep(graph, by, "release", archive, None, reason),
-            _How(by, force, skip_outdated, approver),
-        )
+        how = _How(by, f"{row.name} --all", force, skip_outdated, approver)
+        return _release(graph, tasks, lambda: _keep(graph, by, "release", archive, None, reason), how)
 
+    (row,) = session.rows("archive", archive=archive)
     done = Done()
     change(session, [archive], lambda graph: _refuse_on_hold(graph, archive))
     for runs in _portions(session.rows("runs_held", archive=archive)):
@@ -222,16 +213,16 @@ def release_archive(
         done.skipped += portion.skipped
         done.refused += portion.refused
     if not (done.tasks or done.skipped or done.refused):
-        (row,) = session.rows("archive", archive=archive)
         raise Conflict(f"archive {row.name}", "has no held task")
     return _alone(done)
 
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """How a release is meant. ``accepts``: it is of whole runs, and so accepts their workflow files where these are guarded."""
+    """How a release is meant. ``what``: as it is named in the command. ``accepts``: it is of whole runs, and so accepts their workflow files where these are guarded."""
 
     by: str
+    what: str
     force: bool
     skip_outdated: bool
     approver: Approver | None
@@ -242,7 +233,7 @@ def _release(graph: Graph, tasks: Sequence[int], entry: Callable[[], int], how: 
     """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release."""
     guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, how.approver)]
     tasks = [task for task in tasks if task not in {refused.task for refused in guarded}]
-    done = Done(refused=[] if how.force else list(_outdated(graph, tasks)))
+    done = Done(refused=[] if how.force else list(_outdated(graph, tasks, how.what)))
     outdated = {refused.task for refused in done.refused}
     if how.skip_outdated and outdated:
         skipped = graph.ids("skip", tasks=sorted(outdated), by=how.by, as_completed=False)
@@ -261,12 +252,12 @@ def _release(graph: Graph, tasks: Sequence[int], entry: Callable[[], int], how: 
     return done
 
 
-def _outdated(graph: Graph, tasks: Sequence[int]) -> Iterator[Refused]:
-    """The tasks that would replace the work of later revisions, or that these have superseded or gone on from (design 5.19)."""
+def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused]:
+    """The tasks that would replace the work of later revisions, or that these have superseded or gone on from (design 5.19). ``what`` is being released."""
     perhaps = graph.ids("perhaps_outdated", tasks=list(tasks))
     for row in graph.rows("lock_tasks", tasks=perhaps) if perhaps else ():
         try:
-            refuse_outdated(graph, row, [row.id], f"arkqueue release {task_name_of(graph, row.id)}")
+            refuse_outdated(graph, row, [row.id], f"arkqueue release {what}")
         except Conflict as why:
             waived = Conflict(why.thing, why.fault, f"{why.remedy}, or waive it: --skip-outdated")
             yield Refused(row.id, waived)

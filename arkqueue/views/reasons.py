@@ -272,21 +272,23 @@ def held(row: Any, subject: str) -> Reason:
     name = task_name(row)
     run = name.partition("/")[0]
     commands = [f"arkqueue release {name}"]
+    until = "until a person releases it"
     if row.hold_id == BY_ITS_FILE:
         what = "by its workflow file (hold: true)"
     elif row.hold_id == BY_A_GUARD:
-        what = f"by {row.archive} (require-approval), which takes a token of scope approve"
+        what, until = f"by {row.archive} (require-approval)", f"{until}; that takes a token of scope approve"
     elif row.hold_id == BY_WORKFLOW_AUTHORS:
-        what = f"by {row.archive} (workflow-authors), as somebody else changed its workflow files and nobody has accepted them: to release its run does, with a token of scope approve"
+        what = f"by {row.archive} (workflow-authors), as somebody else changed its workflow files"
+        until = "until a person accepts them by a release of its run; that takes a token of scope approve"
         commands = [f"arkqueue release {run}"]
     else:
         what = _by_whom(
             "with its archive " if row.is_held_with_archive else "", row.held_by, row.held_at, row.held_note
         )
         commands = [f"arkqueue release {run}", *commands]
-        if row.is_imported:
+        if row.is_imported or row.is_held_with_archive:
             commands = [f"arkqueue release {row.archive} --all", *commands]
-    text = f"{subject} is held {what}, until a person releases it."
+    text = f"{subject} is held {what}, {until}."
     if row.archive_held_at is not None:
         on_hold = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
         text += f" {row.archive} is on hold {on_hold}: nothing of it is released before that ends."

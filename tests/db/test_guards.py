@@ -35,7 +35,7 @@ def test_what_matches_is_held_whatever_the_file_says_and_released_by_an_approver
     guarded.commit(TASKS | {"deploy-test": "hold: false", "deploy": ""})
     assert guarded.states() == {"build@2": "ready", "publish@2": "held", "deploy-test@2": "held", "deploy@2": "ready"}
     assert (
-        "by papers (require-approval), which takes a token of scope approve"
+        "by papers (require-approval), until a person releases it; that takes a token of scope approve"
         in explain(guarded.session, guarded.task("publish@2")).text
     )
     for release in (
@@ -213,7 +213,7 @@ def test_nobody_accepts_his_own_files_below_somebody_elses_commit(watched: AnArc
     watched.commit(RENAMED, author="carl")  # has changed something else
     of_mallory, of_carl = Approver(("mallory",)), Approver(("carl",))
     for key in ("build@3", "publisch@4"):
-        with pytest.raises(Conflict, match="stands for (the author|somebody who changed its workflow files)"):
+        with pytest.raises(Conflict, match=r"stands for (the author|somebody who changed its workflow files)"):
             holds.release(watched.session, watched.task(key), "mallory", approver=of_mallory)
     holds.release_run(watched.session, RunId(watched.run_id(3)), "carl", approver=of_carl)
     assert watched.state("build@3") == "ready"

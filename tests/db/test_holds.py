@@ -55,6 +55,19 @@ def hold_by_eve(execute: Callable[[str], object], archive: int) -> None:
 # Tasks and runs
 
 
+def test_a_refusal_names_the_command_for_what_was_to_be_released(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": ""})
+    holds.hold_run(archive.session, RunId(archive.run_id(2)), "ann")
+    archive.commit({"a": "", "b": ""})
+    archive.run("a@3", "b@3")
+    with pytest.raises(Conflict, match=r"arkqueue release papers@2 --force, or waive it: --skip-outdated"):
+        holds.release_run(archive.session, RunId(archive.run_id(2)), "bob")
+    with pytest.raises(Conflict, match=r"arkqueue release papers --all --force"):
+        release_all(archive)
+    with pytest.raises(Conflict, match=r"release what is held: arkqueue release papers --all"):
+        holds.unhold(archive.session, archive.id, "bob")
+
+
 def test_a_held_task_waits_for_its_release_and_says_by_whom(archive: AnArchive) -> None:
     archive.commit(CHAIN)
     holds.hold(archive.session, archive.task("a@2"), "ann", "the disk\nis full")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -40,9 +40,10 @@ class Release(Hold):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveAction:
-    """What an action on an archive did: to which tasks, and why not to others."""
+    """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others."""
 
     done: list[str]
+    skipped: list[str]
     refused: list[Refusal]
     archive: ArchiveView
 
@@ -71,7 +72,7 @@ def hold_run(request: Request, id: int, hold: Hold = Hold()) -> RunAction:  # no
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     done = holds.hold_run(caller.session, run, caller.by, hold.reason)
-    return RunAction(done=_named(caller, done), refused=[], run=runs.run(caller.session, run))
+    return RunAction(done=_named(caller, done.tasks), refused=[], run=runs.run(caller.session, run))
 
 
 @router.post("/runs/{id}/release")
@@ -80,7 +81,8 @@ def release_run(request: Request, id: int, release: Release = Release()) -> RunA
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     done = holds.release_run(caller.session, run, caller.by, release.reason, **_how(release), approver=caller.approver)
-    return RunAction(done=_named(caller, done), refused=_refusals(caller, done), run=runs.run(caller.session, run))
+    tasks = _named(caller, [*done.tasks, *done.skipped])
+    return RunAction(done=tasks, refused=_refusals(caller, done), run=runs.run(caller.session, run))
 
 
 @router.post("/archives/{name}/hold")
@@ -117,11 +119,16 @@ def _how(release: Release) -> Mapping[str, bool]:
 
 def _done(caller: Caller, archive: ArchiveId, done: holds.Done) -> ArchiveAction:
     view = views.archive(caller.session, archive)
-    return ArchiveAction(done=_named(caller, done), refused=_refusals(caller, done), archive=view)
+    return ArchiveAction(
+        done=_named(caller, done.tasks),
+        skipped=_named(caller, done.skipped),
+        refused=_refusals(caller, done),
+        archive=view,
+    )
 
 
-def _named(caller: Caller, done: holds.Done) -> list[str]:
-    return list(task_names(caller.session, [*done.tasks, *done.skipped]).values())
+def _named(caller: Caller, tasks: Sequence[int]) -> list[str]:
+    return list(task_names(caller.session, list(tasks)).values())
 
 
 def _refusals(caller: Caller, done: holds.Done) -> list[Refusal]:
