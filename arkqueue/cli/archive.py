@@ -166,6 +166,8 @@ def show(client: Client, name: str, as_json: bool) -> None:
         why = f": {pause['reason']}" if pause["reason"] else ""
         say(f"\n{click.style(visible(f'{what}{since}{by}{why}'), fg='yellow')}")
         say(f"  Nothing of it starts. {visible(pause['resume'])}")
+        if pause["twice"]:
+            say("  The whole installation is paused, too: arkqueue resume --all")
     if _is_overdue(found) and _nobody_reads(client):
         say(f"\n{click.style('no queue manager is running, so that it is not read', fg='red')}")
         say("  Start one: arkqueue manager")

@@ -6,7 +6,7 @@
 -- Archives with what is the matter with them: the watched ones, or one of any time by its id.
 select a.id, a.name, a.kind, a.url, a.repository, a.uuid, a.folder, a.settings, a.created_at, a.removed_at, a.stopped, a.trouble,
        a.trouble_since, a.read_at, a.next_read_at, l.asked_at as notice_at, l.revision as notice_revision, l.looked = l.asked as expected,
-       a.is_paused, a.paused_at is null as paused_with_all,
+       a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
        d.at as hold_at, d.by as hold_by, d.note as hold_note, (select count(*) from task t where t.archive_id = a.id and t.state = 'held') as held
@@ -153,7 +153,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
        a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, run.left_out, run.left_out_since,
        r.dropped_at, b.deleted_at, a.removed_at, a.stopped, a.max_running, a.id as archive_id,
-       a.is_paused, a.paused_at is null as paused_with_all,
+       a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
        t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,

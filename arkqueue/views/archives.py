@@ -54,18 +54,21 @@ class NoticeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseView:
-    """Nothing of an archive starts until a person takes its pause back. ``with_all``: the whole installation is paused. ``resume``: the command that helps."""
+    """Nothing of an archive starts until a person takes its pause back. ``with_all``: the whole installation is paused; ``twice``: it is, too. ``resume``: the command that helps."""
 
     at: datetime | None
     by: str
     reason: str
     with_all: bool
+    twice: bool
     resume: str
 
     def __str__(self) -> str:
         since = f" since {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         by, why = f" by {self.by}" if self.by else "", f": {self.reason}" if self.reason else ""
-        return f"paused{' with the whole installation' if self.with_all else ''}{since}{by}{why}"
+        return f"paused{' with the whole installation' if self.with_all else ''}{since}{by}{why}" + (
+            "; the whole installation is paused, too" if self.twice else ""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +181,7 @@ def pause_of(row: Any, name: str) -> PauseView | None:
         by=row.paused_by or "",
         reason=row.pause_reason,
         with_all=row.paused_with_all,
+        twice=row.paused_twice,
         resume="arkqueue resume --all" if row.paused_with_all else f"arkqueue resume {name}",
     )
 

@@ -114,7 +114,8 @@ def paused(row: Any, but: str = "", what: str = "nothing of it starts") -> list[
     if pause is None:
         return []
     text = f"{but}{row.archive} is {str(pause).rstrip('.')}; {what} until it goes on."
-    return [Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=[pause.resume])]
+    commands = [pause.resume, *(["arkqueue resume --all"] if pause.twice else [])]
+    return [Reason(kind=Why.ARCHIVE_PAUSED, text=text, commands=commands)]
 
 
 def parked(row: Any, subject: str) -> list[Reason]:

@@ -118,6 +118,15 @@ def test_a_second_pause_gives_its_reason_and_a_second_resume_is_refused(archive:
     assert views.archive(archive.session, ArchiveId(archive.id)).paused is None
 
 
+def test_a_pause_within_the_pause_of_all_names_both_commands(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    pause(archive)
+    pauses.pause_all(archive.session, "moving", "eve")
+    told = why(archive, "a@2")
+    assert "; the whole installation is paused, too; nothing of it starts" in told.text
+    assert told.commands == ["arkqueue resume papers", "arkqueue resume --all"]
+
+
 def test_a_stopped_archive_that_is_paused_needs_both_taken_back(archive: AnArchive) -> None:
     archive.commit(CHAIN)
     archives.stop(archive.session, ArchiveId(archive.id), "why")
