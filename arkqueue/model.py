@@ -119,6 +119,8 @@ class Revision:
     origin: Origin | None = None
     oversized: str = field(default="", compare=False)
     """What of it was longer than the ledger takes, and is cut; empty: nothing. The ledger does not keep it, but the fault of its run."""
+    paths_digest: str = field(default="", compare=False)
+    """A digest of which paths a Subversion revision changes, and how; empty: it is not known, or a Git commit, whose id says it. `archive accept` compares it."""
 
 
 LABEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"

@@ -179,7 +179,8 @@ def _still_stopped(opened: Archive, row: Any, others: Sequence[Any], main: str |
 def accept(session: Session, configuration: Configuration, archive: ArchiveId, revision: int, by: str) -> str:
     """Take over that an administrator has corrected the author or the date of a Subversion revision; the answer says what changes.
 
-    What proves it to be the same revision is its message alone: the ledger knows nothing of its files, and the answer says so.
+    What proves it to be the same revision is its message, and which paths it changes and how. The contents of its files are not compared, and the answer says so.
+    A revision that was planned before the ledger kept digests of changed paths has its message alone.
     ``revision``: the id of the ledger's entry. A stopped archive goes on, if that proves its repository to be the registered one.
     """
     row = archives.one(session, archive)
@@ -206,8 +207,14 @@ def accept(session: Session, configuration: Configuration, archive: ArchiveId, r
     if now.message != known.message:
         fault = "has another message, too: it is another revision, and not one whose author or date was corrected"
         raise Conflict(here, fault, f"Bring the right one back, then: arkqueue sync {row.name}. {rewind}")
+    if known.paths_digest and now.paths_digest and now.paths_digest != known.paths_digest:
+        fault = "changes other paths: it is another revision, and not one whose author or date was corrected"
+        raise Conflict(here, fault, f"Bring the right one back, then: arkqueue sync {row.name}. {rewind}")
     note = f"{here} is {_made(now.author, now.date)} from now on, and no longer {_made(known.author, known.date)}"
-    note += ". Its message was compared. Its files were not, as the ledger does not have them"
+    if known.paths_digest and now.paths_digest:
+        note += ". Its message and the paths that it changes were compared; the contents of its files were not"
+    else:
+        note += ". Its message was compared. The paths that it changes were not, as the ledger does not have them; neither were the contents of its files"
     archives.accept(session, archive, revision, now.author, now.date, note, by)
     if row.stopped is not None:
         take_up(session, configuration, archive)

@@ -47,6 +47,7 @@ class NewRevision(NamedTuple):
     message: str
     origin: str | None
     previous: str | None
+    paths_digest: str | None
 
 
 class NewRun(NamedTuple):
@@ -275,7 +276,7 @@ class Draft:
         self.revisions.append(
             NewRevision(
                 id, self.branch, revision.number, generation, entry.workflow, is_baseline, is_foreign, revision.id, revision.author,
-                revision.date, revision.message, revision.origin.task if revision.origin else None, previous,
+                revision.date, revision.message, revision.origin.task if revision.origin else None, previous, revision.paths_digest or None,
             )
         )  # fmt: skip
         return id

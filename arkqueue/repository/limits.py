@@ -17,6 +17,8 @@ MOST_WORKFLOW_BYTES = 4 * 2**20
 """Of all workflow files of a revision together."""
 MOST_PATHS = 1_000_000
 """Entries of folders that are looked at to find what a revision changes."""
+MOST_DIGESTED = 10_000
+"""Changed paths of a Subversion revision that its digest covers, in the order of their names; of more, it has their number."""
 MOST_FILES, MOST_BYTES = 1_000_000, 256 * 2**30
 """What one task gets into its workspace: files and folders together, and bytes."""
 MANY_FILES = 20_000

@@ -110,7 +110,9 @@ class Archive(Protocol):
         Subversion: ``{"": youngest revision}``, which need not touch the archive's folder: `advance` may add nothing.
         """
 
-    def baseline(self, branch: str, at: str | None = None) -> Revision | None:
+    # ``digests``: whether `Revision.paths_digest` is to be told, which takes memory for each path that a revision changes.
+
+    def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:
         """The revision where the ledger starts: the head, or ``at`` (number, id, SHA prefix, ``g`` + prefix, tag).
 
         None: the branch has no revision yet, so that its ledger starts empty.
@@ -136,6 +138,7 @@ class Archive(Protocol):
         *,
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,
+        digests: bool = True,
     ) -> Advance:
         """What the ledger lacks up to ``new_head``.
 

@@ -221,9 +221,9 @@ select array(select nextval('revision_id') from generate_series(1, %(revisions)s
 
 -- name: add_revisions
 -- Append revisions to the ledger.
-insert into revision (id, branch_id, number, generation, workflow_id, baseline, is_foreign, name, author, date, message, origin, previous)
+insert into revision (id, branch_id, number, generation, workflow_id, baseline, is_foreign, name, author, date, message, origin, previous, paths_digest)
 select * from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[], %(foreign)s::bool[],
-                     %(name)s::text[], %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[]);
+                     %(name)s::text[], %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[], %(paths_digest)s::text[]);
 
 -- name: set_heads
 -- Move the heads of branches, each if nobody else did (compare and set).
@@ -330,7 +330,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 
 -- name: revision_at
 -- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive or is guarded there.
-select r.id, r.number, r.name, r.author, r.date, r.message, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
+select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
        a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults,
        r.is_foreign and r.workflow_id is distinct from b.accepted_workflow_id as is_foreign,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id

@@ -120,6 +120,8 @@ create table revision (
     read_at     timestamptz not null default now(),
     -- Its workflow files were not accepted when it was appended, and had been changed by none of the archive's `workflow_authors`.
     is_foreign  boolean not null default false,
+    -- Of the paths that a Subversion revision changes; null where it was not known. `archive accept` compares it.
+    paths_digest text,
     unique (branch_id, number)
 );
 create index revision_name on revision (branch_id, name);

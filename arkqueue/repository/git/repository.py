@@ -120,7 +120,7 @@ class GitArchive:
             is_tracked = _any_name if tuple(branches) == ("**",) else partial(matches, tuple(branches))
             return {name: str(id) for name, id in _branches(repository, is_tracked)}
 
-    def baseline(self, branch: str, at: str | None = None) -> Revision | None:
+    def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002  its id is one
         self._refresh()
         with self._reading() as repository:
             head = _branch(repository, branch)
@@ -186,6 +186,7 @@ class GitArchive:
         *,
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,
+        digests: bool = True,  # noqa: ARG002  a commit's id is one
     ) -> Advance:
         with self._reading() as repository:
             new = self._commit(repository, new_head).id

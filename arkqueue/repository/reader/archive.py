@@ -88,9 +88,11 @@ class ReadArchive:
         self._main = None if found is None else (main, found)
         return dict(self._heads)
 
-    def baseline(self, branch: str, at: str | None = None) -> Revision | None:
+    def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:
         doing = f"looking up revision {at or 'HEAD'}"
-        return self._read("baseline", doing, optional(take_revision), branch=branch, at=at)
+        given = {"branch": branch, "at": at, "digests": digests}
+        again = {**given, "digests": False}
+        return self._read("baseline", doing, optional(take_revision), again, **given)
 
     def has(self, revision: str) -> bool:
         """What the last look has found is not asked for again."""
@@ -118,6 +120,7 @@ class ReadArchive:
         *,
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,
+        digests: bool = True,
     ) -> Advance:
         given = {
             "branch": branch,
@@ -126,9 +129,10 @@ class ReadArchive:
             "limit": limit,
             "siblings": None if siblings is None else dict(siblings),
             "keys": True,
+            "digests": digests,
         }
-        # Where one of the revisions breaks the process by its workflow files, the others are told all the same.
-        again = {**given, "keys": False}
+        # Where one of the revisions breaks the process by its workflow files or its many paths, the others are told all the same.
+        again = {**given, "keys": False, "digests": False}
         doing = f"listing what is new up to revision {new_head}"
         advance, self._workflows_keys = self._read("advance", doing, take_advance, again, **given)
         return advance

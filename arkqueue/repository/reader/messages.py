@@ -197,6 +197,7 @@ def put_revision(revision: Revision, *, with_message: bool = True) -> dict[str, 
         "message": revision.message if with_message else "",
         "origin": [origin.task, origin.generation] if origin else None,
         "oversized": revision.oversized,
+        "paths_digest": revision.paths_digest,
     }
 
 
@@ -222,6 +223,7 @@ def take_revision(value: object) -> Revision:
         text(found.get("message")),
         origin,
         text(found.get("oversized")),
+        text(found.get("paths_digest")),
     )
 
 

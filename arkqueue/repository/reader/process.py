@@ -261,6 +261,7 @@ def _advance(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]
         given["new_head"],
         limit=given["limit"],
         siblings=given["siblings"],
+        digests=given["digests"],
     )
     keys = {}
     with suppress(Exception):  # it is met again by whoever asks
@@ -278,7 +279,7 @@ CALLS: dict[str, Callable[[Archive, Given, _Reader], Any]] = {
     "identity": lambda archive, _, __: put_identity(archive.identity()),
     "main_branch": lambda archive, given, _: archive.main_branch(given["known"]),
     "heads": _heads,
-    "baseline": lambda archive, given, _: _of(archive.baseline(given["branch"], given["at"])),
+    "baseline": lambda archive, given, _: _of(archive.baseline(given["branch"], given["at"], digests=given["digests"])),
     "has": lambda archive, given, _: archive.has(given["revision"]),
     "baselines": lambda archive, given, _: {
         name: put_revision(one) for name, one in archive.baselines(given["heads"]).items()

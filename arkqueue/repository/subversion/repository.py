@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ from arkqueue.repository.subversion.revisions import (
     is_told,
     made,
     number_of,
+    paths_digest,
     revision_of,
     touches,
 )
@@ -108,7 +110,7 @@ class SubversionArchive:
     def check_gone(self, branch: str) -> None:
         """The one branch is always there."""
 
-    def baseline(self, branch: str, at: str | None = None) -> Revision | None:  # noqa: ARG002
+    def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002
         """At a folder: the last revision up to ``at`` that touches it, else (before it existed) ``at`` itself."""
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
@@ -125,6 +127,8 @@ class SubversionArchive:
                 found: list[int] = []
                 session.get_log(lambda _, revision, *__: found.append(revision), [""], number, 0, 1)
                 number = found[0] if found else number
+            if digests and (logged := self._log(session, number, number, digests=True)):
+                return logged[0][0]
             return revision_of(number, session.rev_proplist(number))
 
     def has(self, revision: str) -> bool:
@@ -158,7 +162,7 @@ class SubversionArchive:
         if (now.author, now.date) != (known.author, known.date):
             raise self._mismatch(
                 f"has another revision {known.id} ({made(now)}) than the one that is known ({made(known)})",
-                also=f". Only if somebody corrected its author or date and its files are what they were, which is not compared: arkqueue archive accept NAME@{known.id}",
+                also=f". Only if somebody corrected its author or date and its files are what they were, whose contents are not compared: arkqueue archive accept NAME@{known.id}",
             )
 
     # The ledger
@@ -171,6 +175,7 @@ class SubversionArchive:
         *,
         limit: int = 1000,
         siblings: Mapping[str, str] | None = None,  # noqa: ARG002
+        digests: bool = True,
     ) -> Advance:
         after, head = known.number if known else 0, number_of(new_head, self._location.shown)
         if head < after:
@@ -181,7 +186,8 @@ class SubversionArchive:
             folder = self._identity.folder
             while start <= head and len(found) <= limit:
                 end = min(head, start + _CHUNK - 1)
-                found += self._log(session, folder, start, end)
+                logged = self._log(session, start, end, digests=digests)
+                found += [one for one, touched in logged if touched or is_there_around(session, one.number)]
                 start = end + 1
             if not found and folder:
                 self._searched = after, revision_of(head, session.rev_proplist(head))
@@ -193,7 +199,9 @@ class SubversionArchive:
             return after
         return last.number if revision_of(last.number, session.rev_proplist(last.number)) == last else after
 
-    def _log(self, session: Any, folder: str, start: int, end: int) -> list[Revision]:
+    def _log(self, session: Any, start: int, end: int, *, digests: bool) -> list[tuple[Revision, bool | None]]:
+        """Revisions that touch the archive's folder. None: they may, as `touches` says."""
+        folder = self._identity.folder
         found: list[tuple[Revision, bool | None]] = []
 
         def receive(
@@ -201,20 +209,23 @@ class SubversionArchive:
         ) -> None:
             is_touched = touches(changed or {}, "/" + folder) if folder else True
             if is_touched is not False:
-                found.append((revision_of(number, properties), is_touched))
+                revision = revision_of(number, properties)
+                if digests:
+                    revision = replace(revision, paths_digest=paths_digest(changed or {}, folder))
+                found.append((revision, is_touched))
 
         home = session.get_session_url()
         try:
             with self._at(session, self._identity.repository):
-                # To see a parent of the folder move, all changed paths are needed; the root needs none.
-                session.get_log(receive, [""], start, end, 0, bool(folder), revprops=PROPERTIES)
+                # To see a parent of the folder move, all changed paths are needed; the root needs them for digests alone.
+                session.get_log(receive, [""], start, end, 0, bool(folder) or digests, revprops=PROPERTIES)
         except SubversionException as error:
             if not folder or codes_of(error).isdisjoint(UNREADABLE):
                 raise
             # Who may read nothing but the folder has its own history, which knows no time before a deletion.
             session.reparent(home)
             session.get_log(receive, [""], start, end, 0, True, revprops=PROPERTIES)
-        return [revision for revision, is_touched in found if is_touched or is_there_around(session, revision.number)]
+        return found
 
     # One revision
 

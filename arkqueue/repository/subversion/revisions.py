@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +12,7 @@ import subvertpy
 
 from arkqueue.errors import NotFound
 from arkqueue.model import Revision
-from arkqueue.repository import within_calendar
+from arkqueue.repository import limits, within_calendar
 from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import PROPERTY, parse_origin
 
@@ -60,6 +62,14 @@ def made(revision: Revision) -> str:
 def is_told(revision: Revision) -> bool:
     """Whether we may know who made a revision, and when; not where it lies in places that we may not read."""
     return bool(revision.author) or revision.date != UNTOLD
+
+
+def paths_digest(changed: Mapping[str, Any], folder: str) -> str:
+    """A digest of the changed paths of a revision, as ``svn log -v`` shows them: of those in the archive's folder and of the folders on the way to it."""
+    home = f"/{folder}" if folder else ""
+    paths = sorted(path for path in changed if f"{path}/".startswith(f"{home}/") or f"{home}/".startswith(f"{path}/"))
+    lines = [[path, *changed[path][:3]] for path in paths[: limits.MOST_DIGESTED]]
+    return hashlib.sha256(json.dumps([len(paths), lines]).encode()).hexdigest()
 
 
 def touches(changed: Mapping[str, Any], folder: str) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 from datetime import UTC, datetime
@@ -507,7 +508,7 @@ def test_a_correction_is_accepted_by_an_administrator_and_kept_in_the_audit_log(
     assert note.startswith(
         "papers@2 is by eve at 2020-01-02 03:04:05.000006 UTC from now on, and no longer by ada at 2"
     )
-    assert note.endswith("Its message was compared. Its files were not, as the ledger does not have them")
+    assert note.endswith("Its message and the paths that it changes were compared; the contents of its files were not")
     (now,) = archive.sql("select author, date from revision where number = 2")
     assert (
         (now["author"], now["date"])
@@ -542,6 +543,35 @@ def test_what_is_another_revision_is_not_accepted(admin: httpx.Client, tmp_path:
     problem(admin.post("/archives/papers/accept", json={"revision": 1}), 409, "has another message, too", "sync papers")
     run("svnadmin", "setuuid", repository.path)
     problem(admin.post("/archives/papers/accept", json={"revision": 1}), 409, "is another repository now")
+
+
+@pytest.mark.parametrize("folder", ["", "/trunk"])
+@pytest.mark.parametrize("other", ["a path", "an action", "a copy"])
+def test_a_revision_that_changes_other_paths_is_not_accepted(
+    admin: httpx.Client, session: Session, tmp_path: Path, folder: str, other: str
+) -> None:
+    """A backup was restored, and somebody wrote the same message with another commit."""
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"trunk/x": "1", "trunk/z": "1"})
+    shutil.copytree(repository.path, tmp_path / "backup")
+    repository.commit({"trunk/x": "2"}, message="second")
+    admin.post("/archives", json={"name": "papers", "url": repository.url + folder}).raise_for_status()
+    shutil.rmtree(repository.path)
+    (tmp_path / "backup").rename(repository.path)
+    if other == "a copy":
+        copy = ["rm", "trunk/x", "cp", "1", "trunk/z", "trunk/x"]
+        run("svnmucc", "-U", repository.url, "-m", "second", *copy)
+    else:
+        repository.commit({"trunk/z": "2"} if other == "a path" else {"trunk/x": None}, message="second")
+    (revision,) = the_archive(session, "papers").sql("select number from revision where baseline")
+    assert revision["number"] == 2
+    found = admin.post("/archives/papers/accept", json={"revision": 2})
+    problem(found, 409, "changes other paths: it is another revision", "archive rewind papers REV")
+
+    # A revision that was planned by an earlier version is compared as it was then, and that is said.
+    the_archive(session, "papers").sql("update revision set paths_digest = null")
+    note = admin.post("/archives/papers/accept", json={"revision": 2}).json()["note"]
+    assert "The paths that it changes were not, as the ledger does not have them" in note
 
 
 def test_a_rewind_of_one_branch_leaves_the_archive_stopped_while_others_are_to_be_rewound(
