@@ -791,6 +791,25 @@ class Model:
         task.stop = "restart"
         return self._follow(before)
 
+    def retry_failed(self, key: RunKey) -> Changes:
+        """Exactly the failed tasks of a run that nobody waived; one that is refused keeps no other from it (design 5.33)."""
+        before = self.states()
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        refusals: list[Refused] = []
+        is_done = False
+        for task in run.own:
+            if task.state is State.FAILED and not task.waived:
+                try:
+                    self.retry(task.key)
+                    is_done = True
+                except Refused as refused:
+                    refusals.append(refused)
+        if not is_done:
+            raise refusals[0] if refusals else Refused(Reason.NOTHING)
+        return self._follow(before)
+
     def retry(self, key: Key, force: bool = False) -> Changes:
         before = self.states()
         root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
@@ -1173,9 +1192,9 @@ class Model:
         return {t.key: (t.state, t.root.key if t.root else None, len(t.attempts)) for t in self.tasks()}
 
     def check_invariants(
-        self, before: Mapping[Key, tuple[State, Key | None, int]] | None = None, judged_again: Key | None = None
+        self, before: Mapping[Key, tuple[State, Key | None, int]] | None = None, judged_again: Collection[Key] = ()
     ) -> None:
-        """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the task that the step retried or waived."""
+        """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the tasks that the step retried or waived."""
         waits_for: dict[Task, list[Edge]] = {}
         for edge in self.edges:
             if not edge.met:
@@ -1209,11 +1228,11 @@ class Model:
         if before is not None:
             self._check_step(before, judged_again)
 
-    def _check_step(self, before: Mapping[Key, tuple[State, Key | None, int]], judged_again: Key | None) -> None:
+    def _check_step(self, before: Mapping[Key, tuple[State, Key | None, int]], judged_again: Collection[Key]) -> None:
         for task in self.tasks():
             state, root, attempts = before.get(task.key, (None, None, 0))
             if state in SETTLED and task.state is not state:
-                allowed = judged_again is not None and (task.key == judged_again or root == judged_again)
+                allowed = task.key in judged_again or root in judged_again
                 assert allowed, f"{task.key} was {state} and is {task.state}"
             if len(task.attempts) > attempts:
                 self._check_start(task)

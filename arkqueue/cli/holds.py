@@ -9,13 +9,10 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import bold
-from arkqueue.cli.verbs import each, refusal_line, task_line
+from arkqueue.cli.verbs import each, is_archive, many_lines, refusal_line, task_line, tasks
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
-
-MOST_LINES = 20
-"""Tasks of an archive that are named; of more their number is told."""
 
 _names = click.argument("names", metavar="ARCHIVE|RUN|TASK…", nargs=-1, required=True)
 _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the audit log and whoever looks next.")
@@ -46,7 +43,7 @@ def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> 
         archive = client.post(f"{archive_path(name)}/unhold", {"reason": reason})
         lines = [f"{bold(name)}: not on hold any more"]
         if archive["held"]:
-            lines += [f"{_tasks(archive['held'])} held until somebody releases them: arkqueue release {name} --all"]
+            lines += [f"{tasks(archive['held'])} held until somebody releases them: arkqueue release {name} --all"]
         return archive, lines
 
     each(names, one, as_json)
@@ -69,13 +66,9 @@ def release(
     if force and skip_outdated:
         raise click.UsageError("--force and --skip-outdated do not go together.")
     for name in names:
-        if _is_archive(name) and not everything:
+        if is_archive(name) and not everything:
             raise click.UsageError(f"{name} is the name of an archive: name a run or a task, or add --all.")
     _each(client, "release", names, {"reason": reason, "force": force, "skip_outdated": skip_outdated}, as_json)
-
-
-def _is_archive(name: str) -> bool:
-    return "@" not in name
 
 
 def _each(client: Client, verb: str, names: Sequence[str], body: dict[str, Any], as_json: bool) -> None:
@@ -83,7 +76,7 @@ def _each(client: Client, verb: str, names: Sequence[str], body: dict[str, Any],
     from arkqueue.cli.find import find
 
     def one(name: str) -> tuple[Any, list[str]]:
-        if _is_archive(name):
+        if is_archive(name):
             answer = client.post(f"{archive_path(name)}/{verb}", body)
             return answer, _archive_lines(name, verb, answer)
         found = find(client, name)
@@ -99,17 +92,7 @@ def _each(client: Client, verb: str, names: Sequence[str], body: dict[str, Any],
 
 
 def _archive_lines(name: str, verb: str, answer: Any) -> list[str]:
-    done, refused = answer["done"], answer["refused"]
     if verb == "hold":
-        said = [f"{bold(name)}: on hold, {_tasks(len(done))} held"]
-        return [*said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]
-    skipped = f", {_tasks(len(answer['skipped']))} waived as out of date" if answer["skipped"] else ""
-    said = [
-        f"{bold(name)}: {_tasks(len(done))} released{skipped}" + (f", {_tasks(len(refused))} not" if refused else "")
-    ]
-    more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
-    return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
-
-
-def _tasks(number: int) -> str:
-    return f"{number} task" if number == 1 else f"{number} tasks"
+        said = f"{bold(name)}: on hold, {tasks(len(answer['done']))} held"
+        return [said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]
+    return many_lines(name, "released", answer)

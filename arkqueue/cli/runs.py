@@ -109,6 +109,7 @@ def _proposal(proposed: Any) -> Iterator[str]:
         words = [f"waits for {', '.join(waits)}"] if waits else []
         words += [f"takes what is there of {', '.join(takes)}"] if takes else []
         words += [f"{name} has never run" for name in task["never_ran"]]
+        words += [f"is held by {task['held']} until somebody releases it"] if task["held"] else []
         yield f"  {task['name']}" + (f" {'; '.join(words)}" if words else "")
 
 

@@ -40,15 +40,21 @@ def restart(client: Client, names: Sequence[str], as_json: bool) -> None:
 
 
 @click.command()
-@_names
+@click.argument("names", metavar="TASK-OR-RUN-OR-ARCHIVE…", nargs=-1, required=True)
 @click.option(
     "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
 )
+@click.option("--failed", is_flag=True, help="Of a run or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
 @as_json
 @calls_server
-def retry(client: Client, names: Sequence[str], force: bool, as_json: bool) -> None:
+def retry(client: Client, names: Sequence[str], force: bool, failed: bool, as_json: bool) -> None:
     """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once."""
-    _act(client, "retry", names, {"force": force}, as_json)
+    if failed and force:
+        raise click.UsageError("--failed and --force do not go together: name the task or run that is to be forced.")
+    for name in names:
+        if is_archive(name) and not failed:
+            raise click.UsageError(f"{name} is the name of an archive: name a run or a task, or add --failed.")
+    _act(client, "retry", names, {"failed": True} if failed else {"force": force}, as_json)
 
 
 @click.command(
@@ -123,10 +129,19 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
         say(f"{bold(noted['full_name'])}: noted")
 
 
+def is_archive(name: str) -> bool:
+    """Whether it is the name of an archive, and of no run or task."""
+    return "@" not in name
+
+
 def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, Any], as_json: bool) -> None:
+    from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
 
     def one(name: str) -> tuple[Any, list[str]]:
+        if verb == "retry" and is_archive(name):
+            answer = client.post(f"{archive_path(name)}/{verb}", options)
+            return answer, many_lines(name, "to be run again", answer)
         found = find(client, name)
         if found["task"] is not None:
             task = client.post(f"/tasks/{found['task']}/{verb}", options)
@@ -171,6 +186,24 @@ def task_line(task: Any) -> str:
     why = f" ({visible(task['why'])})" if task["why"] else ""
     why += f", priority {task['priority']}" if task["priority"] != USUAL_PRIORITY else ""
     return f"{bold(task['full_name'])}: {state(task['state'])}{why}"
+
+
+MOST_LINES = 20
+"""Refusals of an archive's tasks that are told; of more their number is."""
+
+
+def many_lines(name: str, what: str, answer: Any) -> list[str]:
+    """What was done to the tasks of an archive, and why not to others."""
+    done, refused = answer["done"], answer["refused"]
+    skipped = f", {tasks(len(answer['skipped']))} waived as out of date" if answer["skipped"] else ""
+    said = [f"{bold(name)}: {tasks(len(done))} {what}{skipped}" + (f", {tasks(len(refused))} not" if refused else "")]
+    more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
+    return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
+
+
+def tasks(number: int) -> str:
+    """So many tasks."""
+    return f"{number} task" if number == 1 else f"{number} tasks"
 
 
 def refusal_line(refusal: Any) -> str:

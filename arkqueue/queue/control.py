@@ -1,6 +1,7 @@
 """What people do to tasks and runs: cancel, restart, retry, skip, delete, note. One function per verb.
 
-Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. The meaning of each
+Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. What is guarded
+takes an ``approver`` (`guards`), who is asked for in the same transaction. The meaning of each
 verb is fixed in docs/decisions/0001, points 5 to 8.
 """
 
@@ -9,14 +10,18 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
+from graphlib import TopologicalSorter
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, SILENCE, RunId, TaskId, TaskKind
 from arkqueue.names import name_of
+from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.guards import Approver, refuse_unapproved, unapproved
 from arkqueue.queue.triggering import MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
@@ -24,13 +29,16 @@ NEWEST = "or trigger the task at the newest revision"
 """What helps beside force where a task is superseded."""
 
 
-def cancel(session: Session, task: TaskId, by: str, *, assume_gone: bool = False) -> None:
+def cancel(
+    session: Session, task: TaskId, by: str, *, assume_gone: bool = False, approver: Approver | None = None
+) -> None:
     """Cancel a task: at once, or by asking its running attempt to stop.
 
     ``assume_gone``: a person knows that the attempt is gone; refused while its task manager is heard of, which would prove it.
     """
 
     def work(graph: Graph, row: Any) -> None:
+        refuse_unapproved(graph, [row.id], approver)
         refuse_implicit(row, "canceled")
         if row.state in SETTLED:
             raise Conflict(_name(graph, row), f"is {row.state} already")
@@ -48,21 +56,49 @@ def cancel(session: Session, task: TaskId, by: str, *, assume_gone: bool = False
     _on_task(session, task, "cancel", by, work, _options(assume_gone=assume_gone))
 
 
-def cancel_run(session: Session, run: RunId, by: str) -> None:
-    """Cancel what is not settled of a run; its COMMIT and REPORT go on."""
+def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
+    """Cancel what is not settled of a run; its COMMIT and REPORT go on.
 
-    def work(graph: Graph, row: Any) -> None:
+    Of a large run so many with each transaction as `portions` says. What waits for others comes first, so that nothing of the run starts because of what is canceled.
+    """
+    done, left = Done(), list[int]()
+
+    def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
+        locked = graph.rows("lock_tasks", tasks=list(tasks))
+        running = [task.id for task in locked if task.state == State.RUNNING]
+        _ask_to_stop(graph, running, "cancel", by)
+        canceled = graph.ids("cancel", tasks=list(tasks), by=by)
+        graph.follow(canceled)
+        return [*canceled, *running]
+
+    def begin(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
             raise Conflict(run_name_of(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
-        locked = graph.rows("lock_tasks", tasks=tasks)
         if not tasks:
             raise Conflict(run_name_of(row), "has nothing left to cancel")
+        refuse_unapproved(graph, tasks, approver)
         graph.do("cancel_run", run=run, by=by)
-        _ask_to_stop(graph, [t.id for t in locked if t.state == State.RUNNING], "cancel", by)
-        graph.follow(graph.ids("cancel", tasks=tasks, by=by))
+        left[:] = tasks if len(tasks) <= MOST_TASKS else _last_first(graph, run, tasks)
+        done.tasks = act(graph, left[:MOST_TASKS])
 
-    _on_run(session, run, "cancel", by, work)
+    def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
+        guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
+        return Done(act(graph, sorted({*tasks} - {refused.task for refused in guarded})), refused=guarded)
+
+    archive = _on_run(session, run, "cancel", by, begin)
+    for portion in portions(left[MOST_TASKS:]):
+        done.add(change(session, [archive], partial(go_on, tasks=portion)))
+    return done
+
+
+def _last_first(graph: Graph, run: RunId, tasks: Sequence[int]) -> list[int]:
+    """Tasks of a run, each before what it depends on."""
+    sources: dict[int, list[int]] = defaultdict(list)
+    for edge in graph.rows("waits_inside", run=run):
+        sources[edge.target].append(edge.source)
+    place = {task: n for n, task in enumerate(TopologicalSorter(sources).static_order())}
+    return sorted(tasks, key=lambda task: place.get(task, 0), reverse=True)
 
 
 def restart(session: Session, task: TaskId, by: str) -> None:
@@ -81,10 +117,11 @@ def restart(session: Session, task: TaskId, by: str) -> None:
     _on_task(session, task, "restart", by, work)
 
 
-def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> None:
+def retry(session: Session, task: TaskId, by: str, *, force: bool = False, approver: Approver | None = None) -> None:
     """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once."""
 
     def work(graph: Graph, row: Any) -> None:
+        refuse_unapproved(graph, [row.id], approver)
         refuse_implicit(row, "retried")
         refuse_stopped(graph, row.archive_id)
         if row.state == State.DEFERRED:
@@ -115,13 +152,22 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False) -> No
     _on_task(session, task, "retry", by, work, _options(force=force))
 
 
-def skip(session: Session, task: TaskId, by: str, *, as_completed: bool = False, force: bool = False) -> None:
+def skip(
+    session: Session,
+    task: TaskId,
+    by: str,
+    *,
+    as_completed: bool = False,
+    force: bool = False,
+    approver: Approver | None = None,
+) -> None:
     """Decide that a task will not run, or that what waits for a failed one may go on (design 5.9).
 
     ``as_completed``: in its own run too; refused where that would run what later revisions have superseded or gone on from, unless ``force`` (5.11, 5.19).
     """
 
     def work(graph: Graph, row: Any) -> None:
+        refuse_unapproved(graph, [row.id], approver)
         refuse_implicit(row, "skipped")
         if row.state in MOVES[Event.SKIP].sources:
             graph.follow(graph.ids("skip", tasks=[row.id], by=by, as_completed=as_completed))
@@ -139,11 +185,14 @@ def skip(session: Session, task: TaskId, by: str, *, as_completed: bool = False,
     _on_task(session, task, "skip", by, work, _options(as_completed=as_completed, force=force))
 
 
-def skip_until(session: Session, archive: int, branch: int, name: str, until: int, by: str) -> int:
+def skip_until(
+    session: Session, archive: int, branch: int, name: str, until: int, by: str, approver: Approver | None = None
+) -> int:
     """Waive every failure of a task up to a revision; returns how many there were."""
 
     def work(graph: Graph) -> int:
         tasks = graph.ids("to_waive", branch=branch, name=name, until=until)
+        refuse_unapproved(graph, tasks, approver)
         if tasks:
             _waive(graph, graph.rows("lock_tasks", tasks=tasks), by)
             _refuse_to_let_go_on(graph, archive)
@@ -165,24 +214,34 @@ def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
     _on_task(session, task, "prioritize", by, work, str(priority))
 
 
-def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> None:
+def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done:
     """Set the priority of what has not started of a run."""
+    done = Done()
 
-    def work(graph: Graph, row: Any) -> None:
+    def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
+        graph.rows("lock_tasks", tasks=list(tasks))
+        return sorted(graph.ids("prioritize", tasks=list(tasks), priority=priority))
+
+    def begin(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
             raise Conflict(run_name_of(row), "was deleted")
-        tasks = graph.ids("cancelable", runs=[run])
-        graph.rows("lock_tasks", tasks=tasks)
-        if not graph.ids("prioritize", tasks=tasks, priority=priority):
+        left[:] = graph.ids("not_started", runs=[run])
+        done.tasks = act(graph, left[:MOST_TASKS])
+        if not done.tasks:
             raise Conflict(run_name_of(row), "has nothing left that has not started")
 
-    _on_run(session, run, "prioritize", by, work, str(priority))
+    left: list[int] = []
+    archive = _on_run(session, run, "prioritize", by, begin, str(priority))
+    for portion in portions(left[MOST_TASKS:]):
+        done.tasks += change(session, [archive], partial(act, tasks=portion))
+    return done
 
 
-def delete_run(session: Session, run: RunId, by: str) -> None:
+def delete_run(session: Session, run: RunId, by: str, approver: Approver | None = None) -> None:
     """Leave a tombstone in place of a run that has ended; nothing waits for its failures any more."""
 
     def work(graph: Graph, row: Any) -> None:
+        refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
         if row.deleted_at is not None:
             raise Conflict(run_name_of(row), "is deleted already")
         if left := [task.kind for task in graph.rows("unsettled_of_run", run=run)]:
@@ -351,7 +410,8 @@ def _on_task(
     change(session, [found[0].archive_id], on_graph)
 
 
-def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> None:
+def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
+    """Act on a run in a transaction of its own, and remember it; returns the run's archive."""
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
@@ -362,3 +422,4 @@ def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Grap
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note=note)
 
     change(session, [found[0].archive_id], on_graph)
+    return int(found[0].archive_id)

@@ -74,9 +74,9 @@ def unapproved(
             yield row.id, why
 
 
-def refuse_unapproved(session: Session, tasks: Sequence[int], approver: Approver | None) -> None:
+def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: Approver | None) -> None:
     """Raise `Forbidden` where one of the tasks is guarded and the caller may not act on it."""
-    for _, why in unapproved(session, tasks, approver):
+    for _, why in unapproved(source, tasks, approver):
         raise Forbidden(why.thing, why.fault, why.remedy)
 
 

@@ -6,14 +6,14 @@ of its tasks has had an attempt; it then goes on to its end.
 
 COMMIT, REPORT and gates are in nobody's way and are not held, unless a workflow file says ``hold: true`` of a gate, or a person names it.
 
-Verbs on many tasks take so many runs with each transaction (``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an archive is
+Holds and releases of an archive take so many runs with each transaction (``MOST_TASKS``), oldest first, and judge each anew under its lock. So a hold that comes while an archive is
 being released ends the release. Whoever gives the command again after a crash continues it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,32 +21,14 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.queue.control import refuse_implicit, refuse_outdated, run_name_of, task_name_of
+from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.triggering import refuse_stopped
 from arkqueue.states import MOVES, SETTLED, Event, State
 
-MOST_TASKS = 1000
-"""Tasks that one transaction holds or releases, unless one run alone has more."""
 MOST_RUNS = 100
 """Runs of one such transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A task that was not released, and why."""
-
-    task: int
-    why: Conflict
-
-
-@dataclass(slots=True)
-class Done:
-    """What a verb on many tasks did. ``skipped``: tasks that were waived in place of a release, as it would have been refused."""
-
-    tasks: list[int] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
 
 
 # Hold
@@ -133,40 +115,35 @@ def unhold(session: Session, archive: ArchiveId, by: str, reason: str = "") -> N
 # Release
 
 
-def release(
-    session: Session,
-    task: TaskId,
-    by: str,
-    reason: str = "",
-    *,
-    force: bool = False,
-    skip_outdated: bool = False,
-    approver: Approver | None = None,
-) -> Done:
-    """Let a held task enter like any other, its ``cancels`` included. The options: see `release_archive`."""
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a release is meant.
+
+    Nothing that is out of date is released (design 5.19), but by ``force``; ``skip_outdated`` waives it and releases the rest. Nothing that is guarded is released but
+    by an ``approver`` (5.22).
+    """
+
+    force: bool = False
+    skip_outdated: bool = False
+    approver: Approver | None = None
+
+
+def release(session: Session, task: TaskId, by: str, reason: str = "", how: How = How()) -> Done:
+    """Let a held task enter like any other, its ``cancels`` included."""
 
     def work(graph: Graph) -> Done:
         row = _locked(graph, task)
         if row.state != State.HELD:
             raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
         _refuse_on_hold(graph, row.archive_id)
-        how = _How(by, task_name_of(graph, task), force, skip_outdated, approver, accepts=False)
-        return _release(graph, [task], lambda: _remember(graph, by, "release", row, reason), how)
+        entry = partial(_remember, graph, by, "release", row, reason)
+        return _release(graph, [task], entry, by, how, task_name_of(graph, task), accepts=False)
 
-    return _alone(change(session, [_archive_of_task(session, task)], work))
+    return change(session, [_archive_of_task(session, task)], work).unless_refused()
 
 
-def release_run(
-    session: Session,
-    run: RunId,
-    by: str,
-    reason: str = "",
-    *,
-    force: bool = False,
-    skip_outdated: bool = False,
-    approver: Approver | None = None,
-) -> Done:
-    """Release the held tasks of a run, all in one step. The options: see `release_archive`."""
+def release_run(session: Session, run: RunId, by: str, reason: str = "", how: How = How()) -> Done:
+    """Release the held tasks of a run, all in one step."""
 
     def work(graph: Graph) -> Done:
         row = _run(graph, run)
@@ -175,73 +152,50 @@ def release_run(
         if not tasks:
             raise Conflict(run_name_of(row), "has no held task")
         graph.rows("lock_tasks", tasks=tasks)
-        how = _How(by, run_name_of(row), force, skip_outdated, approver)
-        return _release(graph, tasks, lambda: _keep(graph, by, "release", row.archive_id, run, reason), how)
+        entry = partial(_keep, graph, by, "release", row.archive_id, run, reason)
+        return _release(graph, tasks, entry, by, how, run_name_of(row))
 
-    return _alone(change(session, [_archive_of_run(session, run)], work))
+    return change(session, [_archive_of_run(session, run)], work).unless_refused()
 
 
-def release_archive(
-    session: Session,
-    archive: ArchiveId,
-    by: str,
-    reason: str = "",
-    *,
-    force: bool = False,
-    skip_outdated: bool = False,
-    approver: Approver | None = None,
-) -> Done:
-    """Release everything of an archive, the oldest runs first.
-
-    Nothing that is out of date is released (design 5.19), but by ``force``; ``skip_outdated`` waives it and releases the rest. Nothing that is guarded is
-    released but by an ``approver`` (5.22). What is left is told.
-    """
+def release_archive(session: Session, archive: ArchiveId, by: str, reason: str = "", how: How = How()) -> Done:
+    """Release everything of an archive, the oldest runs first. What is left is told."""
 
     def work(graph: Graph, runs: Sequence[int]) -> Done:
         _refuse_on_hold(graph, archive)
         tasks = graph.ids("held_of_runs", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
-        how = _How(by, f"{row.name} --all", force, skip_outdated, approver)
-        return _release(graph, tasks, lambda: _keep(graph, by, "release", archive, None, reason), how)
+        entry = partial(_keep, graph, by, "release", archive, None, reason)
+        return _release(graph, tasks, entry, by, how, f"{row.name} --all")
 
     (row,) = session.rows("archive", archive=archive)
     done = Done()
     change(session, [archive], lambda graph: _refuse_on_hold(graph, archive))
     for runs in _portions(session.rows("runs_held", archive=archive)):
-        portion = change(session, [archive], partial(work, runs=runs))
-        done.tasks += portion.tasks
-        done.skipped += portion.skipped
-        done.refused += portion.refused
+        done.add(change(session, [archive], partial(work, runs=runs)))
     if not (done.tasks or done.skipped or done.refused):
         raise Conflict(f"archive {row.name}", "has no held task")
-    return _alone(done)
+    return done.unless_refused()
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How a release is meant. ``what``: as it is named in the command. ``accepts``: it is of whole runs, and so accepts their workflow files where these are guarded."""
+def _release(
+    graph: Graph, tasks: Sequence[int], entry: Callable[[], int], by: str, how: How, what: str, *, accepts: bool = True
+) -> Done:
+    """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release.
 
-    by: str
-    what: str
-    force: bool
-    skip_outdated: bool
-    approver: Approver | None
-    accepts: bool = True
-
-
-def _release(graph: Graph, tasks: Sequence[int], entry: Callable[[], int], how: _How) -> Done:
-    """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release."""
+    ``what``: as it is named in the command. ``accepts``: it is of whole runs, and so accepts their workflow files where these are guarded.
+    """
     guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, how.approver)]
     tasks = [task for task in tasks if task not in {refused.task for refused in guarded}]
-    done = Done(refused=[] if how.force else list(_outdated(graph, tasks, how.what)))
+    done = Done(refused=[] if how.force else list(_outdated(graph, tasks, what)))
     outdated = {refused.task for refused in done.refused}
     if how.skip_outdated and outdated:
-        skipped = graph.ids("skip", tasks=sorted(outdated), by=how.by, as_completed=False)
+        skipped = graph.ids("skip", tasks=sorted(outdated), by=by, as_completed=False)
         done.skipped, done.refused = skipped, []
         graph.follow(skipped)
     if fit := [task for task in tasks if task not in outdated]:
         # What needs a skipped task has been skipped with it.
-        foreign = graph.ids("runs_of_foreign", tasks=fit) if how.accepts else []
+        foreign = graph.ids("runs_of_foreign", tasks=fit) if accepts else []
         done.tasks = sorted(graph.ids("release", tasks=fit, release=entry()))
         if foreign:
             graph.do("accept_workflows_of", runs=foreign)
@@ -261,15 +215,6 @@ def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused
         except Conflict as why:
             waived = Conflict(why.thing, why.fault, f"{why.remedy}, or waive it: --skip-outdated")
             yield Refused(row.id, waived)
-
-
-def _alone(done: Done) -> Done:
-    """Raise the first refusal where nothing but refusals came of a release."""
-    if done.refused and not (done.tasks or done.skipped):
-        why = done.refused[0].why
-        more = f"; and {len(done.refused) - 1} more" if len(done.refused) > 1 else ""
-        raise Conflict(why.thing, f"{why.fault}{more}", why.remedy)
-    return done
 
 
 def _refuse_on_hold(graph: Graph, archive: int) -> None:

@@ -16,7 +16,7 @@ from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of
 from arkqueue.plan import Draft, Plan, is_for, plan
-from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS, NewEdge, NewTask
+from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.storage import Branch, Content, Reading, read, write
@@ -79,11 +79,12 @@ class Needed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedTask:
-    """A task that a run would have. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them."""
+    """A task that a run would have. ``never_ran``: names of dependencies that this branch never ran; nothing waits for them. ``held``: because of what it would be held."""
 
     name: str
     needs: list[Needed]
     never_ran: list[str]
+    held: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,9 @@ def proposed(
 def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
     branch, reading = proposal.branch, proposal.reading
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
-    draft.add_run(proposal.planned, proposal.revision, proposal.number, proposal.run, proposal.cause, "")
+    hold, guards = proposal.hold, proposal.guards
+    told = proposal.revision, proposal.number, proposal.run, proposal.cause, ""
+    draft.add_run(proposal.planned, *told, hold=hold, guards=guards)
     own = {task.id: task for task in (NewTask(*fields) for fields in draft.tasks)}
     into: dict[int, list[NewEdge]] = defaultdict(list)
     for edge in (NewEdge(*fields) for fields in draft.edges):
@@ -145,12 +148,20 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
             name=task.name,
             needs=[needed(edge) for edge in into[task.id]],
             never_ran=[str(d.task) for d in task.definition.depends if not d.previous and d.task not in ran],
+            held=_why_held(task.hold),
         )
         for task in own.values()
         if task.definition is not None and task.kind is TaskKind.ORDINARY
     ]
     name = name_of(row.archive, proposal.number, proposal.run, branch=row.branch, main=row.main)
     return ProposedRun(full_name=str(name), revision=proposal.number, tasks=tasks)
+
+
+def _why_held(hold: int | None) -> str | None:
+    """What would hold a task, in words; the audit log has an entry where its archive is on hold."""
+    causes = {BY_ITS_FILE: "its workflow file (hold: true)", BY_A_GUARD: "require-approval"}
+    causes[BY_WORKFLOW_AUTHORS] = "workflow-authors, as its workflow files are not accepted"
+    return None if hold is None else causes.get(hold, "the hold of its archive")
 
 
 @dataclass(frozen=True, slots=True)

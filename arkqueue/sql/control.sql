@@ -170,6 +170,23 @@ cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted
 where not c.here and c.name = n.name and not (c.unstarted and n.attempts > 0)
 order by f.number, f.run limit 20;
 
+-- name: tasks_to_act_on
+-- The tasks of a run that verbs on a run may act on, or those among some, in the order of their places.
+select id, state, waived, superseded_by from task
+where run_id = %(run)s and kind = 'ordinary' and (%(tasks)s::bigint[] is null or id = any(%(tasks)s))
+order by position, item, id;
+
+-- name: runs_failed
+-- The runs of an archive that have failed tasks, oldest first.
+select t.run_id as id from task t join run on run.id = t.run_id and run.deleted_at is null
+where t.archive_id = %(archive)s and t.state = 'failed' group by t.run_id order by t.run_id;
+
+-- name: waits_inside
+-- Which tasks of a run depend on which others of it.
+select e.target, e.source
+from task t join edge e on e.target = t.id and e.kind = 'depends' join task s on s.id = e.source and s.run_id = t.run_id
+where t.run_id = %(run)s;
+
 -- name: cancelable
 -- The unsettled tasks of runs that verbs on a run act on.
 select id from task

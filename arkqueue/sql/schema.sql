@@ -206,6 +206,7 @@ create index task_run on task (run_id);
 create index task_ready on task (pool, archive_id, priority, entry_id, run, position) where state = 'ready';
 create index task_due on task (due_at) where state = 'deferred';
 create index task_held on task (archive_id, run_id) where state = 'held';
+create index task_failed on task (archive_id, run_id) where state = 'failed';
 -- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
 -- can lead a statement that knows its tasks' ids through all open tasks.
 create index task_open on task (branch_id, name, number) where settled_at is null;

@@ -11,6 +11,7 @@ from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveSettings, RunId
 from arkqueue.queue import archives, guards, holds, schedules
 from arkqueue.queue.guards import Approver
+from arkqueue.queue.holds import How
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 
@@ -40,14 +41,14 @@ def test_what_matches_is_held_whatever_the_file_says_and_released_by_an_approver
     )
     for release in (
         lambda: holds.release(guarded.session, guarded.task("publish@2"), "ann"),
-        lambda: holds.release(guarded.session, guarded.task("publish@2"), "ann", force=True),
-        lambda: holds.release_run(guarded.session, RunId(guarded.run_id(2)), "ann", skip_outdated=True),
+        lambda: holds.release(guarded.session, guarded.task("publish@2"), "ann", how=How(force=True)),
+        lambda: holds.release_run(guarded.session, RunId(guarded.run_id(2)), "ann", how=How(skip_outdated=True)),
         lambda: holds.release_archive(guarded.session, guarded.id, "ann"),
     ):
         with pytest.raises(Conflict, match="is guarded by require-approval"):
             release()
     assert guarded.state("publish@2") == "held"
-    holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=SOMEBODY)
+    holds.release(guarded.session, guarded.task("publish@2"), "bob", how=How(approver=SOMEBODY))
     guarded.run("build@2", "publish@2")
     assert "bob released it" in explain(guarded.session, guarded.task("publish@2")).text
 
@@ -78,7 +79,7 @@ def test_a_trigger_a_schedule_and_another_branch_get_around_nothing(session: Ses
 def test_to_leave_it_out_takes_an_approver(guarded: AnArchive) -> None:
     tasks = {"publish": "", "between": "depends: [publish]", "go": "depends: [between]"}
     guarded.commit(tasks)
-    holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=SOMEBODY)
+    holds.release(guarded.session, guarded.task("publish@2"), "bob", how=How(approver=SOMEBODY))
     guarded.run("publish@2", "between@2", "go@2")
     guarded.commit(tasks)
     for names, without in (
@@ -106,7 +107,7 @@ def test_a_guard_is_asked_for_its_tasks_alone(guarded: AnArchive) -> None:
     with pytest.raises(Forbidden, match="is guarded"):
         guards.refuse_unapproved(guarded.session, [publish], None)
     archives.change_settings(guarded.session, guarded.id, GUARDED, "ann")
-    holds.release(guarded.session, publish, "bob", approver=SOMEBODY)
+    holds.release(guarded.session, publish, "bob", how=How(approver=SOMEBODY))
     with pytest.raises(Forbidden, match="is guarded"):
         guards.refuse_unapproved(guarded.session, [publish], None)
 
@@ -117,12 +118,12 @@ def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:
     publish = guarded.task("publish@2")
     for persons in (("ann",), ("ANN@example.org",), ("Bob", "Ann  <ann@example.org>")):
         with pytest.raises(Conflict, match="stands for the author of its revision"):
-            holds.release(guarded.session, publish, "ann", approver=Approver(persons))
+            holds.release(guarded.session, publish, "ann", how=How(approver=Approver(persons)))
     with pytest.raises(Conflict, match="stands for nobody"):
-        holds.release(guarded.session, publish, "ann", approver=SOMEBODY)
+        holds.release(guarded.session, publish, "ann", how=How(approver=SOMEBODY))
     with pytest.raises(Forbidden, match="stands for the author"):
         guards.refuse_unapproved(guarded.session, [publish], ANN)
-    holds.release(guarded.session, publish, "bob", approver=BOB)
+    holds.release(guarded.session, publish, "bob", how=How(approver=BOB))
     assert guarded.state("publish@2") == "waiting"
 
 
@@ -130,7 +131,7 @@ def test_a_revision_without_an_author_is_approved_by_nobody(guarded: AnArchive) 
     not_by_authors(guarded)
     guarded.commit(TASKS, author="")
     with pytest.raises(Conflict, match="has no author"):
-        holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=BOB)
+        holds.release(guarded.session, guarded.task("publish@2"), "bob", how=How(approver=BOB))
 
 
 def test_a_guard_that_is_set_holds_what_has_not_started(session: Session) -> None:
@@ -147,7 +148,7 @@ def test_a_guard_that_is_set_holds_what_has_not_started(session: Session) -> Non
 
 def test_a_change_of_settings_takes_no_release_back(guarded: AnArchive) -> None:
     guarded.commit({"check": "", "publish": "depends: [check]"})
-    holds.release(guarded.session, guarded.task("publish@2"), "bob", approver=SOMEBODY)
+    holds.release(guarded.session, guarded.task("publish@2"), "bob", how=How(approver=SOMEBODY))
     for settings in (replace(GUARDED, tier=4), replace(GUARDED, require_approval=("publish", "check"))):
         archives.change_settings(guarded.session, guarded.id, settings, "ann")
         assert guarded.state("publish@2") == "waiting"
@@ -186,7 +187,7 @@ def test_who_renames_a_guarded_task_has_his_run_held_and_all_that_follow(watched
     assert "papers (workflow-authors), as somebody else changed its workflow files" in told.text
     for key in ("build@4", "more@6"):
         with pytest.raises(Conflict, match="is guarded by workflow-authors"):
-            holds.release(watched.session, watched.task(key), "mallory", force=True)
+            holds.release(watched.session, watched.task(key), "mallory", how=How(force=True))
         with pytest.raises(Forbidden, match="is guarded by workflow-authors"):
             guards.refuse_unapproved(watched.session, [watched.task(key)], None)
     watched.commit({"build": "", "publish": "depends: [build]"}, author="mallory")  # a revert needs nobody
@@ -197,10 +198,10 @@ def test_who_renames_a_guarded_task_has_his_run_held_and_all_that_follow(watched
 
 def test_a_release_of_the_run_accepts_its_files(watched: AnArchive) -> None:
     watched.commit(RENAMED, author="mallory")
-    holds.release(watched.session, watched.task("build@3"), "bob", approver=SOMEBODY)
+    holds.release(watched.session, watched.task("build@3"), "bob", how=How(approver=SOMEBODY))
     watched.commit(RENAMED, author="mallory")
     assert watched.states()["build@4"] == "held", "a task alone accepts nothing"
-    holds.release_run(watched.session, RunId(watched.run_id(4)), "bob", approver=SOMEBODY)
+    holds.release_run(watched.session, RunId(watched.run_id(4)), "bob", how=How(approver=SOMEBODY))
     watched.commit(RENAMED, author="mallory")
     assert watched.states()["build@5"] == "ready"
     watched.trigger(3, "build", force=True)
@@ -214,8 +215,8 @@ def test_nobody_accepts_his_own_files_below_somebody_elses_commit(watched: AnArc
     of_mallory, of_carl = Approver(("mallory",)), Approver(("carl",))
     for key in ("build@3", "publisch@4"):
         with pytest.raises(Conflict, match=r"stands for (the author|somebody who changed its workflow files)"):
-            holds.release(watched.session, watched.task(key), "mallory", approver=of_mallory)
-    holds.release_run(watched.session, RunId(watched.run_id(3)), "carl", approver=of_carl)
+            holds.release(watched.session, watched.task(key), "mallory", how=How(approver=of_mallory))
+    holds.release_run(watched.session, RunId(watched.run_id(3)), "carl", how=How(approver=of_carl))
     assert watched.state("build@3") == "ready"
 
 
@@ -231,7 +232,7 @@ def test_a_release_of_an_older_run_leaves_the_newer_files_accepted(watched: AnAr
     good = {"build": "", "publish": "depends: [build]"}
     watched.commit(RENAMED, author="mallory")
     watched.commit(good, author="mallory")  # back to what is accepted
-    holds.release_run(watched.session, RunId(watched.run_id(3)), "bob", approver=SOMEBODY)
+    holds.release_run(watched.session, RunId(watched.run_id(3)), "bob", how=How(approver=SOMEBODY))
     watched.commit(good, author="mallory")
     watched.commit(RENAMED, author="mallory")
     assert (watched.state("build@5"), watched.state("build@6")) == ("ready", "held")

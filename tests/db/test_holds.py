@@ -35,11 +35,11 @@ def unhold(archive: AnArchive) -> None:
 
 
 def release(archive: AnArchive, key: str, by: str = "bob", **how: bool) -> None:
-    holds.release(archive.session, archive.task(key), by, **how)
+    holds.release(archive.session, archive.task(key), by, how=holds.How(**how))
 
 
 def release_all(archive: AnArchive, **how: bool) -> holds.Done:
-    return holds.release_archive(archive.session, archive.id, "bob", **how)
+    return holds.release_archive(archive.session, archive.id, "bob", how=holds.How(**how))
 
 
 def run_state(archive: AnArchive, number: int) -> RunState:

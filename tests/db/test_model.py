@@ -56,6 +56,7 @@ class Subject(Protocol):
     def cancel_run(self, key: RunKey) -> object: ...
     def restart(self, key: Key) -> object: ...
     def retry(self, key: Key, force: bool) -> object: ...
+    def retry_failed(self, key: RunKey) -> object: ...
     def skip(self, key: Key, as_completed: bool, force: bool) -> object: ...
     def skip_until(self, name: str, branch: str, until: int) -> object: ...
     def prioritize(self, key: Key, priority: int) -> object: ...
@@ -339,14 +340,23 @@ class Beside(RuleBasedStateMachine):
         key = self.pick_any(data, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
         force = data.draw(st.booleans())
         self.saw("retry of a deferred task", self.model.task(key).state is State.DEFERRED)
-        self.both("retry", key, force, judged_again=key)
+        self.both("retry", key, force, judged_again=[key])
         self.saw("retry by force", force)
         self.saw("retried and held", self.model.task(key).state is State.HELD)
+
+    def retry_failed(self, data: st.DataObject) -> None:
+        failed = [task.run for task in self.model.tasks() if task.state is State.FAILED]
+        run = self.draw_run(data, list({run.key: run for run in failed}.values()) or self.model.runs)
+        keys = [task.key for task in run.own if task.state is State.FAILED]
+        self.both("retry_failed", run.key, judged_again=keys)
+        again = [key for key in keys if self.model.task(key).state is not State.FAILED]
+        self.saw("some of what failed is retried, and some is refused", again and len(again) < len(keys))
+        self.saw("several that failed are retried at once", len(again) > 1)
 
     def skip(self, data: st.DataObject) -> None:
         key = self.pick_any(data, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
         as_completed = data.draw(st.booleans())
-        self.both("skip", key, as_completed, as_completed and data.draw(st.booleans()), judged_again=key)
+        self.both("skip", key, as_completed, as_completed and data.draw(st.booleans()), judged_again=[key])
         self.saw("skip as completed", as_completed)
 
     def skip_until(self, data: st.DataObject) -> None:
@@ -499,7 +509,7 @@ class Beside(RuleBasedStateMachine):
         self,
         verb: str,
         *words: Any,
-        judged_again: Key | None = None,
+        judged_again: Collection[Key] = (),
         theirs: Callable[[], object] | None = None,
     ) -> None:
         """Say a verb to the model and to the subject, or do ``theirs``, and compare the tasks."""
@@ -643,6 +653,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("cancel_run", 1, UNSETTLED),
     ("restart", 2, {State.RUNNING}),
     ("retry", 5, BAD | {State.DEFERRED}),
+    ("retry_failed", 2, {State.FAILED}),
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
     ("delete", 1, BAD),

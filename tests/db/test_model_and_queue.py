@@ -27,7 +27,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, finish, holds, ledger, pauses, triggering
+from arkqueue.queue import archives, claim, control, finish, holds, ledger, many, pauses, triggering
+from arkqueue.queue.holds import How
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
@@ -156,6 +157,10 @@ class QueueAsSubject:
         with _refusals():
             control.prioritize(self.session, self._task(key), priority, self.by)
 
+    def retry_failed(self, key: RunKey) -> None:
+        with _refusals():
+            many.retry_failed(self.session, self._run(key), self.by)
+
     def prioritize_run(self, key: RunKey, priority: int) -> None:
         with _refusals():
             control.prioritize_run(self.session, self._run(key), priority, self.by)
@@ -190,16 +195,16 @@ class QueueAsSubject:
 
     def release(self, key: Key, force: bool, skip_outdated: bool) -> None:
         with _refusals():
-            holds.release(self.session, self._task(key), self.by, force=force, skip_outdated=skip_outdated)
+            holds.release(self.session, self._task(key), self.by, how=How(force=force, skip_outdated=skip_outdated))
 
     def release_run(self, key: RunKey, force: bool, skip_outdated: bool) -> None:
         with _refusals():
-            holds.release_run(self.session, self._run(key), self.by, force=force, skip_outdated=skip_outdated)
+            holds.release_run(self.session, self._run(key), self.by, how=How(force=force, skip_outdated=skip_outdated))
 
     def release_all(self, force: bool, skip_outdated: bool) -> None:
         with _refusals():
             id = ArchiveId(self.archive.id)
-            holds.release_archive(self.session, id, self.by, force=force, skip_outdated=skip_outdated)
+            holds.release_archive(self.session, id, self.by, how=How(force=force, skip_outdated=skip_outdated))
 
     def look(self) -> Mapping[Key, Seen]:
         rows = self.archive.sql(
@@ -530,6 +535,9 @@ INGREDIENTS = {
         "retry by force",
         "retry of a deferred task",
         "retry is refused",
+        "retry_failed",
+        "retry_failed is refused",
+        "several that failed are retried at once",
         "skip",
         "skip as completed",
         "skip is refused",

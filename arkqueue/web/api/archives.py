@@ -11,7 +11,7 @@ from arkqueue.archives import registration
 from arkqueue.errors import NotFound
 from arkqueue.model import USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
-from arkqueue.queue import archives, control, guards, pauses
+from arkqueue.queue import archives, control, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
 from arkqueue.views import find
@@ -278,9 +278,9 @@ def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, waiver.branch, name)
     find.check_task_name(caller.session, branch, waiver.task, name)
-    to_waive = caller.session.rows("to_waive", branch=branch, name=waiver.task, until=waiver.until)
-    guards.refuse_unapproved(caller.session, [row.id for row in to_waive], caller.approver)
-    return Waived(waived=control.skip_until(caller.session, archive, branch, waiver.task, waiver.until, caller.by))
+    task, until = waiver.task, waiver.until
+    waived = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
+    return Waived(waived=waived)
 
 
 def _watched(caller: Caller, name: str) -> ArchiveId:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from arkqueue.model import ArchiveId
 from arkqueue.queue import holds
+from arkqueue.queue.holds import How
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
-from arkqueue.views import runs, tasks
+from arkqueue.views import tasks
 from arkqueue.views.archives import ArchiveView
-from arkqueue.views.naming import task_names
 from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import calls
-from arkqueue.web.api.runs import LONGEST_NOTE, Refusal, RunAction
+from arkqueue.web.api.runs import LONGEST_NOTE
 
 router = calls("holds")
 
@@ -38,16 +35,6 @@ class Release(Hold):
     skip_outdated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveAction:
-    """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others."""
-
-    done: list[str]
-    skipped: list[str]
-    refused: list[Refusal]
-    archive: ArchiveView
-
-
 @router.post("/tasks/{id}/hold")
 def hold_task(request: Request, id: int, hold: Hold = Hold()) -> TaskDetail:  # noqa: B008  frozen by use
     """Hold a task that has not started, until somebody releases it."""
@@ -62,7 +49,7 @@ def release_task(request: Request, id: int, release: Release = Release()) -> Tas
     """Let a held task go on."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    holds.release(caller.session, task, caller.by, release.reason, **_how(release), approver=caller.approver)
+    holds.release(caller.session, task, caller.by, release.reason, _how(caller, release))
     return tasks.task(caller.session, task)
 
 
@@ -72,7 +59,7 @@ def hold_run(request: Request, id: int, hold: Hold = Hold()) -> RunAction:  # no
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     done = holds.hold_run(caller.session, run, caller.by, hold.reason)
-    return RunAction(done=_named(caller, done.tasks), refused=[], run=runs.run(caller.session, run))
+    return on_run(caller, run, done)
 
 
 @router.post("/runs/{id}/release")
@@ -80,9 +67,8 @@ def release_run(request: Request, id: int, release: Release = Release()) -> RunA
     """Release the held tasks of a run."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    done = holds.release_run(caller.session, run, caller.by, release.reason, **_how(release), approver=caller.approver)
-    tasks = _named(caller, [*done.tasks, *done.skipped])
-    return RunAction(done=tasks, refused=_refusals(caller, done), run=runs.run(caller.session, run))
+    done = holds.release_run(caller.session, run, caller.by, release.reason, _how(caller, release))
+    return on_run(caller, run, done)
 
 
 @router.post("/archives/{name}/hold")
@@ -90,7 +76,7 @@ def hold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveAct
     """Put an archive on hold: its runs that have not begun are held, and so is what is planned from now on."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    return _done(caller, archive, holds.hold_archive(caller.session, archive, caller.by, hold.reason))
+    return on_archive(caller, archive, holds.hold_archive(caller.session, archive, caller.by, hold.reason))
 
 
 @router.post("/archives/{name}/unhold")
@@ -107,33 +93,9 @@ def release_archive(request: Request, name: str, release: Release = Release()) -
     """Release everything of an archive, the oldest runs first. Refused while it is on hold."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    done = holds.release_archive(
-        caller.session, archive, caller.by, release.reason, **_how(release), approver=caller.approver
-    )
-    return _done(caller, archive, done)
+    done = holds.release_archive(caller.session, archive, caller.by, release.reason, _how(caller, release))
+    return on_archive(caller, archive, done)
 
 
-def _how(release: Release) -> Mapping[str, bool]:
-    return {"force": release.force, "skip_outdated": release.skip_outdated}
-
-
-def _done(caller: Caller, archive: ArchiveId, done: holds.Done) -> ArchiveAction:
-    view = views.archive(caller.session, archive)
-    return ArchiveAction(
-        done=_named(caller, done.tasks),
-        skipped=_named(caller, done.skipped),
-        refused=_refusals(caller, done),
-        archive=view,
-    )
-
-
-def _named(caller: Caller, tasks: Sequence[int]) -> list[str]:
-    return list(task_names(caller.session, list(tasks)).values())
-
-
-def _refusals(caller: Caller, done: holds.Done) -> list[Refusal]:
-    names = task_names(caller.session, [refused.task for refused in done.refused])
-    return [
-        Refusal(task=names[refused.task], reason=f"{refused.why.thing}: {refused.why.fault}", remedy=refused.why.remedy)
-        for refused in done.refused
-    ]
+def _how(caller: Caller, release: Release) -> How:
+    return How(release.force, release.skip_outdated, caller.approver)

@@ -13,19 +13,20 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Forbidden, Invalid
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, ArchiveId, RunId, TaskId, TaskKind, Trigger
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.queue import control, guards, triggering
+from arkqueue.queue import control, many, triggering
+from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
-from arkqueue.states import MOVES, Event, State
 from arkqueue.views import find, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.runs import RunDetail, RunPage, RunState
-from arkqueue.views.tasks import AttemptView, TaskDetail, TaskView
+from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import calls
 
 router = calls("runs")
@@ -58,7 +59,8 @@ class Verb(StrEnum):
 
 
 class Options(BaseModel):
-    """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip.
+    """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip. ``failed``: of retry of
+    a run or an archive, the failed tasks alone, and none that is out of date.
 
     ``priority``: of prioritize; lower numbers go first.
     """
@@ -68,6 +70,7 @@ class Options(BaseModel):
     assume_gone: bool = False
     force: bool = False
     as_completed: bool = False
+    failed: bool = False
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
 
     def check(self, *meant: str) -> None:
@@ -75,6 +78,13 @@ class Options(BaseModel):
         for name in type(self).model_fields:
             if name in self.model_fields_set and getattr(self, name) is not False and name not in meant:
                 raise Invalid("the request", f"{name} means nothing here", "See /docs for what is expected.")
+
+    def the_failed(self) -> bool:
+        """Whether only what failed is meant; none of that is forced."""
+        if self.failed and self.force:
+            fault = "asks to force what failed"
+            raise Invalid("the request", fault, "Name the task or the run that is to be forced, without failed.")
+        return self.failed
 
     def the_priority(self) -> int:
         """The priority, which `prioritize` cannot do without."""
@@ -99,7 +109,9 @@ _MEANT: dict[Verb, tuple[str, ...]] = {
     Verb.SKIP: ("as_completed", "force"),
     Verb.PRIORITIZE: ("priority",),
 }
-"""The options of each verb."""
+"""The options of each verb on a task."""
+_OF_RUNS = _MEANT | {Verb.CANCEL: (), Verb.RETRY: ("force", "failed")}
+"""And on a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +121,6 @@ class Found:
     full_name: str
     run: int
     task: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """What was not done to one task of a run, and what helps."""
-
-    task: str
-    reason: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunAction:
-    """What an action on a run did: to which tasks, and why not to others."""
-
-    done: list[str]
-    refused: list[Refusal]
-    run: RunDetail
 
 
 # Runs
@@ -247,8 +241,7 @@ def delete_run(request: Request, id: int) -> RunDetail:
     """Leave a tombstone in place of a run that has ended; its history stays readable."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    guards.refuse_unapproved(caller.session, _tasks_of(caller, run), caller.approver)
-    control.delete_run(caller.session, run, caller.by)
+    control.delete_run(caller.session, run, caller.by, caller.approver)
     return runs.run(caller.session, run)
 
 
@@ -266,56 +259,39 @@ def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options
     """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started, prioritize what has not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    before = runs.run(caller.session, run)
-    done: list[str] = []
-    refused: list[Refusal] = []
-    if verb is Verb.CANCEL:
-        options.check()
-        unsettled = [task.id for task in before.tasks if task.settled_at is None]
-        guards.refuse_unapproved(caller.session, unsettled, caller.approver)
-        done += [task.full_name for task in before.tasks if task.kind is TaskKind.ORDINARY and task.settled_at is None]
-        control.cancel_run(caller.session, run, caller.by)
-        return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
-    if verb is Verb.PRIORITIZE:
-        done += [t.full_name for t in before.tasks if _concerns(verb, t)]
-        control.prioritize_run(caller.session, run, options.the_priority(), caller.by)
-        return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
-    for task in before.tasks:
-        now = tasks.task(caller.session, TaskId(task.id))
-        if not _concerns(verb, now):
-            continue
-        try:
-            _act(caller, verb, TaskId(task.id), options)
-            done.append(task.full_name)
-        except (Conflict, Forbidden) as conflict:
-            reason = f"{conflict.thing}: {conflict.fault}"
-            refused.append(Refusal(task=task.full_name, reason=reason, remedy=conflict.remedy))
-    if not done:
-        fault = "; ".join(refusal.reason for refusal in refused) or f"has no task to {verb}"
-        raise Conflict(before.full_name, fault, refused[0].remedy if refused else "")
-    return RunAction(done=done, refused=refused, run=runs.run(caller.session, run))
+    options.check(*_OF_RUNS[verb])
+    return on_run(caller, run, _act_on_run(caller, verb, run, options))
 
 
-def _tasks_of(caller: Caller, run: RunId) -> list[int]:
-    return [row.id for row in caller.session.rows("tasks_of_run", runs=[run])]
-
-
-def _concerns(verb: Verb, task: TaskView) -> bool:
-    """Whether a verb on a run is about this task of it; a retry leaves alone what was superseded or what a person skipped."""
-    if task.kind is not TaskKind.ORDINARY:
-        return False
+def _act_on_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
+    session, by, who = caller.session, caller.by, caller.approver
+    force, as_completed = options.force, options.as_completed
     match verb:
+        case Verb.CANCEL:
+            return control.cancel_run(session, run, by, approver=who)
         case Verb.RESTART:
-            return task.state is State.RUNNING
+            return many.restart_run(session, run, by)
+        case Verb.RETRY if options.the_failed():
+            return many.retry_failed(session, run, by, who)
         case Verb.RETRY:
-            canceled = task.state is State.CANCELED and task.superseded_by is None
-            return canceled or task.state in (State.FAILED, State.DEFERRED)
+            return many.retry_run(session, run, by, force=force, approver=who)
         case Verb.SKIP:
-            failed = task.state in (State.FAILED, State.REJECTED) and not task.waived
-            return failed or task.state in MOVES[Event.SKIP].sources
+            return many.skip_run(session, run, by, as_completed=as_completed, force=force, approver=who)
         case Verb.PRIORITIZE:
-            return task.state in (State.WAITING, State.HELD, State.READY)
-    return True
+            return control.prioritize_run(session, run, options.the_priority(), by)
+
+
+@router.post("/archives/{name}/retry")
+def retry_archive(request: Request, name: str, options: Options) -> ArchiveAction:
+    """Retry what failed of an archive, the oldest runs first; ``failed`` has to be set. What is out of date is refused."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    options.check("failed")
+    if not options.the_failed():
+        raise Invalid("the request", "would retry all of an archive", "Set failed: only what has failed is retried so.")
+    return on_archive(
+        caller, archive, many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
+    )
 
 
 # Tasks
@@ -363,14 +339,13 @@ def act_on_task(request: Request, id: int, verb: Verb, options: Options = Option
 
 def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     options.check(*_MEANT[verb])
-    session, by = caller.session, caller.by
-    if verb not in (Verb.RESTART, Verb.PRIORITIZE):
-        guards.refuse_unapproved(session, [task], caller.approver)
+    session, by, who = caller.session, caller.by, caller.approver
+    force, as_completed = options.force, options.as_completed
     acts: dict[Verb, Callable[[], None]] = {
-        Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone),
+        Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone, approver=who),
         Verb.RESTART: lambda: control.restart(session, task, by),
-        Verb.RETRY: lambda: control.retry(session, task, by, force=options.force),
-        Verb.SKIP: lambda: control.skip(session, task, by, as_completed=options.as_completed, force=options.force),
+        Verb.RETRY: lambda: control.retry(session, task, by, force=force, approver=who),
+        Verb.SKIP: lambda: control.skip(session, task, by, as_completed=as_completed, force=force, approver=who),
         Verb.PRIORITIZE: lambda: control.prioritize(session, task, options.the_priority(), by),
     }
     acts[verb]()

@@ -181,8 +181,43 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, session: Ses
     partly = arkqueue("retry", "papers@2")
     assert (partly.code, partly.lines) == (1, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
     wholly = arkqueue("retry", "papers@2")
-    assert (wholly.code, wholly.err) == (1, f"arkqueue: papers@2: papers@2/a: {remedy}\n")
+    assert (wholly.code, wholly.err) == (1, f"arkqueue: papers@2/a: {remedy}\n")
     assert arkqueue("retry", "papers@2", "--force").lines == ["papers@2/a: ready"]
+
+
+def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: Session) -> None:
+    papers, books = an_archive(session), an_archive(session, "books")
+    for archive in (papers, books):
+        archive.commit({"a": "", "b": "", "c": ""})
+        archive.fail("a@2", "b@2")
+    papers.commit({"a": ""})
+    papers.run("a@3")
+    partly = arkqueue("retry", "papers@2", "--failed")
+    assert (partly.code, partly.lines[0]) == (1, "papers@2/b: ready")
+    assert "papers@2/a: would replace the work of later revisions: papers@3/a completed" in partly.lines[1]
+    papers.fail("b@2")
+    both = arkqueue("retry", "books", "papers", "--failed")
+    assert (both.code, both.lines[:2]) == (
+        1,
+        ["books: 2 tasks to be run again", "papers: 1 task to be run again, 1 task not"],
+    )
+    assert "papers@2/a: would replace" in both.lines[2]
+    assert books.states() == {"a@2": "ready", "b@2": "ready", "c@2": "running"}
+    nothing = arkqueue("retry", "books", "--failed")
+    assert (nothing.code, nothing.err) == (1, "arkqueue: archive books: has no failed task that nobody waived\n")
+    for words in (["books"], ["papers@2", "--failed", "--force"]):
+        assert arkqueue("retry", *words).code == 2
+
+
+def test_trigger_says_what_is_going_to_be_held(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "publish": "hold: true"})
+    said = arkqueue("trigger", "papers", "--dry-run").err
+    assert "  publish is held by its workflow file (hold: true) until somebody releases it\n" in said
+    assert "  a\n" in said
+    arkqueue("hold", "papers")
+    said = arkqueue("trigger", "papers", "--dry-run").err
+    assert "  a is held by the hold of its archive until somebody releases it\n" in said
 
 
 def test_task_is_shown_with_its_attempts_and_what_people_did(arkqueue: Cli, session: Session) -> None:

@@ -188,9 +188,9 @@ def test_a_run_is_said_before_it_is_made(operator: httpx.Client, session: Sessio
         "full_name": "books@2.2",
         "revision": 2,
         "tasks": [
-            {"name": "index", "needs": [], "never_ran": []},
-            {"name": "pdf", "needs": [index], "never_ran": []},
-            {"name": "release", "needs": [pdf], "never_ran": ["approve"]},
+            {"name": "index", "needs": [], "never_ran": [], "held": None},
+            {"name": "pdf", "needs": [index], "never_ran": [], "held": None},
+            {"name": "release", "needs": [pdf], "never_ran": ["approve"], "held": None},
         ],
     }
     asked["tasks"] = ["pdf"]
@@ -339,6 +339,21 @@ def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx
     states = {"a@2": "ready", "b@2": "waiting", "other@2": "ready", "good@2": "completed", "later@2": "ready"}
     assert archive.states() == states
     problem(operator.post(f"{run}/retry"), 409, "has no task to retry")
+
+
+def test_what_failed_of_an_archive_is_retried(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2")
+    archive.end("b@2", 75)
+    done = operator.post("/archives/papers/retry", json={"failed": True}).json()
+    assert (done["done"], done["refused"], done["archive"]["name"]) == (["papers@2/a"], [], "papers")
+    assert archive.states() == {"a@2": "ready", "b@2": "deferred"}
+    problem(operator.post("/archives/papers/retry", json={}), 422, "would retry all of an archive")
+    problem(operator.post("/archives/papers/retry", json={"force": True}), 422, "force means nothing here")
+    run = f"/runs/{archive.run_id(2)}"
+    problem(operator.post(f"{run}/retry", json={"failed": True, "force": True}), 422, "asks to force what failed")
+    problem(operator.post(f"{run}/cancel", json={"failed": True}), 422, "failed means nothing here")
 
 
 def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Session) -> None:

@@ -45,6 +45,7 @@ CALLS = {
     "POST /archives/{name}/hold": Call(OPERATE, {}),
     "POST /archives/{name}/unhold": Call(OPERATE, {}),
     "POST /archives/{name}/release": Call(OPERATE, {}),
+    "POST /archives/{name}/retry": Call(OPERATE, {"failed": True}),
     "GET /runs": Call(READ, query="archive=secret"),
     "POST /runs": Call(OPERATE, {"archive": "secret", "tasks": ["a"]}),
     "GET /runs/{id}": Call(READ),

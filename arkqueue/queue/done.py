@@ -1,0 +1,48 @@
+"""What a verb on many tasks did, and what it refused. Its transactions are bounded: `portions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from arkqueue.errors import Conflict, Forbidden
+
+MOST_TASKS = 1000
+"""Tasks that one transaction acts on, unless they are of one run and belong together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task to which it was not done, and why."""
+
+    task: int
+    why: Conflict | Forbidden
+
+
+@dataclass(slots=True)
+class Done:
+    """``tasks``: to which it was done. ``skipped``: those that were waived in place of a release, as it would have been refused."""
+
+    tasks: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+    def add(self, more: Done) -> None:
+        """What was done next."""
+        self.tasks += more.tasks
+        self.skipped += more.skipped
+        self.refused += more.refused
+
+    def unless_refused(self) -> Done:
+        """The same; raises the first refusal where nothing but refusals came of it."""
+        if self.refused and not (self.tasks or self.skipped):
+            why = self.refused[0].why
+            more = f"; and {len(self.refused) - 1} more" if len(self.refused) > 1 else ""
+            raise type(why)(why.thing, f"{why.fault}{more}", why.remedy)
+        return self
+
+
+def portions(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Tasks, so many at a time as one transaction takes."""
+    for start in range(0, len(tasks), MOST_TASKS):
+        yield tasks[start : start + MOST_TASKS]

@@ -1,0 +1,119 @@
+"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip (design 5.33).
+
+Each task has a transaction of its own, the oldest first. So what is refused keeps no other from it and is unchanged, what one brings about is seen by the next, and no
+archive is locked for longer than by a verb on one task. Whoever gives the command again after a crash continues it. What acts alike on all tasks (cancel,
+prioritize, hold, release) takes many with each transaction, and stands with the same verb on one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, Forbidden, NotFound
+from arkqueue.model import ArchiveId, RunId, TaskId
+from arkqueue.queue import control
+from arkqueue.queue.done import Done, Refused
+from arkqueue.queue.guards import Approver
+from arkqueue.states import MOVES, Event, State
+
+Act = Callable[[TaskId], None]
+"""Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
+
+
+def restart_run(session: Session, run: RunId, by: str) -> Done:
+    """Restart what runs of a run."""
+    return _on_run(session, run, "restart", _runs, lambda task: control.restart(session, task, by))
+
+
+def retry_run(session: Session, run: RunId, by: str, *, force: bool = False, approver: Approver | None = None) -> Done:
+    """Retry what failed, was canceled or is deferred of a run; what was superseded, or skipped by a person, is left alone."""
+    return _on_run(
+        session,
+        run,
+        "retry",
+        _may_be_retried,
+        lambda task: control.retry(session, task, by, force=force, approver=approver),
+    )
+
+
+def skip_run(
+    session: Session,
+    run: RunId,
+    by: str,
+    *,
+    as_completed: bool = False,
+    force: bool = False,
+    approver: Approver | None = None,
+) -> Done:
+    """Skip what failed or has not started of a run."""
+
+    def act(task: TaskId) -> None:
+        control.skip(session, task, by, as_completed=as_completed, force=force, approver=approver)
+
+    return _on_run(session, run, "skip", _may_be_skipped, act)
+
+
+def retry_failed(session: Session, run: RunId, by: str, approver: Approver | None = None) -> Done:
+    """Retry exactly the failed tasks of a run that nobody waived. Those that are out of date are refused (design 5.19, 5.33)."""
+    return _on_run(session, run, "retry: none has failed", _has_failed, _retry(session, by, approver))
+
+
+def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, approver: Approver | None = None) -> Done:
+    """Do as `retry_failed` in all runs of an archive, the oldest first."""
+    done, act = Done(), _retry(session, by, approver)
+    for run in session.rows("runs_failed", archive=archive):
+        done.add(_each(session, run.id, _has_failed, act))
+    if not (done.tasks or done.refused):
+        (row,) = session.rows("archive", archive=archive)
+        raise Conflict(f"archive {row.name}", "has no failed task that nobody waived")
+    return done.unless_refused()
+
+
+def _retry(session: Session, by: str, approver: Approver | None) -> Act:
+    return lambda task: control.retry(session, task, by, approver=approver)
+
+
+def _on_run(session: Session, run: RunId, verb: str, concerns: Callable[[Any], bool], act: Act) -> Done:
+    found = session.rows("place_of_run", run=run)
+    if not found:
+        raise NotFound(f"run {run}", "there is none")
+    if found[0].deleted_at is not None:
+        raise Conflict(control.run_name_of(found[0]), "was deleted")
+    done = _each(session, run, concerns, act)
+    if not (done.tasks or done.refused):
+        raise Conflict(control.run_name_of(found[0]), f"has no task to {verb}")
+    return done.unless_refused()
+
+
+def _each(session: Session, run: int, concerns: Callable[[Any], bool], act: Act) -> Done:
+    """Act on those tasks of a run that it concerns, when it is their turn: what was done to others may have changed that."""
+    done = Done()
+    for candidate in filter(concerns, session.rows("tasks_to_act_on", run=run, tasks=None)):
+        now: Sequence[Any] = session.rows("tasks_to_act_on", run=run, tasks=[candidate.id])
+        if not now or not concerns(now[0]):
+            continue
+        try:
+            act(TaskId(candidate.id))
+        except (Conflict, Forbidden) as why:
+            done.refused.append(Refused(candidate.id, why))
+        else:
+            done.tasks.append(candidate.id)
+    return done
+
+
+def _runs(row: Any) -> bool:
+    return bool(row.state == State.RUNNING)
+
+
+def _may_be_retried(row: Any) -> bool:
+    return row.state in (State.FAILED, State.DEFERRED) or (row.state == State.CANCELED and row.superseded_by is None)
+
+
+def _may_be_skipped(row: Any) -> bool:
+    return row.state in MOVES[Event.SKIP].sources or (row.state in (State.FAILED, State.REJECTED) and not row.waived)
+
+
+def _has_failed(row: Any) -> bool:
+    return bool(row.state == State.FAILED and not row.waived)

@@ -1,0 +1,2 @@
+-- What `retry ARCHIVE --failed` looks for.
+create index task_failed on task (archive_id, run_id) where state = 'failed';

@@ -1,0 +1,68 @@
+"""What a verb on many tasks answers: to which it was done, and why not to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arkqueue.model import ArchiveId, RunId
+from arkqueue.queue.done import Done
+from arkqueue.views import archives, runs
+from arkqueue.views.archives import ArchiveView
+from arkqueue.views.naming import task_names
+from arkqueue.views.runs import RunDetail
+from arkqueue.web.access import Caller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What was not done to one task, and what helps."""
+
+    task: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAction:
+    """What an action on a run did: to which tasks, and why not to others."""
+
+    done: list[str]
+    refused: list[Refusal]
+    run: RunDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveAction:
+    """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others."""
+
+    done: list[str]
+    skipped: list[str]
+    refused: list[Refusal]
+    archive: ArchiveView
+
+
+def on_run(caller: Caller, run: RunId, done: Done) -> RunAction:
+    """The answer of an action on a run."""
+    tasks = _named(caller, [*done.tasks, *done.skipped])
+    return RunAction(done=tasks, refused=_refusals(caller, done), run=runs.run(caller.session, run))
+
+
+def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
+    """The answer of an action on an archive."""
+    view = archives.archive(caller.session, archive)
+    acted, skipped = _named(caller, done.tasks), _named(caller, done.skipped)
+    return ArchiveAction(done=acted, skipped=skipped, refused=_refusals(caller, done), archive=view)
+
+
+def _named(caller: Caller, tasks: Sequence[int]) -> list[str]:
+    names = task_names(caller.session, tasks)
+    return [names[task] for task in tasks]
+
+
+def _refusals(caller: Caller, done: Done) -> list[Refusal]:
+    names = task_names(caller.session, [refused.task for refused in done.refused])
+    return [
+        Refusal(task=names[refused.task], reason=f"{refused.why.thing}: {refused.why.fault}", remedy=refused.why.remedy)
+        for refused in done.refused
+    ]

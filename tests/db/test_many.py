@@ -1,0 +1,153 @@
+"""Verbs on many tasks (design 5.33): what they act on, what they refuse, and how much one transaction does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, Forbidden
+from arkqueue.model import ArchiveId, ArchiveSettings, RunId
+from arkqueue.queue import archives, control, holds, many
+from arkqueue.queue.done import MOST_TASKS, Done
+from arkqueue.queue.guards import Approver
+from tests.builders import AnArchive, an_archive
+
+MANY = 2 * MOST_TASKS + 500
+
+
+def retry_failed(archive: AnArchive, number: int) -> Done:
+    return many.retry_failed(archive.session, RunId(archive.run_id(number)), "bob")
+
+
+def names(archive: AnArchive, tasks: list[int]) -> list[str]:
+    found = {row["id"]: f"{row['name']}@{row['number']}" for row in archive.sql("select id, name, number from task")}
+    return [found[task] for task in tasks]
+
+
+def test_exactly_what_failed_of_a_run_is_retried(session: Session) -> None:
+    archive = an_archive(session)
+    tasks = ("failed", "rejected", "canceled", "deferred", "completed", "waived", "failed-too")
+    archive.commit(dict.fromkeys(tasks, "") | {"after": "depends: [failed]"})
+    archive.fail("failed@2", "waived@2", "failed-too@2")
+    archive.end("rejected@2", 65)
+    archive.end("deferred@2", 75)
+    archive.run("completed@2")
+    control.cancel(session, archive.task("canceled@2"), "ann")
+    control.skip(session, archive.task("waived@2"), "ann")
+    before = archive.states()
+    done = retry_failed(archive, 2)
+    assert (names(archive, done.tasks), done.refused) == (["failed@2", "failed-too@2"], [])
+    expected = before | {"failed@2": "ready", "failed-too@2": "ready", "after@2": "waiting"}
+    assert archive.states() == expected
+    with pytest.raises(Conflict, match="none has failed"):
+        retry_failed(archive, 2)
+
+
+def test_what_is_out_of_date_is_left_alone_and_told(session: Session) -> None:
+    """The newer revision has done the work of `a`; nothing has done that of `b`."""
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2", "b@2")
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    done = retry_failed(archive, 2)
+    assert names(archive, done.tasks) == ["b@2"]
+    (refused,) = done.refused
+    assert names(archive, [refused.task]) == ["a@2"]
+    assert "would replace the work of later revisions: papers@3/a completed" in refused.why.fault
+    assert archive.state("a@2") == "failed"
+
+
+def test_all_of_an_archive_is_retried_the_oldest_runs_first(session: Session) -> None:
+    archive, other = an_archive(session), an_archive(session, "other")
+    other.commit({"a": ""})
+    other.fail("a@2")
+    for _ in range(3):
+        archive.commit({"a": "", "b": ""})
+    archive.fail("b@4", "a@3", "b@3", "a@2")
+    archive.run("b@2")
+    control.delete_run(session, RunId(archive.run_id(3)), "ann")
+    done = many.retry_failed_of_archive(session, ArchiveId(archive.id), "bob")
+    assert names(archive, done.tasks) == ["a@2", "b@4"]
+    assert other.states() == {"a@2": "failed"}
+    with pytest.raises(Conflict, match="papers: has no failed task"):
+        many.retry_failed_of_archive(session, ArchiveId(archive.id), "bob")
+
+
+def test_where_all_is_refused_the_first_reason_is_the_answer(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2", "b@2")
+    archive.commit({"a": "", "b": ""})
+    archive.run("a@3", "b@3")
+    with pytest.raises(Conflict, match="later revisions: papers@3/a completed; and 1 more"):
+        retry_failed(archive, 2)
+
+
+def test_each_retry_is_a_transaction_of_its_own(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(9)})
+    archive.fail(*(f"t{n}@2" for n in range(9)))
+    assert len(retry_failed(archive, 2).tasks) == 9
+    assert max(_in_one_transaction(archive)) == 1
+
+
+def test_a_large_run_is_canceled_in_bounded_transactions_and_nothing_of_it_starts_meanwhile(session: Session) -> None:
+    """Each task waits for any end of the one before it: canceled in the order of the file, it would let the next one start."""
+    archive = an_archive(session)
+    tasks = {f"t{n}": f"depends: [{{task: t{n - 1}, when: settled}}]" if n else "" for n in range(MANY)}
+    archive.commit(tasks)
+    done = control.cancel_run(session, RunId(archive.run_id(2)), "bob")
+    assert sorted(names(archive, done.tasks)) == sorted(f"{name}@2" for name in tasks)
+    assert set(archive.states().values()) == {"canceled"}
+    sizes = _in_one_transaction(archive)
+    assert (sum(sizes), max(sizes)) == (MANY, MOST_TASKS)
+    assert not archive.sql("select from task where ready_at is not null and name not in ('t0', 'COMMIT', 'REPORT')")
+    (entry,) = archive.sql("select count(*) as n from deed where verb = 'cancel'")
+    assert entry["n"] == 1
+
+
+def test_a_large_run_is_prioritized_in_bounded_transactions(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(MANY)})
+    done = control.prioritize_run(session, RunId(archive.run_id(2)), 10, "bob")
+    assert len(done.tasks) == MANY
+    sizes = _in_one_transaction(archive)
+    assert (sum(sizes), max(sizes)) == (MANY, MOST_TASKS)
+
+
+def _in_one_transaction(archive: AnArchive) -> list[int]:
+    """How many tasks each transaction changed last, of those from a workflow file."""
+    of_run = "select count(*) as n from task where kind = 'ordinary' group by xmin"
+    return [row["n"] for row in archive.sql(of_run)]
+
+
+def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True, require_approval=("publish",)), "ann")
+    archive.commit({"build": "", "publish": ""})
+    publish, run = archive.task("publish@2"), RunId(archive.run_id(2))
+    branch = archive.branches[""].id
+
+    def refused(act: Any, *words: Any, **options: Any) -> None:
+        before = archive.states()
+        with pytest.raises(Forbidden, match="is guarded by require-approval"):
+            act(session, *words, **options)
+        assert archive.states() == before
+
+    refused(control.cancel, publish, "ann")
+    refused(control.cancel_run, run, "ann")
+    refused(control.skip, publish, "ann")
+    holds.release(session, publish, "bob", how=holds.How(approver=Approver()))
+    archive.fail("publish@2", "build@2")
+    refused(control.retry, publish, "ann", force=True)
+    refused(control.skip_until, archive.id, branch, "publish", 9, "ann")
+    refused(control.delete_run, run, "ann")
+    done = retry_failed(archive, 2)
+    assert names(archive, done.tasks) == ["build@2"], "what is guarded keeps nothing else from it"
+    assert names(archive, [one.task for one in done.refused]) == ["publish@2"]
+    control.retry(session, publish, "bob", approver=Approver())
+    control.cancel_run(session, run, "bob", approver=Approver())
+    assert set(archive.states().values()) == {"canceled"}
