@@ -101,10 +101,11 @@ def _last_first(graph: Graph, run: RunId, tasks: Sequence[int]) -> list[int]:
     return sorted(tasks, key=lambda task: place.get(task, 0), reverse=True)
 
 
-def restart(session: Session, task: TaskId, by: str) -> None:
-    """Stop a running attempt and start another, without settling the task."""
+def restart(session: Session, task: TaskId, by: str, *, approver: Approver | None = None) -> None:
+    """Stop a running attempt and start another, without settling the task. A guarded command runs once for each approval."""
 
     def work(graph: Graph, row: Any) -> None:
+        refuse_unapproved(graph, [row.id], approver)
         if row.state != State.RUNNING:
             raise Conflict(
                 _name(graph, row), f"is {row.state}: only a running task is restarted", "retry it where it has failed"

@@ -22,9 +22,9 @@ Act = Callable[[TaskId], None]
 """Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
 
 
-def restart_run(session: Session, run: RunId, by: str) -> Done:
+def restart_run(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
     """Restart what runs of a run."""
-    return _on_run(session, run, "restart", _runs, lambda task: control.restart(session, task, by))
+    return _on_run(session, run, "restart", _runs, lambda task: control.restart(session, task, by, approver=approver))
 
 
 def retry_run(session: Session, run: RunId, by: str, *, force: bool = False, approver: Approver | None = None) -> Done:

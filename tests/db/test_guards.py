@@ -9,7 +9,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveSettings, RunId
-from arkqueue.queue import archives, guards, holds, schedules
+from arkqueue.queue import archives, control, guards, holds, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.views.explain import explain
@@ -110,6 +110,16 @@ def test_a_guard_is_asked_for_its_tasks_alone(guarded: AnArchive) -> None:
     holds.release(guarded.session, publish, "bob", how=How(approver=SOMEBODY))
     with pytest.raises(Forbidden, match="is guarded"):
         guards.refuse_unapproved(guarded.session, [publish], None)
+
+
+def test_an_approved_command_is_not_restarted_without_another_approval(guarded: AnArchive) -> None:
+    guarded.commit({"publish": ""})
+    publish = guarded.task("publish@2")
+    holds.release(guarded.session, publish, "bob", how=How(approver=SOMEBODY))
+    guarded.claim("publish@2")
+    with pytest.raises(Forbidden, match=r"papers@2/publish: is guarded"):
+        control.restart(guarded.session, publish, "ann")
+    control.restart(guarded.session, publish, "bob", approver=SOMEBODY)
 
 
 def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:

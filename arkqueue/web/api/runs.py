@@ -270,7 +270,7 @@ def _act_on_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Don
         case Verb.CANCEL:
             return control.cancel_run(session, run, by, approver=who)
         case Verb.RESTART:
-            return many.restart_run(session, run, by)
+            return many.restart_run(session, run, by, who)
         case Verb.RETRY if options.the_failed():
             return many.retry_failed(session, run, by, who)
         case Verb.RETRY:
@@ -343,7 +343,7 @@ def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     force, as_completed = options.force, options.as_completed
     acts: dict[Verb, Callable[[], None]] = {
         Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone, approver=who),
-        Verb.RESTART: lambda: control.restart(session, task, by),
+        Verb.RESTART: lambda: control.restart(session, task, by, approver=who),
         Verb.RETRY: lambda: control.retry(session, task, by, force=force, approver=who),
         Verb.SKIP: lambda: control.skip(session, task, by, as_completed=as_completed, force=force, approver=who),
         Verb.PRIORITIZE: lambda: control.prioritize(session, task, options.the_priority(), by),
