@@ -70,7 +70,6 @@ class Reason(StrEnum):
     CANCELING = "it is being canceled"
     MISSING = "what it depends on never ran, or its product will not come"
     UNNEEDED = "it runs only where something failed that has not"
-    UNSETTLED = "the run is not settled"
     NOTHING = "there is nothing to do"
     FAULTY = "the definition has faults"
     GONE = "the run is deleted, the commit dropped, or the branch deleted"
@@ -124,7 +123,8 @@ class Run:
     workflow: Workflow
     tasks: dict[Name, Task] = field(default_factory=dict)
     deleted: bool = False
-    """A person canceled the run as a whole."""
+    canceled_with_it: list[Task] = field(default_factory=list)
+    """What its deletion canceled (design 5.27)."""
     dropped: bool = False
 
     @property
@@ -820,7 +820,7 @@ class Model:
             raise Refused(Reason.STATE, root.root.key)
         if by := [edge.source.key for edge in root.into if skips(edge)]:
             raise Refused(Reason.BLOCKED, *by)
-        reopened, stay = self._judge_again(root)
+        reopened, stay = self._judge_again([root])
         again = [root, *reopened]
         if not force:
             if self._is_gone(root.run):
@@ -828,14 +828,17 @@ class Model:
             if root.cause is Cause.SUPERSEDED:
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
             self._refuse_outdated(again)
-        root.state = move(root.state, Event.RETRY)
-        root.cause = root.superseded_by = None
-        root.waived = root.as_completed = False
-        root.failures = root.deferrals = root.losses = 0
-        root.retried = True
+        self._bring_back(root)
         self._reopen(reopened, stay, again)
         self._hold_again(again)
         return self._follow(before)
+
+    def _bring_back(self, task: Task) -> None:
+        task.state = move(task.state, Event.RETRY)
+        task.cause = task.superseded_by = None
+        task.waived = task.as_completed = False
+        task.failures = task.deferrals = task.losses = 0
+        task.retried = True
 
     def _refuse_outdated(self, again: list[Task]) -> None:
         """Nothing comes back to work that later revisions have superseded, or have gone on from (design 5.11, 5.19)."""
@@ -879,7 +882,7 @@ class Model:
     def skip(self, key: Key, as_completed: bool = False, force: bool = False) -> Changes:
         before = self.states()
         task = self._in(key, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
-        reopened, stay = self._judge_again(task) if as_completed else ([], {})
+        reopened, stay = self._judge_again([task]) if as_completed else ([], {})
         if reopened and not force:
             if self._is_gone(task.run):
                 raise Refused(Reason.GONE)
@@ -907,9 +910,36 @@ class Model:
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
-        if any(not task.settled for task in run.tasks.values() if not task.is_star):
-            raise Refused(Reason.UNSETTLED)
+        if any(task.state is State.RUNNING for task in run.own):
+            raise Refused(Reason.STATE)
         run.deleted = True
+        run.canceled_with_it = [task for task in run.own if not task.settled]
+        for task in run.canceled_with_it:
+            self._cancel(task, Cause.PERSON)
+        return self._follow(before)
+
+    def undelete(self, key: RunKey) -> Changes:
+        """What the deletion canceled comes back as held; so does what stayed skipped as the run was not judged again (design 5.27)."""
+        before = self.states()
+        run = self.run(key)
+        if not run.deleted:
+            raise Refused(Reason.STATE)
+        run.deleted = False
+        back, run.canceled_with_it = run.canceled_with_it, []
+        stale = {
+            task.root
+            for task in run.own
+            if task.state is State.SKIPPED and task.root and task.root.run is not run
+            if task.root.root or not _is_root(task.root)
+        }
+        reopened, stay = self._judge_again([*back, *stale])
+        for task in back:
+            self._bring_back(task)
+        self._reopen(reopened, stay, [*back, *reopened])
+        for task in [*back, *reopened]:
+            if task.run is run:
+                self._hold(task)
+        self._hold_again(task for task in reopened if task.run is not run)
         return self._follow(before)
 
     def prioritize(self, key: Key, priority: int) -> Changes:
@@ -1063,26 +1093,27 @@ class Model:
             if not task.settled and task.state is not State.RUNNING:
                 self._cancel(task, Cause.DROPPED)
 
-    def _judge_again(self, root: Task) -> tuple[list[Task], dict[Task, Task]]:
-        """Of the tasks skipped because of ``root``: those that come back, and those that something else still skips, with their new root."""
+    def _judge_again(self, roots: Collection[Task]) -> tuple[list[Task], dict[Task, Task]]:
+        """Of the tasks skipped because of ``roots``: those that come back, and those that something else still skips, with their new root."""
         candidates = [
             task
             for task in self.tasks()
             if task.state is State.SKIPPED
-            and task.root is root
-            and (task.run is root.run or not (task.run.deleted or task.run.dropped))
+            and task.root in roots
+            and task.root
+            and (task.run is task.root.run or not (task.run.deleted or task.run.dropped))
         ]
         stay: dict[Task, Task] = {}
 
         def other_roots(task: Task) -> list[Task]:
-            others = [edge for edge in task.into if edge.source is not root and edge.source not in candidates]
+            others = [edge for edge in task.into if edge.source not in roots and edge.source not in candidates]
             return [
                 stay.get(edge.source) or edge.source.root or edge.source
                 for edge in others
                 if skips(edge, stay.get(edge.source))
             ]
 
-        while found := {task: self._first(roots) for task in candidates if (roots := other_roots(task))}:
+        while found := {task: self._first(others) for task in candidates if (others := other_roots(task))}:
             stay |= found
             candidates = [task for task in candidates if task not in found]
         return candidates, stay
@@ -1194,7 +1225,7 @@ class Model:
     def check_invariants(
         self, before: Mapping[Key, tuple[State, Key | None, int]] | None = None, judged_again: Collection[Key] = ()
     ) -> None:
-        """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the tasks that the step retried or waived."""
+        """What must hold whatever happens. ``before``: a snapshot from before the step; ``judged_again``: the tasks that the step retried, waived or brought back."""
         waits_for: dict[Task, list[Edge]] = {}
         for edge in self.edges:
             if not edge.met:

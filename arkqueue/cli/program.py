@@ -49,6 +49,7 @@ COMMANDS = {
     "prioritize": ("verbs", "Say what goes first inside an archive."),
     "note": ("verbs", "Keep a note with a task or a run."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
+    "undelete": ("verbs", "Take a tombstone away."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),
     "token": ("token", "Make and revoke tokens."),
     "migrate": ("serve", "Bring the database to this version."),

@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, prioritize, note, delete. Several may be named; one that is refused does not keep the others from it."""
+"""What people do to tasks and runs: cancel, restart, retry, skip, prioritize, note, delete, undelete. Several may be named; one that is refused does not keep the others from it."""
 
 from __future__ import annotations
 
@@ -95,20 +95,51 @@ def prioritize(client: Client, names: Sequence[str], priority: int, as_json: boo
     _act(client, "prioritize", names, {"priority": priority}, as_json)
 
 
-@click.command()
-@_names
+_runs = click.argument("names", metavar="RUN…", nargs=-1, required=True)
+
+
+@click.command(epilog="A run of which a task is running is not deleted: cancel it first. `arkqueue runs --state deleted` lists what was deleted.")  # fmt: skip
+@_runs
 @as_json
 @calls_server
 def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
-    """Leave a tombstone in place of a run that has ended. What waits for its failed tasks goes on, as if they were waived; its history stays readable. It cannot be undone."""
-    from arkqueue.cli.find import find_run
+    """Leave a tombstone in place of a run of which nothing runs.
+
+    What is not settled of it is canceled. What waits for its failed tasks goes on, as if they were waived. No list shows it any more, and its history is readable with
+    a token of scope admin. `arkqueue undelete` takes that back.
+    """
 
     def one(name: str) -> tuple[Any, list[str]]:
-        run = find_run(client, name)
-        deleted = client.send("DELETE", f"/runs/{run['id']}")
+        deleted = client.send("DELETE", f"/runs/{_run_id(client, name)}")
         return deleted, [f"{bold(deleted['full_name'])}: {state(deleted['state'])}"]
 
     each(names, one, as_json)
+
+
+@click.command(epilog="Example: arkqueue undelete papers@12, and then arkqueue release papers@12")
+@_runs
+@as_json
+@calls_server
+def undelete(client: Client, names: Sequence[str], as_json: bool) -> None:
+    """Take the tombstone of a run away. What its deletion canceled comes back, held until somebody releases it."""
+
+    def one(name: str) -> tuple[Any, list[str]]:
+        run = client.post(f"/runs/{_run_id(client, name)}/undelete", {})
+        return run, [f"{bold(run['full_name'])}: {state(run['state'])}"]
+
+    each(names, one, as_json)
+
+
+def _run_id(client: Client, name: str) -> int:
+    """The id of a run, which may be deleted, by its name."""
+    from arkqueue.cli.find import find
+    from arkqueue.errors import Invalid
+
+    found = find(client, name)
+    if found["task"] is not None:
+        run = found["full_name"].partition("/")[0]
+        raise Invalid(found["full_name"], "is the name of a task, not of a run", f"Its run is {run}.")
+    return int(found["run"])
 
 
 @click.command(epilog="Example: arkqueue note papers@12/index 'the disk was full; Ann has ordered another one'")

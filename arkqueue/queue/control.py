@@ -1,8 +1,8 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, delete, note. One function per verb.
+"""What people do to tasks and runs: cancel, restart, retry, skip, note. One function per verb.
 
 Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. What is guarded
 takes an ``approver`` (`guards`), who is asked for in the same transaction. The meaning of each
-verb is fixed in docs/decisions/0001, points 5 to 8.
+verb is fixed in docs/decisions/0001, points 5 to 8. Deleting is in ``deletion``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
         return Done(act(graph, sorted({*tasks} - {refused.task for refused in guarded})), refused=guarded)
 
-    archive = _on_run(session, run, "cancel", by, begin)
+    archive = on_run(session, run, "cancel", by, begin)
     for portion in portions(left[MOST_TASKS:]):
         done.add(change(session, [archive], partial(go_on, tasks=portion)))
     return done
@@ -137,16 +137,16 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False, appro
             raise Conflict(here, f"was skipped because of {root}", remedy)
         if row.superseded_by is not None and not force:
             raise Conflict(here, _superseded(graph, row), f"force it, {NEWEST}")
-        if needed := graph.rows("staying_skipped", candidates=[row.id], root=0):
+        if needed := graph.rows("staying_skipped", candidates=[row.id], roots=[]):
             root, remedy = _root(graph, needed[0].root, row)
             needs = "runs only where something failed, and is skipped because of" if needed[0].is_unneeded else "needs"
             raise Conflict(here, f"{needs} {root}", remedy)
-        reopened, staying = _judge_again(graph, row.id)
+        reopened, staying = judge_again(graph, [row.id])
         if not force:
             refuse_outdated(graph, row, [row.id, *reopened], f"arkqueue retry {here}")
-        graph.ids("retry", task=row.id)
+        graph.ids("retry", tasks=[row.id])
         back = [row.id, *reopened]
-        again = [*back, *staying, *_reopen(graph, back, reopened), *_unjudged(graph, back)]
+        again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]
         graph.do("hold_again", tasks=back)
         graph.follow(entering=back, again=again)
 
@@ -181,7 +181,7 @@ def skip(
                 f"is {row.state}: only a failed task, or one that has not started, can be skipped",
                 remedy,
             )
-        _refuse_to_let_go_on(graph, row.archive_id)
+        refuse_to_let_go_on(graph, row.archive_id)
 
     _on_task(session, task, "skip", by, work, _options(as_completed=as_completed, force=force))
 
@@ -196,7 +196,7 @@ def skip_until(
         refuse_unapproved(graph, tasks, approver)
         if tasks:
             _waive(graph, graph.rows("lock_tasks", tasks=tasks), by)
-            _refuse_to_let_go_on(graph, archive)
+            refuse_to_let_go_on(graph, archive)
             note = f"{name} until {until}"
             graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
         return len(tasks)
@@ -232,30 +232,10 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
             raise Conflict(run_name_of(row), "has nothing left that has not started")
 
     left: list[int] = []
-    archive = _on_run(session, run, "prioritize", by, begin, str(priority))
+    archive = on_run(session, run, "prioritize", by, begin, str(priority))
     for portion in portions(left[MOST_TASKS:]):
         done.tasks += change(session, [archive], partial(act, tasks=portion))
     return done
-
-
-def delete_run(session: Session, run: RunId, by: str, approver: Approver | None = None) -> None:
-    """Leave a tombstone in place of a run that has ended; nothing waits for its failures any more."""
-
-    def work(graph: Graph, row: Any) -> None:
-        refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
-        if row.deleted_at is not None:
-            raise Conflict(run_name_of(row), "is deleted already")
-        if left := [task.kind for task in graph.rows("unsettled_of_run", run=run)]:
-            here = run_name_of(row)
-            if left == [TaskKind.COMMIT]:
-                raise Conflict(here, "has not ended: its COMMIT waits", f"arkqueue explain {here}/COMMIT")
-            raise Conflict(here, "has not ended", f"arkqueue cancel {here}")
-        graph.ids("delete_run", run=run, by=by)
-        waived = graph.ids("waive_run", run=run)
-        graph.follow(again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
-        _refuse_to_let_go_on(graph, row.archive_id)
-
-    _on_run(session, run, "delete", by, work)
 
 
 def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | None = None) -> None:
@@ -273,26 +253,26 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
     again = [*tasks, *graph.ids("skipped_because_of", roots=tasks)]
     if as_completed:
         (row,) = rows
-        reopened, staying = _judge_again(graph, row.id)
+        reopened, staying = judge_again(graph, [row.id])
         if reopened and not force:
             refuse_outdated(graph, row, reopened, f"arkqueue skip {_name(graph, row)} --as-completed")
-        again = [*tasks, *reopened, *staying, *_reopen(graph, reopened, reopened), *_unjudged(graph, reopened)]
+        again = [*tasks, *reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
         graph.do("hold_again", tasks=reopened)
     graph.follow(entering=reopened, again=again)
 
 
-def _judge_again(graph: Graph, root: int) -> tuple[list[int], list[int]]:
-    """Which tasks skipped because of ``root`` may come back, and which stay, as another root still skips them; they get that root."""
-    candidates = graph.ids("skipped_because_of", roots=[root])
+def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Which tasks skipped because of ``roots`` may come back, and which stay, as another root still skips them; they get that root."""
+    candidates = graph.ids("skipped_because_of", roots=list(roots))
     staying: list[int] = []
-    while candidates and (found := graph.rows("staying_skipped", candidates=candidates, root=root)):
+    while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
         graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
         staying += [row.id for row in found]
         candidates = [c for c in candidates if c not in staying]
     return candidates, staying
 
 
-def _reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
+def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
     """Take tasks back to waiting and unmeet what leads from ``sources`` inside their runs; returns the tasks that this leads to."""
     graph.ids("reopen", tasks=list(reopened))
     if not sources:
@@ -304,12 +284,12 @@ def _reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> li
     return targets
 
 
-def _unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
+def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
     """Settled tasks of other runs that were not judged for what now comes back (docs/decisions/0001, point 18)."""
     return graph.ids("unjudged", tasks=list(reopened)) if reopened else []
 
 
-def _refuse_to_let_go_on(graph: Graph, archive: int) -> None:
+def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
     """Raise ``Conflict`` where what was just done has made tasks of a stopped archive ready: a waiver is no reason to start them."""
     if graph.ready:
         refuse_stopped(graph, archive)
@@ -411,7 +391,7 @@ def _on_task(
     change(session, [found[0].archive_id], on_graph)
 
 
-def _on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
+def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
     """Act on a run in a transaction of its own, and remember it; returns the run's archive."""
     found = session.rows("place_of_run", run=run)
     if not found:

@@ -55,9 +55,9 @@ where t.id = any(array(select id from behind)) and t.id = b.id and t.kind = 'ord
 
 -- name: skipped_because_of
 -- The tasks that were skipped because of some roots, also of other runs, where these are not gone.
-select t.id from task t join run on run.id = t.run_id join revision v on v.id = run.revision_id
+select t.id from task t join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
 where t.root_id = any(%(roots)s) and t.state = 'skipped'
-  and (t.run_id in (select run_id from task where id = any(%(roots)s)) or run.deleted_at is null and v.dropped_at is null)
+  and (t.run_id = r.run_id or run.deleted_at is null and v.dropped_at is null)
 order by t.id;
 
 -- name: to_waive
@@ -74,7 +74,7 @@ where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
   and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
            else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
                 and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
-  and s.id <> all(%(candidates)s) and s.id <> %(root)s
+  and s.id <> all(%(candidates)s) and s.id <> all(%(roots)s::bigint[])
 group by e.target;
 
 -- name: change_root
@@ -88,10 +88,10 @@ where t.id = any(%(tasks)s) and {from reopen}
 returning t.id;
 
 -- name: retry
--- Take a failed, canceled or skipped task back to waiting, its counters anew.
+-- Take failed, canceled or skipped tasks back to waiting, their counters anew.
 update task t set state = {to retry}, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0
-where t.id = %(task)s and {from retry}
+where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 
 -- name: retry_now
@@ -211,8 +211,29 @@ update run set canceled_at = null, canceled_by = null
 where id in (select run_id from task where id = any(%(tasks)s)) and canceled_at is not null;
 
 -- name: delete_run
--- Leave a tombstone; history stays readable.
-update run set deleted_at = clock_timestamp(), deleted_by = %(by)s where id = %(run)s and deleted_at is null returning id;
+-- Leave a tombstone; history stays readable. `tasks`: what the deletion canceled or waived, which `undelete_run` takes back.
+update run set deleted_at = clock_timestamp(), deleted_by = %(by)s, deleted_tasks = %(tasks)s where id = %(run)s and deleted_at is null;
+
+-- name: undelete_run
+-- Take a tombstone away.
+update run set deleted_at = null, deleted_by = null, deleted_tasks = null where id = %(run)s;
+
+-- name: unwaive
+-- Failures that the deletion of their run waived count again.
+update task set waived = false where id = any(%(tasks)s) and state in ('failed', 'rejected') returning id;
+
+-- name: hold_undeleted
+-- What comes back with its run does not start before a release. `hold`: the audit log entry.
+update task t set state = {to hold}, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
+where t.id = any(%(tasks)s) and t.run_id = %(run)s and {from hold t};
+
+-- name: stale_roots
+-- Because of which tasks of other runs those of a run stay skipped, although these were retried since: a deleted run is not judged again.
+select distinct r.id
+from task t join task r on r.id = t.root_id and r.run_id <> t.run_id
+where t.run_id = %(run)s and t.state = 'skipped'
+  and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+       and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
 
 -- name: waive_run
 -- Nothing waits for the failures of a deleted run.
@@ -223,9 +244,8 @@ update task set waived = true where run_id = %(run)s and state in ('failed', 're
 select id from task where run_id = %(run)s and settled_at is not null order by id;
 
 -- name: unsettled_of_run
--- The kinds of a run's tasks that are not settled, REPORT and gates of PREV:* left aside.
-select kind from task
-where run_id = %(run)s and settled_at is null and kind not in ('gate', 'report');
+-- A run's tasks that are not settled.
+select id from task where run_id = %(run)s and settled_at is null order by id;
 
 -- name: lock_ready_targets
 -- Lock what a reopened task may take back from ready, before it is judged.
@@ -243,7 +263,7 @@ where t.id = %(task)s;
 
 -- name: place_of_run
 -- Where a run is, and whether it was deleted.
-select run.id, run.archive_id, run.number, run.run, run.deleted_at, a.name as archive, b.name as branch, b.main
+select run.id, run.archive_id, run.number, run.run, run.deleted_at, run.deleted_tasks, a.name as archive, b.name as branch, b.main
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 where run.id = %(run)s;
 

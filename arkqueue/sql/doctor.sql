@@ -204,14 +204,14 @@ where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <>
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_deleted
--- Nothing of a deleted run is unsettled but its REPORT and gates, and nothing waits for its failures; a canceled run goes on only where something still stops.
+-- Nothing of a deleted run is unsettled but its COMMIT, REPORT and gates, and nothing waits for its failures; a canceled run goes on only where something still stops.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when run.deleted_at is null then format('it is %%s, and its run was canceled', t.state)
             when t.settled_at is null then format('it is %%s, and its run was deleted', t.state)
             else format('it is %%s and not waived, and its run was deleted', t.state) end as what
 from run join task t on t.run_id = run.id
 where (run.deleted_at is not null
-           and (t.settled_at is null and t.kind not in ('gate', 'report') or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
+           and (t.settled_at is null and t.kind = 'ordinary' or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
        or run.canceled_at is not null and t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.stop is not distinct from 'cancel'))
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 

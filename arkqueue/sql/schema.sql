@@ -144,6 +144,7 @@ create table run (
     canceled_by text,
     deleted_at  timestamptz,
     deleted_by  text,
+    deleted_tasks bigint[],                         -- what its deletion canceled or waived
     -- Of a schedule's run: later fires that made no run of their own, as this one stands for them, and the time of the first.
     left_out    int not null default 0,
     left_out_since timestamptz,

@@ -54,6 +54,7 @@ where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
   and (%(number)s::bigint is null or run.number = %(number)s)
   and (%(trigger)s::text is null or run.trigger = %(trigger)s)
   and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+  and (run.deleted_at is not null) = any(%(deleted)s::bool[])
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_runs_of_archives
@@ -69,6 +70,7 @@ cross join lateral (
       and (%(number)s::bigint is null or run.number = %(number)s)
       and (%(trigger)s::text is null or run.trigger = %(trigger)s)
       and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+      and (run.deleted_at is not null) = any(%(deleted)s::bool[])
     order by run.id desc limit %(limit)s
 ) page
 order by page.id desc limit %(limit)s;
@@ -84,6 +86,7 @@ where run.id in (select run_id from task where settled_at is null)
   and (%(number)s::bigint is null or run.number = %(number)s)
   and (%(trigger)s::text is null or run.trigger = %(trigger)s)
   and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+  and (run.deleted_at is not null) = any(%(deleted)s::bool[])
 order by run.id desc limit %(limit)s;
 
 -- name: revision_of_run
@@ -399,13 +402,14 @@ select
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
 
 -- name: archive_of_task
--- The archive of a task.
-select a.id, a.name from task t join archive a on a.id = t.archive_id where t.id = %(id)s;
+-- The archive of a task, and since when its run is deleted.
+select a.id, a.name, run.deleted_at from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
 
 -- name: archive_of_run
--- The archive of a run.
-select a.id, a.name from run join archive a on a.id = run.archive_id where run.id = %(id)s;
+-- The archive of a run, and since when it is deleted.
+select a.id, a.name, run.deleted_at from run join archive a on a.id = run.archive_id where run.id = %(id)s;
 
 -- name: archive_of_attempt
--- The archive of an attempt.
-select a.id, a.name from attempt at join task t on t.id = at.task_id join archive a on a.id = t.archive_id where at.id = %(id)s;
+-- The archive of an attempt, and since when its run is deleted.
+select a.id, a.name, run.deleted_at
+from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id where at.id = %(id)s;

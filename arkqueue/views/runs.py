@@ -133,11 +133,13 @@ def runs(
     limit: int = 50,
     tasks: bool = False,
 ) -> RunPage:
-    """A page of runs, newest first. ``before``: the cursor of the page before; ``tasks``: with their tasks."""
+    """A page of runs, newest first; of deleted ones only where ``states`` has that. ``before``: the cursor of the page before; ``tasks``: with their tasks."""
     block = "page_of_runs" if archives is None else "page_of_runs_of_archives"
     if states and OPEN.issuperset(states):
         block = "page_of_open_runs"
     filters: dict[str, Any] = {"branch": branch, "number": rev, "trigger": trigger and str(trigger), "since": since}
+    # Deleted runs are shown to who asks for them.
+    filters["deleted"] = [state is RunState.DELETED for state in states] or [False]
     if block != "page_of_runs":
         filters["archives"] = None if archives is None else list(archives)
     found: list[RunView] = []
@@ -181,7 +183,7 @@ def run(session: Session, run: RunId) -> RunDetail:
         tasks=views_of(session, tasks, [view], names),
         edges=edges_of(session, run, tasks, names),
         deeds=deeds(session, runs=[run]),
-        others=_views(session, [row.id for row in beside if row.id != run][:MOST_OTHERS]),
+        others=_views(session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]),
     )
 
 

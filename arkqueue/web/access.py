@@ -71,18 +71,22 @@ class Caller:
         self._check("archive_of_task", f"task {id}", id)
         return TaskId(id)
 
-    def run(self, id: int) -> RunId:
-        self._check("archive_of_run", f"run {id}", id)
+    def run(self, id: int, *, also_deleted: bool = False) -> RunId:
+        self._check("archive_of_run", f"run {id}", id, also_deleted=also_deleted)
         return RunId(id)
 
     def attempt(self, id: int) -> AttemptId:
         self._check("archive_of_attempt", f"attempt {id}", id)
         return AttemptId(id)
 
-    def _check(self, block: str, thing: str, id: int) -> None:
+    def _check(self, block: str, thing: str, id: int, *, also_deleted: bool = False) -> None:
+        """Raise where this token is not for the thing: another archive's, or a deleted run's history without the scope `admin` (design 5.27)."""
         found = self.session.rows(block, id=id) if id < 2**63 else []
         if not found or not self.token.covers(found[0].name):
             raise NotFound(thing, "there is none")
+        if found[0].deleted_at is not None and not also_deleted and not self.token.scope.allows(Scope.ADMIN):
+            fault = "belongs to a run that was deleted" if block != "archive_of_run" else "was deleted"
+            raise Forbidden(thing, fault, "Undelete the run, or use a token of scope admin: arkqueue undelete RUN")
 
     def require_every_archive(self, what: str) -> None:
         if self.token.archives is not None:

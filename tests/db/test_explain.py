@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import archives, claim, control, finish
+from arkqueue.queue import archives, claim, deletion, finish
 from arkqueue.views import explain as explain_module
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
@@ -724,5 +724,5 @@ def test_deleted_run_still_explains_itself(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": ""})
     archive.fail("a@2")
-    control.delete_run(session, RunId(archive.run_id(2)), "ann")
+    deletion.delete_run(session, RunId(archive.run_id(2)), "ann")
     assert kinds(why(archive, "a@2")) == [Why.FAILED]

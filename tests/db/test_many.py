@@ -9,7 +9,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveId, ArchiveSettings, RunId
-from arkqueue.queue import archives, control, holds, many
+from arkqueue.queue import archives, control, deletion, holds, many
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
 from tests.builders import AnArchive, an_archive
@@ -68,7 +68,7 @@ def test_all_of_an_archive_is_retried_the_oldest_runs_first(session: Session) ->
         archive.commit({"a": "", "b": ""})
     archive.fail("b@4", "a@3", "b@3", "a@2")
     archive.run("b@2")
-    control.delete_run(session, RunId(archive.run_id(3)), "ann")
+    deletion.delete_run(session, RunId(archive.run_id(3)), "ann")
     done = many.retry_failed_of_archive(session, ArchiveId(archive.id), "bob")
     assert names(archive, done.tasks) == ["a@2", "b@4"]
     assert other.states() == {"a@2": "failed"}
@@ -144,7 +144,7 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
     archive.fail("publish@2", "build@2")
     refused(control.retry, publish, "ann", force=True)
     refused(control.skip_until, archive.id, branch, "publish", 9, "ann")
-    refused(control.delete_run, run, "ann")
+    refused(deletion.delete_run, run, "ann")
     done = retry_failed(archive, 2)
     assert names(archive, done.tasks) == ["build@2"], "what is guarded keeps nothing else from it"
     assert names(archive, [one.task for one in done.refused]) == ["publish@2"]

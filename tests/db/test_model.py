@@ -62,6 +62,7 @@ class Subject(Protocol):
     def prioritize(self, key: Key, priority: int) -> object: ...
     def prioritize_run(self, key: RunKey, priority: int) -> object: ...
     def delete(self, key: RunKey) -> object: ...
+    def undelete(self, key: RunKey) -> object: ...
     def limit(self, max_running: int | None) -> object: ...
     def pause(self) -> object: ...
     def resume(self) -> object: ...
@@ -364,9 +365,19 @@ class Beside(RuleBasedStateMachine):
         self.both("skip_until", key.name, key.branch, key.number)
 
     def delete(self, data: st.DataObject) -> None:
+        """Mostly a run of which nothing runs; now and then it is taken back."""
         runs = [run for run in self.model.runs if run.place.number > 1]
-        settled = [run for run in runs if all(task.settled for task in run.own)]
-        self.both("delete", self.draw_run(data, settled or runs).key)
+        still = [run for run in runs if not any(task.state is State.RUNNING for task in run.own)]
+        run = self.draw_run(data, still or runs if data.draw(st.sampled_from([True] * 4 + [False])) else runs)
+        self.both("delete", run.key)
+        self.saw("what is deleted is canceled", run.canceled_with_it)
+
+    def undelete(self, data: st.DataObject) -> None:
+        deleted = [run for run in self.model.runs if run.deleted]
+        run = self.draw_run(data, deleted * 4 + [run for run in self.model.runs if run.place.number > 1])
+        again = {task.key for task in run.own} | {task.root.key for task in run.own if task.root}
+        self.both("undelete", run.key, judged_again=again)
+        self.saw("what comes back is held", run.deleted is False and any(task.state is State.HELD for task in run.own))
 
     def prioritize(self, data: st.DataObject) -> None:
         key, priority = self.pick_any(data, State.WAITING, State.READY), data.draw(strategies.priorities)
@@ -656,7 +667,8 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("retry_failed", 2, {State.FAILED}),
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
-    ("delete", 1, BAD),
+    ("delete", 2, UNSETTLED | BAD),
+    ("undelete", 2, BAD),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
     ("pause_archive", 1, UNSETTLED),

@@ -27,7 +27,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, finish, holds, ledger, many, pauses, triggering
+from arkqueue.queue import archives, claim, control, deletion, finish, holds, ledger, many, pauses, triggering
 from arkqueue.queue.holds import How
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -151,7 +151,11 @@ class QueueAsSubject:
 
     def delete(self, key: RunKey) -> None:
         with _refusals():
-            control.delete_run(self.session, self._run(key), self.by)
+            deletion.delete_run(self.session, self._run(key), self.by)
+
+    def undelete(self, key: RunKey) -> None:
+        with _refusals():
+            deletion.undelete_run(self.session, self._run(key), self.by)
 
     def prioritize(self, key: Key, priority: int) -> None:
         with _refusals():
@@ -228,7 +232,7 @@ class QueueAsSubject:
         }
 
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]:
-        page = runs.runs(self.session, archives=[ArchiveId(self.archive.id)], limit=1000)
+        page = runs.runs(self.session, archives=[ArchiveId(self.archive.id)], states=list(runs.RunState), limit=1000)
         return {
             RunKey(run.branch, run.rev, run.run): RunSeen(str(run.state), run.counts.skipped, run.counts.superseded)
             for run in page.runs
@@ -543,7 +547,15 @@ INGREDIENTS = {
         "skip is refused",
         "skip_until",
     ),
-    *("cancel", "cancel is refused", "cancel_run", "restart", "restart is refused", "delete"),
+    *("cancel", "cancel is refused", "cancel_run", "restart", "restart is refused"),
+    *(
+        "delete",
+        "delete is refused",
+        "what is deleted is canceled",
+        "undelete",
+        "undelete is refused",
+        "what comes back is held",
+    ),
     *("trigger", "trigger is refused"),
     *(
         "prioritize",

@@ -19,7 +19,7 @@ from arkqueue.errors import Conflict
 from arkqueue.logs import Logs
 from arkqueue.model import End, Outcome, Receipt, Renewed, RunId
 from arkqueue.plan import Entry
-from arkqueue.queue import claim, control, finish, ledger
+from arkqueue.queue import claim, control, deletion, finish, ledger
 from arkqueue.queue.claim import parameters
 from arkqueue.queue.graph import Graph
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_revision, a_workflow, an_archive, an_entry
@@ -250,15 +250,34 @@ def test_a_run_is_deleted_or_retried(session: Session, second_connection: Connec
     archive.fail("a@2")
     run = RunId(archive.run_id(2))
     doing = {
-        "delete": lambda: control.delete_run(session, run, "ann"),
+        "delete": lambda: deletion.delete_run(session, run, "ann"),
         "retry": lambda: archive.retry("a@2"),
     }
     order = [doing.pop(first), *doing.values()]
     one, two = one_after_the_other(archive, second_connection, *order)
     one.result()
-    with pytest.raises(Conflict, match="deleted" if first == "delete" else "has not ended"):
-        two.result()
-    assert archive.state("a@2") == ("failed" if first == "delete" else "ready")
+    if first == "delete":
+        with pytest.raises(Conflict, match="deleted"):
+            two.result()
+    else:
+        two.result()  # what was retried is canceled with its run
+    assert archive.state("a@2") == ("failed" if first == "delete" else "canceled")
+
+
+def test_a_run_of_which_a_task_starts_while_it_is_being_deleted_is_not_deleted(
+    session: Session, second_connection: Connect
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    claimer, watcher = second_connection(), second_connection()
+    with claimer.transaction():
+        rows = claimer.execute(SQL["claim"], parameters(PROCESS, HOST, 1)).fetchall()
+        assert [row["name"] for row in rows] == ["a"]
+        late = InThread(lambda: deletion.delete_run(session, RunId(archive.run_id(2)), "ann"))
+        wait_until_blocked(watcher)
+    with pytest.raises(Conflict, match="papers@2/a is running"):
+        late.result()
+    assert archive.states() == {"a@2": "running", "b@2": "ready"}
 
 
 @pytest.mark.parametrize("first", ["supersede", "retry"])

@@ -9,9 +9,9 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import End, Outcome, RunId
+from arkqueue.model import End, Outcome, RunId, TaskId
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, finish, ledger
+from arkqueue.queue import archives, claim, control, deletion, finish, holds, ledger
 from arkqueue.queue.graph import Graph
 from arkqueue.views import runs
 from tests.builders import HOST, PROCESS, AnArchive, a_revision, a_workflow, an_archive, faulty
@@ -598,28 +598,62 @@ def test_skip_until_waives_many(archive: AnArchive) -> None:
 
 def test_a_deleted_run_does_not_block(archive: AnArchive) -> None:
     two(archive).fail("a@2")
-    control.delete_run(archive.session, archive.run_id(2), "ann")
+    deletion.delete_run(archive.session, archive.run_id(2), "ann")
     assert archive.state("a@3") == "ready"
     with pytest.raises(Conflict, match="deleted already"):
-        control.delete_run(archive.session, archive.run_id(2), "ann")
+        deletion.delete_run(archive.session, archive.run_id(2), "ann")
 
 
-def test_a_run_that_has_not_ended_cannot_be_deleted(archive: AnArchive) -> None:
-    two(archive)
-    with pytest.raises(Conflict, match=r"has not ended\. arkqueue cancel papers@2$"):
-        control.delete_run(archive.session, archive.run_id(2), "ann")
+def test_a_run_of_which_a_task_runs_cannot_be_deleted(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.claim("a@2")
+    with pytest.raises(Conflict, match=r"papers@2/a is running\. arkqueue cancel papers@2, and delete it when"):
+        deletion.delete_run(archive.session, archive.run_id(2), "ann")
+    assert archive.states() == {"a@2": "running", "b@2": "waiting"}
 
 
-def test_a_run_whose_commit_waits_cannot_be_deleted_nor_canceled(archive: AnArchive) -> None:
-    """Nobody cancels a COMMIT, so it is told what that waits for."""
+def test_what_is_not_settled_of_a_deleted_run_is_canceled_and_comes_back_as_held(archive: AnArchive) -> None:
+    archive.commit({"a": "hold: true", "b": "depends: [a]", "bad": "", "late": "", "gate": "depends: [b]\n# gate"})
+    archive.commit({"x": "depends: ['PREV:bad']", "y": "depends: ['PREV:b']"})
+    archive.fail("bad@2")
+    archive.end("late@2", 75)
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(archive.session, run, "ann")
+    assert archive.states() == {
+        "a@2": "canceled", "b@2": "canceled", "bad@2": "failed", "late@2": "canceled", "gate@2": "canceled", "x@3": "ready", "y@3": "ready",
+    }  # fmt: skip
+    deletion.undelete_run(archive.session, run, "ben")
+    assert archive.states() == {
+        "a@2": "held", "b@2": "held", "bad@2": "failed", "late@2": "held", "gate@2": "held", "x@3": "ready", "y@3": "ready",
+    }  # fmt: skip
+    assert archive.sql("select name from task where waived") == []
+    with pytest.raises(Conflict, match="is not deleted"):
+        deletion.undelete_run(archive.session, run, "ben")
+    holds.release_run(archive.session, run, "ben")
+    assert archive.states()["a@2"] == "ready"
+
+
+def test_a_run_whose_commit_waits_is_deleted_and_later_ones_still_come_after_it(archive: AnArchive) -> None:
     archive.commit({"a": "exclusive: true"})
     archive.commit({"b": ""})
-    run = RunId(archive.run_id(3))
-    control.cancel_run(archive.session, run, "ann")
-    with pytest.raises(Conflict, match=r"its COMMIT waits\. arkqueue explain papers@3/COMMIT$"):
-        control.delete_run(archive.session, run, "ann")
+    archive.commit({"c": ""})
+    deletion.delete_run(archive.session, RunId(archive.run_id(3)), "ann")
+    assert archive.states() == {"a@2": "ready", "b@3": "canceled", "c@4": "waiting"}
     archive.run("a@2")
-    control.delete_run(archive.session, run, "ann")
+    assert archive.state("c@4") == "ready"
+
+
+def test_what_was_retried_elsewhere_while_its_run_was_deleted_is_judged_again(archive: AnArchive) -> None:
+    """A deleted run is not judged again when the root of its skipped tasks is retried."""
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.trigger(2, "b")
+    control.cancel(archive.session, TaskId(archive.task("a@2")), "ann")
+    assert archive.states() == {"a@2": "canceled", "b@2": "skipped", "b@2.2": "skipped"}
+    deletion.delete_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
+    archive.retry("a@2")
+    assert archive.states() == {"a@2": "ready", "b@2": "waiting", "b@2.2": "skipped"}
+    deletion.undelete_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
+    assert archive.states() == {"a@2": "ready", "b@2": "waiting", "b@2.2": "held"}
 
 
 # -- cancellation (5.10, 5.11) -------------------------------------------------------------------------------------------
@@ -1000,7 +1034,7 @@ def test_a_task_whose_product_will_not_come_is_skipped_and_its_run_has_failed(ar
         if end == "waived":
             archive.skip("a@2")
         else:
-            control.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
+            deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
     else:
         (archive.cancel if end == "canceled" else archive.skip)("a@2")
     assert [archive.state(key) for key in ("b@2.2", "c@2.3")] == ["skipped", "skipped"]

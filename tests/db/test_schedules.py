@@ -15,7 +15,7 @@ from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Trigger, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, control, ledger, schedules
+from arkqueue.queue import archives, deletion, ledger, schedules
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.installation import measure
 from arkqueue.views.runs import RunView
@@ -346,9 +346,9 @@ def test_a_fire_supersedes_nothing_that_has_begun(archive: AnArchive) -> None:
 def test_a_failed_run_that_was_deleted_stands_for_nothing(archive: AnArchive) -> None:
     archive.commit(AFTER_PDF)
     fire(archive, day=1)
-    control.delete_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
+    deletion.delete_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
     fire(archive, day=2)
-    assert [str(run.state) for run in views(archive)] == ["deleted", "failed"]
+    assert [str(run.state) for run in views(archive)] == ["failed"]
 
 
 def test_fires_left_out_are_measured_until_the_run_begins(archive: AnArchive) -> None:

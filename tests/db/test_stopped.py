@@ -10,7 +10,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveSettings, AttemptId, End
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, finish, ledger, schedules
+from arkqueue.queue import archives, claim, control, deletion, finish, ledger, schedules
 from arkqueue.queue.graph import Graph
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.reasons import Why
@@ -100,7 +100,7 @@ def settings_of(archive: AnArchive) -> ArchiveSettings:
             lambda a: a.fail("a@2"),
             lambda a: control.skip_until(a.session, a.id, a.branches[""].id, "a", 2, "ann"),
         ),
-        (lambda a: a.fail("a@2"), lambda a: control.delete_run(a.session, a.run_id(2), "ann")),
+        (lambda a: a.fail("a@2"), lambda a: deletion.delete_run(a.session, a.run_id(2), "ann")),
     ],
     ids=["trigger", "trigger by force", "retry", "retry by force", "retry of a deferred one", "restart", "skip as completed",
          "waive", "skip", "skip until", "delete"],

@@ -10,7 +10,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, End, RunId, Trigger
-from arkqueue.queue import archives, claim, control
+from arkqueue.queue import archives, claim, control, deletion
 from arkqueue.states import State
 from arkqueue.views import find, installation
 from arkqueue.views import runs as run_views
@@ -200,7 +200,7 @@ def test_canceled_run_is_canceled_and_deleted_run_is_deleted(session: Session) -
     control.cancel_run(session, RunId(archive.run_id(2)), "ann")
     view = run_views.run(session, RunId(archive.run_id(2)))
     assert (view.state, view.canceled_by) == (RunState.CANCELED, "ann")
-    control.delete_run(session, RunId(archive.run_id(2)), "bob")
+    deletion.delete_run(session, RunId(archive.run_id(2)), "bob")
     view = run_views.run(session, RunId(archive.run_id(2)))
     assert (view.state, view.deleted_by) == (RunState.DELETED, "bob")
     assert [task.name for task in view.tasks] == ["COMMIT", "a", "b", "c"]
@@ -328,7 +328,15 @@ def plan_of(session: Session, block: str, **parameters: Any) -> str:
 
 def test_lists_are_read_along_indices(session: Session) -> None:
     an_archive(session)
-    page = {"branch": None, "number": None, "trigger": None, "since": None, "before": None, "limit": 50}
+    page = {
+        "branch": None,
+        "number": None,
+        "trigger": None,
+        "since": None,
+        "deleted": [False],
+        "before": None,
+        "limit": 50,
+    }
     assert re.search(r"Index.* run_pkey", plan_of(session, "page_of_runs", **page))
     assert "Seq Scan on task" not in plan_of(session, "page_of_open_runs", archives=None, **page)
     for block, parameters in {

@@ -9,7 +9,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import End, RunId
-from arkqueue.queue import control, schedules
+from arkqueue.queue import deletion, schedules
 from arkqueue.views import runs
 from arkqueue.views.explain import Why, explain
 from arkqueue.views.graph import graph
@@ -308,5 +308,5 @@ def test_the_graph_shows_what_waits_for_a_failure(archive: AnArchive) -> None:
 def test_a_run_that_was_deleted_starts_no_clean_up(archive: AnArchive) -> None:
     archive.fail("deposit@2")
     archive.run("clean@2", "tell@2")
-    control.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
+    deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
     assert run_state(archive) == "deleted"

@@ -104,12 +104,12 @@ class Archive(Model):
     def again(self, word: str, force: bool = False) -> None:
         before = self.snapshot()
         self.retry(k(word), force)
-        self.check_invariants(before, k(word))
+        self.check_invariants(before, [k(word)])
 
     def waive(self, word: str, as_completed: bool = False) -> None:
         before = self.snapshot()
         self.skip(k(word), as_completed)
-        self.check_invariants(before, k(word))
+        self.check_invariants(before, [k(word)])
 
     def root(self, word: str) -> str | None:
         return self.look()[k(word)].root
@@ -1015,14 +1015,25 @@ def test_branches_do_not_see_each_other(archive: Archive) -> None:
     assert archive.at("2:a") is archive.states()[Key("side", 2, 1, "a")] is READY
 
 
-def test_a_run_is_deleted_only_when_it_is_settled(archive: Archive) -> None:
+def test_a_run_is_deleted_when_none_of_its_tasks_runs(archive: Archive) -> None:
     archive.revision(2, task("a"))
-    with refused(Reason.UNSETTLED):
+    archive.start("2:a")
+    with refused(Reason.STATE):
         archive.delete(r("2"))
-    archive.do("2:a", 1)
+    archive.end("2:a", 1)
     archive.delete(r("2"))
     with refused(Reason.GONE):
         archive.again("2:a")
+
+
+def test_what_a_deletion_canceled_comes_back_as_held(archive: Archive) -> None:
+    archive.revision(2, task("a"), task("b", "a"))
+    archive.delete(r("2"))
+    assert archive.at("2:a") is archive.at("2:b") is State.CANCELED
+    archive.undelete(r("2"))
+    assert archive.at("2:a") is archive.at("2:b") is State.HELD
+    with refused(Reason.STATE):
+        archive.undelete(r("2"))
 
 
 def test_the_state_of_a_run_is_told_from_its_tasks(archive: Archive) -> None:

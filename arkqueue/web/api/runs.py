@@ -16,7 +16,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, ArchiveId, RunId, TaskId, Trigger
 from arkqueue.names import Name, parse_name
-from arkqueue.queue import control, many, triggering
+from arkqueue.queue import control, deletion, many, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
@@ -139,8 +139,8 @@ def list_runs(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     tasks: Annotated[bool, Query(description="with the tasks of each run")] = False,
 ) -> RunPage:
-    """Runs, newest first."""
-    caller = admit(request, Scope.READ)
+    """Runs, newest first. Deleted ones are among them only where `state` names them, which takes the scope `admin`."""
+    caller = admit(request, Scope.ADMIN if state and RunState.DELETED in state else Scope.READ)
     if archive is None and branch is not None:
         raise Invalid("the request", "names a branch and no archive", "Give archive too.")
     archives = caller.archives() if archive is None else [caller.archive(archive)]
@@ -238,10 +238,19 @@ def graph_of_revisions(
 
 @router.delete("/runs/{id}")
 def delete_run(request: Request, id: int) -> RunDetail:
-    """Leave a tombstone in place of a run that has ended; its history stays readable."""
+    """Leave a tombstone in place of a run of which nothing runs; what is not settled of it is canceled. Its history stays readable with the scope `admin`."""
     caller = admit(request, Scope.OPERATE)
-    run = caller.run(id)
-    control.delete_run(caller.session, run, caller.by, caller.approver)
+    run = caller.run(id, also_deleted=True)
+    deletion.delete_run(caller.session, run, caller.by, caller.approver)
+    return runs.run(caller.session, run)
+
+
+@router.post("/runs/{id}/undelete")
+def undelete_run(request: Request, id: int) -> RunDetail:
+    """Take a tombstone away: what the deletion canceled comes back as held."""
+    caller = admit(request, Scope.OPERATE)
+    run = caller.run(id, also_deleted=True)
+    deletion.undelete_run(caller.session, run, caller.by, caller.approver)
     return runs.run(caller.session, run)
 
 

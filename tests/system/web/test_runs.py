@@ -319,12 +319,36 @@ def test_unknown_verb_is_malformed(operator: httpx.Client, archive: AnArchive) -
 
 def test_run_is_canceled_and_deleted(operator: httpx.Client, archive: AnArchive) -> None:
     run = f"/runs/{archive.run_id(2)}"
-    problem(operator.delete(run), 409, "has not ended")
     done = operator.post(f"{run}/cancel").json()
     assert (done["done"], done["run"]["state"]) == (["papers@2/a", "papers@2/b", "papers@2/c"], "canceled")
     problem(operator.post(f"{run}/cancel"), 409, "has nothing left to cancel")
     assert operator.delete(run).json()["state"] == "deleted"
     problem(operator.delete(run), 409, "is deleted already")
+
+
+def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
+    operator: httpx.Client, reader: httpx.Client, admin: httpx.Client, archive: AnArchive
+) -> None:
+    archive.claim("a@2")
+    archive.fail("a@2")
+    run, task = f"/runs/{archive.run_id(2)}", f"/tasks/{archive.task('a@2')}"
+    log = f"/attempts/{reader.get(task).json()['history'][0]['id']}/log"
+    assert operator.delete(run).json()["state"] == "deleted"
+    assert archive.states() == {"a@2": "failed", "b@2": "skipped", "c@2": "skipped"}
+
+    listed = [one["full_name"] for one in reader.get("/runs").json()["runs"]]
+    assert "papers@2" not in listed
+    problem(operator.get("/runs?state=deleted"), 403, "scope")
+    assert [one["full_name"] for one in admin.get("/runs?state=deleted").json()["runs"]] == ["papers@2"]
+    assert "papers@2" in [one["full_name"] for one in admin.get("/runs?state=deleted&state=completed").json()["runs"]]
+    for call in (run, task, f"{task}/attempts", f"{task}/explain", log, f"{run}/graph"):
+        problem(reader.get(call), 403, "deleted")
+        assert admin.get(call).status_code == 200
+
+    back = operator.post(f"{run}/undelete").json()
+    assert back["state"] == "failed"
+    assert reader.get(log).status_code == 200
+    problem(operator.post(f"{run}/undelete"), 409, "is not deleted")
 
 
 def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx.Client, session: Session) -> None:

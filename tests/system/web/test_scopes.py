@@ -50,6 +50,7 @@ CALLS = {
     "POST /runs": Call(OPERATE, {"archive": "secret", "tasks": ["a"]}),
     "GET /runs/{id}": Call(READ),
     "DELETE /runs/{id}": Call(OPERATE),
+    "POST /runs/{id}/undelete": Call(OPERATE),
     "GET /runs/{id}/changes": Call(READ),
     "GET /runs/{id}/not-followed": Call(READ),
     "GET /runs/{id}/graph": Call(READ),
