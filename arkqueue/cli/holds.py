@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.options import as_json, calls_server, dry_run
 from arkqueue.cli.output import bold
-from arkqueue.cli.verbs import each, is_archive, many_lines, refusal_line, task_line, tasks
+from arkqueue.cli.verbs import act, each, is_archive, many_lines, tasks
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -23,11 +24,12 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for th
 )
 @_names
 @_reason
+@dry_run
 @as_json
 @calls_server
-def hold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> None:
+def hold(client: Client, names: Sequence[str], reason: str, dry_run: bool, as_json: bool) -> None:
     """Let nothing start that has not started, until it is released. An archive's runs that have begun go on; new ones are held until unhold."""
-    _each(client, "hold", names, {"reason": reason}, as_json)
+    act(client, "hold", names, {"reason": reason}, as_json, dry_run, _held)
 
 
 @click.command(epilog="Example: arkqueue unhold papers, and then arkqueue release papers --all")
@@ -57,10 +59,18 @@ def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> 
 @click.option("--force", is_flag=True, help="Also what would replace the work of later revisions, or is superseded.")
 @click.option("--skip-outdated", is_flag=True, help="Waive that, and release the rest.")
 @_reason
+@dry_run
 @as_json
 @calls_server
 def release(
-    client: Client, names: Sequence[str], everything: bool, force: bool, skip_outdated: bool, reason: str, as_json: bool
+    client: Client,
+    names: Sequence[str],
+    everything: bool,
+    force: bool,
+    skip_outdated: bool,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Let what is held go on, like any other. It is refused for all of an archive that is on hold."""
     if force and skip_outdated:
@@ -68,31 +78,10 @@ def release(
     for name in names:
         if is_archive(name) and not everything:
             raise click.UsageError(f"{name} is the name of an archive: name a run or a task, or add --all.")
-    _each(client, "release", names, {"reason": reason, "force": force, "skip_outdated": skip_outdated}, as_json)
+    body = {"reason": reason, "force": force, "skip_outdated": skip_outdated}
+    act(client, "release", names, body, as_json, dry_run, partial(many_lines, "released"))
 
 
-def _each(client: Client, verb: str, names: Sequence[str], body: dict[str, Any], as_json: bool) -> None:
-    from arkqueue.cli.client import archive_path
-    from arkqueue.cli.find import find
-
-    def one(name: str) -> tuple[Any, list[str]]:
-        if is_archive(name):
-            answer = client.post(f"{archive_path(name)}/{verb}", body)
-            return answer, _archive_lines(name, verb, answer)
-        found = find(client, name)
-        if found["task"] is not None:
-            task = client.post(f"/tasks/{found['task']}/{verb}", body)
-            return task, [task_line(task)]
-        answer = client.post(f"/runs/{found['run']}/{verb}", body)
-        now = {task["full_name"]: task for task in answer["run"]["tasks"]}
-        lines = [task_line(now[done]) for done in answer["done"] if done in now]
-        return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]
-
-    each(names, one, as_json)
-
-
-def _archive_lines(name: str, verb: str, answer: Any) -> list[str]:
-    if verb == "hold":
-        said = f"{bold(name)}: on hold, {tasks(len(answer['done']))} held"
-        return [said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]
-    return many_lines(name, "released", answer)
+def _held(name: str, answer: Any) -> list[str]:
+    said = f"{bold(name)}: on hold, {tasks(len(answer['done']))} held"
+    return [said, f"what is planned from now on is held, too, until arkqueue unhold {name}"]

@@ -35,3 +35,4 @@ def client(ctx: click.Context, server: str | None = None) -> Client:
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer, one JSON document.")
+dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done, and what refused.")

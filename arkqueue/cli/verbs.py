@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.options import as_json, calls_server, dry_run
 from arkqueue.cli.output import bold, print_json, say, state, visible
 from arkqueue.model import USUAL_PRIORITY
 
@@ -23,20 +24,22 @@ _names = click.argument("names", metavar="TASK-OR-RUN…", nargs=-1, required=Tr
 )
 @_names
 @click.option("--assume-gone", is_flag=True, help="You know that the task's process is gone although its task manager is silent.")  # fmt: skip
+@dry_run
 @as_json
 @calls_server
-def cancel(client: Client, names: Sequence[str], assume_gone: bool, as_json: bool) -> None:
+def cancel(client: Client, names: Sequence[str], assume_gone: bool, dry_run: bool, as_json: bool) -> None:
     """Cancel a task, or all of a run that is not settled."""
-    _act(client, "cancel", names, {"assume_gone": assume_gone}, as_json)
+    act(client, "cancel", names, {"assume_gone": assume_gone}, as_json, dry_run)
 
 
 @click.command()
 @_names
+@dry_run
 @as_json
 @calls_server
-def restart(client: Client, names: Sequence[str], as_json: bool) -> None:
+def restart(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
     """Stop a running task and start it again, without settling it."""
-    _act(client, "restart", names, {}, as_json)
+    act(client, "restart", names, {}, as_json, dry_run)
 
 
 @click.command()
@@ -45,16 +48,18 @@ def restart(client: Client, names: Sequence[str], as_json: bool) -> None:
     "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
 )
 @click.option("--failed", is_flag=True, help="Of a run or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
+@dry_run
 @as_json
 @calls_server
-def retry(client: Client, names: Sequence[str], force: bool, failed: bool, as_json: bool) -> None:
+def retry(client: Client, names: Sequence[str], force: bool, failed: bool, dry_run: bool, as_json: bool) -> None:
     """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once."""
     if failed and force:
         raise click.UsageError("--failed and --force do not go together: name the task or run that is to be forced.")
     for name in names:
         if is_archive(name) and not failed:
             raise click.UsageError(f"{name} is the name of an archive: name a run or a task, or add --failed.")
-    _act(client, "retry", names, {"failed": True} if failed else {"force": force}, as_json)
+    body = {"failed": True} if failed else {"force": force}
+    act(client, "retry", names, body, as_json, dry_run, partial(many_lines, "to be run again"))
 
 
 @click.command(
@@ -64,10 +69,17 @@ def retry(client: Client, names: Sequence[str], force: bool, failed: bool, as_js
 @click.option("--as-completed", is_flag=True, help="What waits for it in its own run may go on too, as if it had completed.")  # fmt: skip
 @click.option("--force", is_flag=True, help="As completed although what waits for it is superseded, or later revisions have gone on from it or done its work.")  # fmt: skip
 @click.option("--until", type=click.IntRange(min=0), metavar="REV", help="Of ARCHIVE/TASK: every failure up to this revision.")  # fmt: skip
+@dry_run
 @as_json
 @calls_server
 def skip(
-    client: Client, names: Sequence[str], as_completed: bool, force: bool, until: int | None, as_json: bool
+    client: Client,
+    names: Sequence[str],
+    as_completed: bool,
+    force: bool,
+    until: int | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Decide that a task will not run, or that what waits for a failed one may go on."""
     if force and not as_completed:
@@ -75,12 +87,12 @@ def skip(
             "--force goes with --as-completed only: nothing else of skip is refused for what came later."
         )
     if until is None:
-        _act(client, "skip", names, {"as_completed": as_completed, "force": force}, as_json)
+        act(client, "skip", names, {"as_completed": as_completed, "force": force}, as_json, dry_run)
         return
     if as_completed:
         raise click.UsageError("--until and --as-completed do not go together.")
     waivers = {name: _waiver(name) for name in names}
-    each(names, lambda name: _waive(client, *waivers[name], until), as_json)
+    each(names, lambda name: _waive(client, *waivers[name], until, dry_run), as_json, dry_run)
 
 
 @click.command(
@@ -88,11 +100,12 @@ def skip(
 )
 @_names
 @click.argument("priority", metavar="PRIORITY", type=click.IntRange(0, 1000))
+@dry_run
 @as_json
 @calls_server
-def prioritize(client: Client, names: Sequence[str], priority: int, as_json: bool) -> None:
+def prioritize(client: Client, names: Sequence[str], priority: int, dry_run: bool, as_json: bool) -> None:
     """Say what goes first inside its archive: the lower the number, the sooner. It changes what has not started."""
-    _act(client, "prioritize", names, {"priority": priority}, as_json)
+    act(client, "prioritize", names, {"priority": priority}, as_json, dry_run)
 
 
 _runs = click.argument("names", metavar="RUN…", nargs=-1, required=True)
@@ -165,32 +178,48 @@ def is_archive(name: str) -> bool:
     return "@" not in name
 
 
-def _act(client: Client, verb: str, names: Sequence[str], options: dict[str, Any], as_json: bool) -> None:
+def act(
+    client: Client,
+    verb: str,
+    names: Sequence[str],
+    body: dict[str, Any],
+    as_json: bool,
+    dry_run: bool,
+    of_archive: Callable[[str, Any], list[str]] | None = None,
+) -> None:
+    """Do what a verb says to tasks, runs and (with ``of_archive``, which says what was done) archives."""
     from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
 
+    def post(place: str) -> Any:
+        return client.post(f"{place}/{verb}", body, dry_run="true" if dry_run else None)
+
     def one(name: str) -> tuple[Any, list[str]]:
-        if verb == "retry" and is_archive(name):
-            answer = client.post(f"{archive_path(name)}/{verb}", options)
-            return answer, many_lines(name, "to be run again", answer)
+        if of_archive is not None and is_archive(name):
+            answer = post(archive_path(name))
+            return answer, of_archive(name, answer)
         found = find(client, name)
         if found["task"] is not None:
-            task = client.post(f"/tasks/{found['task']}/{verb}", options)
+            task = post(f"/tasks/{found['task']}")
             return task, [task_line(task)]
-        answer = client.post(f"/runs/{found['run']}/{verb}", options)
+        answer = post(f"/runs/{found['run']}")
         now = {task["full_name"]: task for task in answer["run"]["tasks"]}
         lines = [task_line(now[done]) for done in answer["done"] if done in now]
         return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]
 
-    each(names, one, as_json)
+    each(names, one, as_json, dry_run)
 
 
-def each(names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False) -> None:
+def each(
+    names: Sequence[str], act: Callable[[str], tuple[Any, list[str]]], as_json: bool = False, dry_run: bool = False
+) -> None:
     """Act on each name; what is refused is told, and makes the exit code 1, or 2 where a name is malformed."""
     from arkqueue.cli.client import Unreachable
     from arkqueue.errors import ArkqueueError
 
     answers, code = [], 0
+    if dry_run and not as_json:
+        say("Nothing is changed. It would be:")
     for name in names:
         try:
             answer, lines = act(name)
@@ -223,7 +252,7 @@ MOST_LINES = 20
 """Refusals of an archive's tasks that are told; of more their number is."""
 
 
-def many_lines(name: str, what: str, answer: Any) -> list[str]:
+def many_lines(what: str, name: str, answer: Any) -> list[str]:
     """What was done to the tasks of an archive, and why not to others."""
     done, refused = answer["done"], answer["refused"]
     skipped = f", {tasks(len(answer['skipped']))} waived as out of date" if answer["skipped"] else ""
@@ -256,9 +285,12 @@ def _waiver(name: str) -> tuple[str, str | None, str]:
     return unquote(archive), unquote(branch) if colon else None, unquote(task)
 
 
-def _waive(client: Client, archive: str, branch: str | None, task: str, until: int) -> tuple[Any, list[str]]:
+def _waive(
+    client: Client, archive: str, branch: str | None, task: str, until: int, dry_run: bool
+) -> tuple[Any, list[str]]:
     from arkqueue.cli.client import archive_path
 
-    answer = client.post(f"{archive_path(archive)}/skip", {"task": task, "until": until, "branch": branch})
+    body = {"task": task, "until": until, "branch": branch}
+    answer = client.post(f"{archive_path(archive)}/skip", body, dry_run="true" if dry_run else None)
     count = answer["waived"]
     return answer, [f"{bold(f'{archive}/{task}')}: {count} failure{'s' if count != 1 else ''} up to {until} waived"]

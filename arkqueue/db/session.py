@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self, TypeVar, cast
@@ -88,6 +89,18 @@ class Session:
             connection.execute("set transaction isolation level repeatable read read only")
             yield replace(self, database=cast(Database, _Held(connection)))
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[Session]:
+        """A session all of whose changes are undone at the end, and seen by nobody else: what they return, and refuse, is what the same changes would.
+
+        Each of them sees those before it, as they are one transaction, which keeps its locks meanwhile. Where that takes long, it begins anew (``_Rehearsal``).
+        """
+        rehearsal = _Rehearsal(self.database)
+        try:
+            yield replace(self, database=cast(Database, rehearsal), wakeups=None, kept=Kept())
+        finally:
+            rehearsal.undo()
+
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run one named block as a transaction of its own; returns how many rows it touched."""
         with self.database.statement() as connection:
@@ -112,6 +125,42 @@ class _Held:
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         yield self.connection
+
+
+LONGEST_REHEARSAL = 2.0
+"""Seconds after which a rehearsal lets others have what it has locked, before its next change."""
+
+
+class _Undone(Exception):
+    """Ends the transaction of a rehearsal."""
+
+
+class _Rehearsal:
+    """What `Session` needs of a database: one transaction that is never committed. One that has lasted too long is undone before the next change, which then sees none of those before."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stack = ExitStack()
+        self._connection = self._stack.enter_context(self._database.transaction())
+        self._since = time.monotonic()
+
+    def undo(self) -> None:
+        with suppress(_Undone), self._stack.pop_all():
+            raise _Undone
+
+    @contextmanager
+    def statement(self) -> Iterator[Connection]:
+        yield self._connection
+
+    def retrying(self, work: Callable[[Connection], T]) -> T:
+        if time.monotonic() - self._since > LONGEST_REHEARSAL:
+            self.undo()
+            self._begin()
+        with self._connection.transaction():
+            return work(self._connection)
 
 
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
@@ -48,6 +50,15 @@ class Caller:
     def approver(self) -> Approver | None:
         """Whom this caller is where something is guarded (design 5.22); None: somebody without the scope."""
         return Approver(tuple(self.token.authors)) if self.token.scope.allows(Scope.APPROVE) else None
+
+    @contextmanager
+    def acting(self, dry_run: bool) -> Iterator[Caller]:
+        """This caller; with ``dry_run`` all that it changes in the block is undone at its end."""
+        if not dry_run:
+            yield self
+            return
+        with self.session.rehearsal() as session:
+            yield replace(self, session=session)
 
     def archive(self, name: str) -> ArchiveId:
         """The archive of a name, if this token is for it."""

@@ -151,3 +151,77 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
     control.retry(session, publish, "bob", approver=Approver())
     control.cancel_run(session, run, "bob", approver=Approver())
     assert set(archive.states().values()) == {"canceled"}
+
+
+# What would be done
+
+
+def test_a_rehearsal_answers_what_the_verb_would_and_changes_nothing(session: Session) -> None:
+    """`c` needs `a`, and was canceled: what becomes of it is decided by what was done to `a` just before."""
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [a]", "d": ""})
+    archive.commit({"d": ""})
+    control.cancel(session, archive.task("c@2"), "ann")
+    archive.fail("a@2", "d@2")
+    archive.run("d@3")
+    run = RunId(archive.run_id(2))
+    verbs: dict[str, Any] = {
+        "retry": lambda on: many.retry_run(on, run, "bob"),
+        "failed": lambda on: many.retry_failed_of_archive(on, ArchiveId(archive.id), "bob"),
+        "skip": lambda on: many.skip_run(on, run, "bob"),
+    }
+    for verb, act in verbs.items():
+        before = _everything(archive)
+        with session.rehearsal() as rehearsal:
+            said = act(rehearsal)
+            state = {row.id: row.state for row in rehearsal.rows("tasks_to_act_on", run=run, tasks=None)}
+        assert _everything(archive) == before, f"{verb} in a rehearsal changed something"
+        done = act(session)
+        assert names(archive, said.tasks) == names(archive, done.tasks)
+        assert [(r.task, str(r.why)) for r in said.refused] == [(r.task, str(r.why)) for r in done.refused]
+        assert state == {row.id: row.state for row in session.rows("tasks_to_act_on", run=run, tasks=None)}
+        if verb == "retry":
+            assert names(archive, done.tasks) == ["a@2", "c@2"]
+            assert names(archive, [one.task for one in done.refused]) == ["d@2"]
+            archive.fail("a@2")
+
+
+def test_a_rehearsal_that_is_refused_or_breaks_changes_nothing(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    before = _everything(archive)
+    with session.rehearsal() as rehearsal, pytest.raises(Conflict, match="none has failed"):
+        many.retry_failed(rehearsal, RunId(archive.run_id(2)), "bob")
+
+    def breaks() -> None:
+        with session.rehearsal() as rehearsal:
+            control.cancel(rehearsal, archive.task("a@2"), "bob")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        breaks()
+    assert _everything(archive) == before
+    control.cancel(session, archive.task("a@2"), "bob")
+
+
+def test_a_long_rehearsal_lets_others_have_what_it_has_locked(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    with session.rehearsal() as rehearsal:
+        control.cancel(rehearsal, archive.task("a@2"), "bob")
+        with pytest.raises(Conflict, match="is canceled already"):
+            control.cancel(rehearsal, archive.task("a@2"), "bob")
+        monkeypatch.setattr("arkqueue.db.session.LONGEST_REHEARSAL", -1.0)
+        control.cancel(rehearsal, archive.task("a@2"), "bob")
+    assert archive.states() == {"a@2": "ready", "b@2": "ready"}
+
+
+def _everything(archive: AnArchive) -> dict[str, list[str]]:
+    """All rows that verbs change, as they are stored."""
+    tables = ("archive", "branch", "run", "task", "edge", "attempt", "deed", "ready_archive", "completion", "slot")
+    return {
+        table: [row["row"] for row in archive.sql(f"select t::text as row from {table} t order by 1")]
+        for table in tables
+    }

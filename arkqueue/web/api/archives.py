@@ -18,7 +18,7 @@ from arkqueue.views import find
 from arkqueue.views.archives import AcceptedView, ArchiveView, RewoundView
 from arkqueue.views.rows import view_of
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.calls import calls
+from arkqueue.web.api.calls import DryRun, calls
 
 router = calls("archives", "/archives")
 
@@ -272,15 +272,16 @@ def accept_correction(request: Request, name: str, correction: Correction) -> Ac
 
 
 @router.post("/{name}/skip")
-def waive_until(request: Request, name: str, waiver: Waiver) -> Waived:
+def waive_until(request: Request, name: str, waiver: Waiver, dry_run: DryRun = False) -> Waived:
     """Waive every failure of a task up to a revision, so that what waits for them goes on."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     branch = find.find_branch(caller.session, archive, waiver.branch, name)
     find.check_task_name(caller.session, branch, waiver.task, name)
     task, until = waiver.task, waiver.until
-    waived = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
-    return Waived(waived=waived)
+    with caller.acting(dry_run) as caller:
+        waived = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
+        return Waived(waived=waived)
 
 
 def _watched(caller: Caller, name: str) -> ArchiveId:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from arkqueue.errors import Invalid
 from arkqueue.web.access import authenticated, bearer
 from arkqueue.web.problems import RESPONSES
 
 PREFIX = "/api/v1"
+
+
+DryRun = Annotated[bool, Query(description="say what would be done and what refused, and do nothing")]
+"""The parameter of calls that can be tried."""
 
 
 def calls(tag: str, prefix: str = "") -> APIRouter:

@@ -14,7 +14,7 @@ from arkqueue.views.archives import ArchiveView
 from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
-from arkqueue.web.api.calls import calls
+from arkqueue.web.api.calls import DryRun, calls
 from arkqueue.web.api.runs import LONGEST_NOTE
 
 router = calls("holds")
@@ -36,47 +36,76 @@ class Release(Hold):
 
 
 @router.post("/tasks/{id}/hold")
-def hold_task(request: Request, id: int, hold: Hold = Hold()) -> TaskDetail:  # noqa: B008  frozen by use
+def hold_task(
+    request: Request,
+    id: int,
+    hold: Hold = Hold(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> TaskDetail:
     """Hold a task that has not started, until somebody releases it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    holds.hold(caller.session, task, caller.by, hold.reason)
-    return tasks.task(caller.session, task)
+    with caller.acting(dry_run) as caller:
+        holds.hold(caller.session, task, caller.by, hold.reason)
+        return tasks.task(caller.session, task)
 
 
 @router.post("/tasks/{id}/release")
-def release_task(request: Request, id: int, release: Release = Release()) -> TaskDetail:  # noqa: B008
+def release_task(
+    request: Request,
+    id: int,
+    release: Release = Release(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> TaskDetail:
     """Let a held task go on."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    holds.release(caller.session, task, caller.by, release.reason, _how(caller, release))
-    return tasks.task(caller.session, task)
+    with caller.acting(dry_run) as caller:
+        holds.release(caller.session, task, caller.by, release.reason, _how(caller, release))
+        return tasks.task(caller.session, task)
 
 
 @router.post("/runs/{id}/hold")
-def hold_run(request: Request, id: int, hold: Hold = Hold()) -> RunAction:  # noqa: B008
+def hold_run(
+    request: Request,
+    id: int,
+    hold: Hold = Hold(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> RunAction:
     """Hold the tasks of a run that have not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    done = holds.hold_run(caller.session, run, caller.by, hold.reason)
-    return on_run(caller, run, done)
+    with caller.acting(dry_run) as caller:
+        return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
 
 
 @router.post("/runs/{id}/release")
-def release_run(request: Request, id: int, release: Release = Release()) -> RunAction:  # noqa: B008
+def release_run(
+    request: Request,
+    id: int,
+    release: Release = Release(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> RunAction:
     """Release the held tasks of a run."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    done = holds.release_run(caller.session, run, caller.by, release.reason, _how(caller, release))
-    return on_run(caller, run, done)
+    with caller.acting(dry_run) as caller:
+        done = holds.release_run(caller.session, run, caller.by, release.reason, _how(caller, release))
+        return on_run(caller, run, done)
 
 
 @router.post("/archives/{name}/hold")
-def hold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveAction:  # noqa: B008
+def hold_archive(
+    request: Request,
+    name: str,
+    hold: Hold = Hold(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> ArchiveAction:
     """Put an archive on hold: its runs that have not begun are held, and so is what is planned from now on."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    return on_archive(caller, archive, holds.hold_archive(caller.session, archive, caller.by, hold.reason))
+    with caller.acting(dry_run) as caller:
+        return on_archive(caller, archive, holds.hold_archive(caller.session, archive, caller.by, hold.reason))
 
 
 @router.post("/archives/{name}/unhold")
@@ -89,12 +118,18 @@ def unhold_archive(request: Request, name: str, hold: Hold = Hold()) -> ArchiveV
 
 
 @router.post("/archives/{name}/release")
-def release_archive(request: Request, name: str, release: Release = Release()) -> ArchiveAction:  # noqa: B008
+def release_archive(
+    request: Request,
+    name: str,
+    release: Release = Release(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> ArchiveAction:
     """Release everything of an archive, the oldest runs first. Refused while it is on hold."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    done = holds.release_archive(caller.session, archive, caller.by, release.reason, _how(caller, release))
-    return on_archive(caller, archive, done)
+    with caller.acting(dry_run) as caller:
+        done = holds.release_archive(caller.session, archive, caller.by, release.reason, _how(caller, release))
+        return on_archive(caller, archive, done)
 
 
 def _how(caller: Caller, release: Release) -> How:

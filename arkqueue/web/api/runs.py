@@ -27,7 +27,7 @@ from arkqueue.views.runs import RunDetail, RunPage, RunState
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
-from arkqueue.web.api.calls import calls
+from arkqueue.web.api.calls import DryRun, calls
 
 router = calls("runs")
 
@@ -264,12 +264,19 @@ def note_run(request: Request, id: int, new: NewNote) -> RunDetail:
 
 
 @router.post("/runs/{id}/{verb}")
-def act_on_run(request: Request, id: int, verb: Verb, options: Options = Options()) -> RunAction:  # noqa: B008  frozen by use
+def act_on_run(
+    request: Request,
+    id: int,
+    verb: Verb,
+    options: Options = Options(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> RunAction:
     """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started, prioritize what has not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     options.check(*_OF_RUNS[verb])
-    return on_run(caller, run, _act_on_run(caller, verb, run, options))
+    with caller.acting(dry_run) as caller:
+        return on_run(caller, run, _act_on_run(caller, verb, run, options))
 
 
 def _act_on_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
@@ -291,16 +298,16 @@ def _act_on_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Don
 
 
 @router.post("/archives/{name}/retry")
-def retry_archive(request: Request, name: str, options: Options) -> ArchiveAction:
+def retry_archive(request: Request, name: str, options: Options, dry_run: DryRun = False) -> ArchiveAction:
     """Retry what failed of an archive, the oldest runs first; ``failed`` has to be set. What is out of date is refused."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     options.check("failed")
     if not options.the_failed():
         raise Invalid("the request", "would retry all of an archive", "Set failed: only what has failed is retried so.")
-    return on_archive(
-        caller, archive, many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
-    )
+    with caller.acting(dry_run) as caller:
+        done = many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
+        return on_archive(caller, archive, done)
 
 
 # Tasks
@@ -338,12 +345,19 @@ def note_task(request: Request, id: int, new: NewNote) -> TaskDetail:
 
 
 @router.post("/tasks/{id}/{verb}")
-def act_on_task(request: Request, id: int, verb: Verb, options: Options = Options()) -> TaskDetail:  # noqa: B008
+def act_on_task(
+    request: Request,
+    id: int,
+    verb: Verb,
+    options: Options = Options(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> TaskDetail:
     """Cancel, restart, retry, skip or prioritize a task; 409 says why its state forbids it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    _act(caller, verb, task, options)
-    return tasks.task(caller.session, task)
+    with caller.acting(dry_run) as caller:
+        _act(caller, verb, task, options)
+        return tasks.task(caller.session, task)
 
 
 def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:

@@ -209,6 +209,25 @@ def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: 
         assert arkqueue("retry", *words).code == 2
 
 
+def test_what_a_verb_would_do_is_said_and_not_done(arkqueue: Cli, session: Session) -> None:
+    archive = a_failed_one(session)
+    before = archive.states()
+    tried = arkqueue("retry", "papers@2", "--failed", "--dry-run")
+    assert (tried.code, tried.lines) == (0, ["Nothing is changed. It would be:", "papers@2/a: ready"])
+    refused = arkqueue("retry", "papers@2/b", "--dry-run")
+    assert refused.code == 1
+    assert "was skipped because of papers@2/a" in refused.err
+    for words in (
+        ["cancel", "papers@3"], ["skip", "papers@2/a"], ["skip", "papers/a", "--until", "2"], ["hold", "papers"], ["hold", "papers@3"],
+        ["prioritize", "papers@3", "10"], ["retry", "papers", "--failed"],
+    ):  # fmt: skip
+        done = arkqueue(*words, "--dry-run")
+        assert (done.code, done.lines[0]) == (0, "Nothing is changed. It would be:"), words
+        assert len(done.lines) > 1
+    assert archive.states() == before
+    assert arkqueue("unhold", "papers").code == 1, "it was not put on hold"
+
+
 def test_trigger_says_what_is_going_to_be_held(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "publish": "hold: true"})

@@ -68,7 +68,7 @@ def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
     operator: httpx.Client, archive: AnArchive
 ) -> None:
     run = f"/runs/{archive.run_id(2)}"
-    problem(operator.post(f"{run}/cancel", params={"dry_run": True}), 422, "'dry_run'", "There is none.")
+    problem(operator.post(f"{run}/cancel", params={"dryrun": True}), 422, "'dryrun'", "There are: dry_run.")
     assert operator.get(run).json()["state"] == "pending"
     problem(operator.post("/runs", json={"archive": "papers", "revision": True}), 422, "revision")
 
@@ -378,6 +378,40 @@ def test_what_failed_of_an_archive_is_retried(operator: httpx.Client, session: S
     run = f"/runs/{archive.run_id(2)}"
     problem(operator.post(f"{run}/retry", json={"failed": True, "force": True}), 422, "asks to force what failed")
     problem(operator.post(f"{run}/cancel", json={"failed": True}), 422, "failed means nothing here")
+
+
+def test_every_verb_can_be_tried_without_doing_it(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]", "c": "", "running": "", "held": "hold: true"})
+    archive.fail("a@2")
+    archive.claim("running@2")
+    before, deeds = archive.states(), archive.sql("select count(*) as n from deed")
+    run, a, b = f"/runs/{archive.run_id(2)}", f"/tasks/{archive.task('a@2')}", f"/tasks/{archive.task('b@2')}"
+    tries: list[tuple[str, dict[str, Any], str]] = [
+        (f"{run}/cancel", {}, "done"),
+        (f"{run}/restart", {}, "done"),
+        (f"{run}/retry", {}, "done"),
+        (f"{run}/retry", {"failed": True}, "done"),
+        (f"{run}/skip", {}, "done"),
+        (f"{run}/prioritize", {"priority": 3}, "done"),
+        (f"{run}/release", {}, "done"),
+        (f"{a}/retry", {}, "state"),
+        (f"{a}/skip", {}, "state"),
+        (f"{b}/hold", {}, ""),
+        ("/archives/papers/retry", {"failed": True}, "done"),
+        ("/archives/papers/hold", {}, "archive"),
+        ("/archives/papers/release", {}, "done"),
+        ("/archives/papers/skip", {"task": "a", "until": 2}, "waived"),
+    ]
+    for path, body, told in tries:
+        answer = operator.post(path, json=body, params={"dry_run": True})
+        if told:
+            assert answer.status_code == 200, answer.text
+            assert answer.json()[told]
+        assert archive.states() == before, path
+    assert archive.sql("select count(*) as n from deed") == deeds
+    assert operator.post(f"{a}/retry", params={"dry_run": True}).json()["state"] == "ready"
+    problem(operator.post(f"{b}/retry", params={"dry_run": True}), 409, "was skipped because of papers@2/a")
 
 
 def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Session) -> None:
