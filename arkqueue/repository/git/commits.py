@@ -1,7 +1,8 @@
 """Commits as they stand in a Git repository, also those that libgit2 refuses.
 
 git lets everything pass for an author and a date, and old histories hold it: no address, a date that is none. libgit2 reads no such commit, nor answers a
-question on ancestry whose way leads past one. So commits are read here, and git is asked where libgit2 will not answer.
+question on ancestry whose way leads past one. Nor does it where a commit takes more memory than this process may have, as it reads them whole. So commits are
+read here, and git, which has a limit of its own, is asked where libgit2 will not answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import pygit2
 from pygit2.enums import ObjectType
 
-from arkqueue.repository.git.program import beginning_of_commit, is_ancestor
+from arkqueue.repository.git.program import beginning_of_commit, commit_called, is_ancestor
 
 LONGEST_COMMIT = 2**27
 """Bytes of a commit that is read whole. Its size is known before; of a longer one, only the beginning is read."""
@@ -84,6 +85,9 @@ def commit_named(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
     """The commit that a person means by a name, as git reads it; None where there is none. One that libgit2 refuses is found by its id, or the beginning of that."""
     try:
         return repository.revparse_single(name).peel(pygit2.Commit).id
+    except MemoryError:
+        found = commit_called(repository.path, name)
+        return pygit2.Oid(hex=found) if found else None
     except (KeyError, ValueError, pygit2.GitError):
         pass
     try:
@@ -97,7 +101,7 @@ def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) ->
     """Whether a commit is behind another one."""
     try:
         return repository.descendant_of(head, id)
-    except pygit2.InvalidError:
+    except (pygit2.InvalidError, MemoryError):
         return is_ancestor(repository.path, str(id), str(head))
 
 

@@ -90,6 +90,15 @@ def is_ancestor(repository: str, id: str, head: str) -> bool:
     return code == 0
 
 
+def commit_called(repository: str, name: str) -> str | None:
+    """The id of the commit that a person means by a name. A failure is `ArchiveUnreachable`."""
+    words = ["--git-dir", repository, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"]
+    code, out, err = _run(repository, words, ANCESTRY_TIMEOUT)
+    if code > 1:
+        raise _fault(repository, code, err)
+    return out.decode().strip() or None
+
+
 def beginning_of_commit(repository: str, id: str, length: int) -> bytes:
     """The first bytes of a commit that is too long to be read whole in this process. A failure is `ArchiveUnreachable`."""
     command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "commit", id]
@@ -176,10 +185,14 @@ def _started(
     try:
         with _starting:
             process = subprocess.Popen(
-                command, bufsize=_PIECE, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, process_group=0
+                [*_in_its_memory(), *command],
+                bufsize=_PIECE,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                process_group=0,
             )
             _running.add(process)
-        _limit_memory(process.pid)
     except OSError as error:
         raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
     try:
@@ -197,12 +210,11 @@ def end_all() -> None:
         _end(process)
 
 
-def _limit_memory(pid: int) -> None:
-    """In place of the limit of the reader process that starts it (`reader.process`): git packs and unpacks whole histories."""
+def _in_its_memory() -> list[str]:
+    """What sets the limit of git's memory before git begins, in place of that of the reader process (`reader.process`): git packs and unpacks whole histories."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
-    with suppress(ProcessLookupError):
-        resource.prlimit(pid, resource.RLIMIT_DATA, (most, hard))
+    return ["sh", "-c", 'ulimit -S -d "$0" && exec "$@"', str(most // 1024)]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -263,6 +263,34 @@ def test_commit_of_hundreds_of_megabytes_is_the_fault_of_its_revision(opened: Op
     assert (tmp_path / "tree" / "readme").read_text() == "1"
 
 
+@pytest.mark.full
+def test_commit_that_takes_more_memory_than_a_reader_has_stops_nothing(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libgit2 reads whole commits to answer what is behind what; git answers where it cannot."""
+    monkeypatch.setattr(client, "MEMORY", 256 << 20)
+    repository = a_git_repository(tmp_path)
+    repository.commit({"readme": "1"})
+    papers = opened(repository.path)
+    known = papers.baseline("main")
+    assert known is not None
+    huge = commit_with_a_long_message(repository, 300 << 20)
+    bare = ["--git-dir", str(repository.path)]
+    head = repository.git(*bare, "commit-tree", f"{huge}^{{tree}}", "-p", huge, "-m", "after it").strip()
+    repository.git(*bare, "update-ref", "refs/heads/main", head)
+    first, second = papers.advance("main", known, head).revisions
+    assert (first.id, second.id, second.oversized) == (huge, head, "")
+    assert "make its message shorter" in first.oversized
+    assert papers.advance("main", second, known.id).dropped == (head, huge), "a reset"
+    for name in (huge[:12], "main~1"):
+        named = papers.baseline("main", name)
+        assert named is not None
+        assert named.id == huge
+    assert papers.survey(huge, known.id, changes=True).changes == ()
+    papers.export(huge, tmp_path / "tree")
+    assert (tmp_path / "tree" / "readme").read_text() == "1"
+
+
 @pytest.mark.parametrize("kind", ["git", "subversion"])
 def test_tree_is_changed_under_the_eyes_of_the_server(opened: Open, tmp_path: Path, kind: str) -> None:
     repository = (a_git_repository if kind == "git" else a_subversion_repository)(tmp_path)
