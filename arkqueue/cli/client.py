@@ -152,8 +152,8 @@ class Client:
         headers = {"Accept": accept, "Connection": "close"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        if user := _user():
-            headers["Arkqueue-User"] = user
+        if name := user():
+            headers["Arkqueue-User"] = name
         data = None
         if body is not None:
             data = json.dumps(body).encode()
@@ -244,7 +244,7 @@ def _line(path: Path) -> str | None:
         return None
 
 
-def _user() -> str:
+def user() -> str:
     """For whom the command line asks; told beside the token's name in what is remembered."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name

@@ -325,6 +325,8 @@ def _show_task(task: Any) -> None:
         for attempt in task["history"]:
             if attempt["image"]:
                 say(f"  image of attempt {attempt['number']}: {visible(attempt['image'])}")
+            for gone in filter(None, (attempt["log_removed"], attempt["outputs_removed"])):
+                say(f"  attempt {attempt['number']}: {visible(gone)}")
             for key, value in (attempt["outputs"] or {}).items():
                 say(
                     f"  output of attempt {attempt['number']}: {visible(key)} = {visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"

@@ -1,9 +1,10 @@
-"""Reads a log that is stored, by position."""
+"""Reads a log that is stored, by position. In place of one that was removed for good (design 5.27) stands a note of who did that, when and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
@@ -40,6 +41,8 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
     rows = session.rows("read_log", binary=True, attempt=attempt, offset=offset, limit=limit)
     if not rows:
         raise NotFound(f"attempt {attempt}", "there is none")
+    if rows[0].removed_at is not None:
+        return _removed(rows[0], offset)
     chunks = []
     end = offset
     for row in rows:
@@ -50,3 +53,10 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
         chunks.append(replace(chunk, cut=chunk.position - end))
         end = chunk.end
     return Page(tuple(chunks), rows[0].log_bytes, rows[0].ended)
+
+
+def _removed(row: Any, offset: int) -> Page:
+    """The note in place of a log, for who reads from the beginning, or from within what the log was. It is given whole, as no other byte is left."""
+    note = row.removed.encode() + b"\n"
+    chunks = (Chunk(offset, Stream.NOTE, row.removed_at, note),) if offset < len(note) else ()
+    return Page(chunks, offset + len(note) if chunks else max(offset, row.log_bytes), row.ended)

@@ -294,6 +294,16 @@ union all
 select null, null, null, format('%%s pieces of a log belong to an attempt that does not exist (%%s)', count(*), c.attempt_id)
 from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
 
+-- name: doctor_removals
+-- Of what was removed for good nothing is left; a removal that began within the last ten minutes may be under way.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('%%s of its attempt %%s were removed, and are there', case when a.outputs is not null and a.outputs_removal_id is not null then 'the outputs' else 'pieces of the log' end, a.number) as what
+from attempt a join task t on t.id = a.task_id
+where (a.outputs is not null and a.outputs_removal_id is not null
+       or a.log_removal_id is not null and exists (select from log_chunk c where c.attempt_id = a.id)
+          and exists (select from deed d where d.id = a.log_removal_id and d.at < clock_timestamp() - interval '10 minutes'))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
 -- name: doctor_logs
 -- The pieces of a log follow each other and end with it.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('the log of its attempt %%s has pieces that overlap, or lie behind its end', a.number) as what

@@ -41,9 +41,10 @@ returning id;
 select id, log_bytes, ended_at is not null as ended from attempt where id = any(array(select unnest(%(attempts)s::bigint[])));
 
 -- name: read_log
--- The next chunks of one attempt's log from a position on, with how far the log goes and whether the attempt has ended.
-select a.log_bytes, a.ended_at is not null as ended, c.position, c.stream, c.at, c.data
+-- The next chunks of one attempt's log from a position on, with how far the log goes and whether the attempt has ended; of a removed log what stands in its place.
+select a.log_bytes, a.ended_at is not null as ended, d.at as removed_at, removed('log was', d) as removed, c.position, c.stream, c.at, c.data
 from attempt a
+left join deed d on d.id = a.log_removal_id
 left join lateral (
     select position, stream, at, data from (
         select l.*, sum(octet_length(l.data)) over (order by l.position) - octet_length(l.data) as before
@@ -55,6 +56,6 @@ left join lateral (
             order by position limit 500
         ) l
     ) l where l.before < %(limit)s
-) c on true
+) c on a.log_removal_id is null
 where a.id = %(attempt)s
 order by c.position;

@@ -336,6 +336,8 @@ create table attempt (
     log_bytes   bigint not null default 0,          -- what the task wrote, of which `log_chunk` keeps head and tail
     log_stdout  bigint not null default 0,          -- how many of these bytes are the task's own: who adopts it skips so many
     log_stderr  bigint not null default 0,
+    log_removal_id bigint,                          -- of `deed`: its log was removed for good, and cannot be read
+    outputs_removal_id bigint,                      -- of `deed`: its outputs were
     followed_until timestamptz,                     -- until when its writer tells followers of the log that it has grown, unless they ask again
     unique (task_id, kind, number),
     check ((ended_at is null) = ("end" is null))
@@ -352,6 +354,9 @@ create table log_chunk (
     data        bytea not null,
     primary key (attempt_id, position)
 );
+-- PostgreSQL takes no samples of what tasks wrote: pg_statistic would keep them after a removal.
+alter table attempt alter column message set statistics 0, alter column outputs set statistics 0;
+alter table log_chunk alter column data set statistics 0;
 
 -- A set of tasks can be longer than what an index takes.
 create function key_of(names text[]) returns text language sql immutable as $$ select md5(array_to_string(names, ' ')) $$;
@@ -400,6 +405,12 @@ create table deed (
 );
 create index deed_task on deed (task_id) where task_id is not null;
 create index deed_run on deed (run_id) where run_id is not null;
+
+-- What stands in place of what was removed for good.
+create function removed(what text, entry deed) returns text language sql stable as $$
+    select 'The ' || what || ' removed on ' || to_char(entry.at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC by ' || entry.by || ', because ' || entry.note
+    where entry.id is not null
+$$;
 
 -- One row. Leases lapse only after the database has been heard for one full lease without a gap.
 create table heartbeat (

@@ -198,8 +198,10 @@ select body from definition where id = %(definition)s;
 -- name: show_attempts
 -- The attempts of a task, the first first.
 select at.id, at.task_id, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
-       at."end", at.message, at.outputs, at.base, at.log_bytes, at.image
+       at."end", at.message, at.outputs, at.base, at.log_bytes, at.image,
+       removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed
 from attempt at left join task_manager tm on tm.process = at.process
+left join deed l on l.id = at.log_removal_id left join deed o on o.id = at.outputs_removal_id
 where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[])
 order by at.task_id, at.number;
 

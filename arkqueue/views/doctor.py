@@ -66,6 +66,7 @@ CHECKS = (
     Check("doctor_definitions", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
+    Check("doctor_removals", "Give arkqueue purge TASK --log again: it goes on where it was killed."),
     Check("doctor_logs", "Nothing but this log is concerned: read it with care."),
     Check("doctor_schedules", "Set schedule.run_id to null."),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before anything is started: else ids are given twice."),

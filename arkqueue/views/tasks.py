@@ -21,7 +21,7 @@ from arkqueue.views.rows import view_of
 class AttemptView:
     """One execution of a task. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
 
-    ``image``: what its container was made from, by digest; None: it was a process.
+    ``image``: what its container was made from, by digest; None: it was a process. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
     """
 
     id: int
@@ -41,6 +41,8 @@ class AttemptView:
     base: str | None
     log_bytes: int
     image: str | None
+    log_removed: str | None
+    outputs_removed: str | None
 
 
 @dataclass(

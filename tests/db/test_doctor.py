@@ -37,6 +37,7 @@ GARBLED = {
     "definitions": ("update definition set body = '{}' where body->>'name' = 'after'", "papers@4/after"),
     "items": ("update task set item_id = 77 where name = 'a' and number = 3", "papers@3/a"),
     "lone-attempts": ("insert into log_chunk values (4711, 0, 'note', now(), 'x')", None),
+    "removals": ("update attempt set outputs = '{}', outputs_removal_id = 1 where number = 1 and log_bytes > 0", "papers@2/a"),
     "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
     "schedules": ("insert into schedule (branch_id, cron, zone, tasks, next_at, run_id) select id, '', '', '{a}', now(), 99 from branch", None),
     "sequences": ("select setval('task_id', 1)", None),

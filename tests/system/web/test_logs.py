@@ -171,3 +171,31 @@ def test_unknown_attempt_has_no_log(reader: httpx.Client, hook: httpx.Client, wr
     problem(reader.get("/attempts/999/log", headers={"Accept": "text/event-stream"}), 404, "attempt 999")
     problem(reader.get(writing.path, params={"offset": -1}), 422, "offset")
     problem(hook.get(writing.path), 403)
+
+
+def test_removed_log_is_told_in_its_place_to_who_reads_and_who_follows(
+    admin: httpx.Client, operator: httpx.Client, reader: httpx.Client, writing: Writing
+) -> None:
+    secret = b"hunter2-is-the-password\n" * 20
+    writing.write(secret)
+    call = f"/tasks/{writing.archive.task('a@2')}/purge"
+    problem(admin.post(call, json={"log": True, "reason": "it leaked"}), 409, "no attempt that has ended")
+    writing.end()
+    problem(operator.post(call, json={"log": True, "reason": "it leaked"}), 403, "scope")
+    problem(admin.post(call, json={"reason": "it leaked"}), 422, "removes nothing")
+
+    done = admin.post(call, json={"log": True, "reason": "it leaked"}).json()
+
+    assert (done["full_name"], done["logs"], done["live"]) == ("papers@2/a", 1, 0)
+    answer = reader.get(writing.path)
+    assert answer.text.startswith("The log was removed on ")
+    assert answer.text.endswith(" by admin test, because it leaked\n")
+    assert answer.headers["Log-Complete"] == "true"
+    for start in (0, 24):
+        headers = {"Accept": "text/event-stream"}
+        with reader.stream("GET", writing.path, headers=headers, params={"offset": start}) as stream:
+            said = list(events(stream.iter_lines()))
+        assert [kind for kind, _ in said] == ["log", "end"]
+        assert base64.b64decode(str(said[0][1]["data"])) == answer.content
+    shown = reader.get(f"/attempts/{writing.attempt}").json()
+    assert shown["log_removed"] == answer.text.rstrip("\n")

@@ -65,6 +65,7 @@ CALLS = {
     "POST /tasks/{id}/note": Call(OPERATE, {"text": "seen"}),
     "POST /tasks/{id}/{verb}": Call(OPERATE, {}),
     "POST /tasks/{id}/hold": Call(OPERATE, {}),
+    "POST /tasks/{id}/purge": Call(ADMIN, {"log": True, "reason": "seen"}),
     "POST /tasks/{id}/release": Call(OPERATE, {}),
     "GET /find": Call(READ, query="name=secret@2/a"),
     "GET /explain": Call(READ, query="name=secret@2/a"),

@@ -1,0 +1,158 @@
+"""Logs and outputs that are removed for good (design 5.27): gone from all that reads them, and from the database."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from arkqueue import logs
+from arkqueue.db.embedded.programs import Programs
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, Invalid
+from arkqueue.logs import Logs
+from arkqueue.logs.write import CHUNK
+from arkqueue.model import AttemptId, End, Outcome, Stream, TaskId
+from arkqueue.queue import finish, removal
+from arkqueue.views import tasks
+from arkqueue.views.doctor import examine
+from tests.builders import PROCESS, AnArchive, a_gateway, an_archive
+
+SECRET = "hunter2-is-the-password"
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
+
+
+def leak(archive: AnArchive, name: str = "a@2", size: int = 0) -> AttemptId:
+    """An attempt that fails with the secret in its log, its outputs and its message."""
+    attempt = AttemptId(archive.attempt(name))
+    write(archive, attempt, f"password: {SECRET}\n".encode() + bytes(size))
+    outcome = Outcome(attempt, End.EXITED, 1, message=f"said {SECRET}", outputs={"password": SECRET})
+    finish.finish(archive.session, PROCESS, [outcome])
+    return attempt
+
+
+def write(archive: AnArchive, attempt: AttemptId, data: bytes) -> None:
+    writer = Logs(a_gateway(archive.session)).open(attempt)
+    for at in range(0, len(data), CHUNK):
+        writer.write(Stream.STDOUT, data[at : at + CHUNK])
+    writer._logs.flush([writer])
+
+
+def dump(session: Session) -> str:
+    """All that a real pg_dump says of the database."""
+    with session.database.connect() as connection:
+        dsn, password = connection.info.dsn, connection.info.password
+    folder = Programs(None).folder(Path("/nowhere"))
+    environment = {"PGPASSWORD": password}
+    done = subprocess.run([folder / "pg_dump", "--dbname", dsn], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def holds_secret(text: str) -> bool:
+    return SECRET in text or SECRET.encode().hex() in text
+
+
+def samples(session: Session) -> str:
+    """What PostgreSQL keeps of the tables' values for its plans."""
+    with session.database.connect() as connection:
+        rows = connection.execute(
+            "select concat(most_common_vals, histogram_bounds) as v from pg_stats where tablename in ('attempt', 'log_chunk')"
+        )
+        return "\n".join(row["v"] for row in rows)
+
+
+def test_a_leaked_secret_is_gone_from_all_that_reads_it_and_from_a_dump(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]"})
+    leak(archive)
+    archive.retry("a@2")
+    attempt = leak(archive)
+    task = TaskId(archive.task("a@2"))
+    with session.database.connect() as connection:
+        connection.execute("analyze attempt, log_chunk")
+    assert holds_secret(dump(session))
+    assert "host-1" in samples(session)
+    assert not holds_secret(samples(session))
+
+    done = removal.remove(session, task, "ann", "it printed a password", log=True, outputs=True)
+
+    assert (done.full_name, done.logs, done.outputs, done.live) == ("papers@2/a", 2, 2, 0)
+    assert any("write-ahead log" in holder for holder in done.holders)
+    assert not holds_secret(dump(session))
+    page = logs.read(session, attempt)
+    (notice,) = page.chunks
+    assert (notice.stream, page.ended) == (Stream.NOTE, True)
+    text = notice.data.decode()
+    assert text.startswith("The log was removed on ")
+    assert text.endswith(" UTC by ann, because it printed a password\n")
+    assert logs.read(session, attempt, notice.end).chunks == ()
+    assert logs.read(session, attempt, 7).chunks[0].data == notice.data, (
+        "whoever reads on from within is told all of it"
+    )
+    _, shown = tasks.attempts(session, task)
+    assert (shown.outputs, shown.message) == (None, "")
+    assert shown.log_removed == text.rstrip("\n")
+    assert shown.outputs_removed is not None
+    assert "because it printed a password" in shown.outputs_removed
+
+
+def test_the_log_of_a_running_attempt_is_left_alone_until_it_has_ended(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    task = TaskId(archive.task("a@2"))
+    with pytest.raises(Conflict, match="was never started"):
+        removal.remove(session, task, "ann", "why", log=True)
+    attempt = AttemptId(archive.attempt("a@2"))
+    write(archive, attempt, SECRET.encode())
+    with pytest.raises(Conflict, match=r"no attempt that has ended\. arkqueue cancel papers@2/a"):
+        removal.remove(session, task, "ann", "why", log=True)
+    archive.record(attempt, End.EXITED, 1)
+    archive.retry("a@2")
+    second = AttemptId(archive.attempt("a@2"))
+    write(archive, second, b"under way")
+
+    done = removal.remove(session, task, "ann", "why", log=True)
+
+    assert (done.logs, done.live) == (1, 1)
+    assert [chunk.stream for chunk in logs.read(session, attempt).chunks] == [Stream.NOTE]
+    assert [chunk.data for chunk in logs.read(session, second).chunks] == [b"under way"]
+
+
+def test_outputs_alone_leave_the_log(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    attempt = leak(archive)
+    removal.remove(session, TaskId(archive.task("a@2")), "ann", "why", outputs=True)
+    assert SECRET.encode() in logs.read(session, attempt).chunks[0].data
+    assert archive.sql("select outputs, message from attempt") == [{"outputs": None, "message": ""}]
+    with pytest.raises(Invalid, match="has no reason"):
+        removal.remove(session, TaskId(archive.task("a@2")), "ann", " ", log=True)
+
+
+def test_a_removal_that_was_killed_is_unreadable_told_by_doctor_and_goes_on(
+    session: Session, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit({"a": ""})
+    attempt = leak(archive, size=5 * CHUNK)
+    task = TaskId(archive.task("a@2"))
+
+    def killed(session: Session, attempts: object) -> None:
+        session.do("delete_log", attempts=attempts, most=2)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(removal, "_delete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            removal.remove(session, task, "ann", "why", log=True)
+    assert [chunk.stream for chunk in logs.read(session, attempt).chunks] == [Stream.NOTE]
+    assert archive.sql("select count(*) as n from log_chunk") == [{"n": 4}]
+    archive.sql("update deed set at = at - interval '1 hour'")
+    (finding,) = examine(session).findings
+    assert (finding.check, finding.name) == ("removals", "papers@2/a")
+
+    removal.remove(session, task, "ann", "why", log=True)
+    assert archive.sql("select count(*) as n from log_chunk") == [{"n": 0}]
+    assert archive.sql("select count(*) as n from deed where verb = 'purge --log'") == [{"n": 2}]
