@@ -36,6 +36,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "13": ("draining:old_snapshot", "an old snapshot held open"),
     "14": ("growth:growth", "memory after 1,000 commits"),
     "15": ("attacks:attacks", "a commit beside an attack"),
+    "16": ("canceling:canceling", "canceling a large run"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),
@@ -86,7 +87,7 @@ def main(
 
     \b
     1 latency   2 burst   3 queue alone   4 planning   5 history   6 many archives   7 several managers
-    8 hooks   9 memory   10 output   11 list and show   12 start   13 an old snapshot   14 growth
+    8 hooks   9 memory   10 output   11 list and show   12 start   13 an old snapshot   14 growth   15 an attack   16 canceling
     containers   workspaces-svn   workspaces-git   (only when they are named)
     """
     figures: list[Figure] = []

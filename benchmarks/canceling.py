@@ -1,0 +1,75 @@
+"""Row 16: what a verb on many tasks takes, and how long another archive waits meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from arkqueue.db.session import Session
+from arkqueue.model import End, Outcome, RunId
+from arkqueue.queue import claim, control, finish
+from benchmarks.bench import Bench, Figure, never_above
+from benchmarks.lines import CHAIN, Line, a_queue, a_workflow
+
+LONGEST = 200
+"""Milliseconds that another archive may wait (issue 33)."""
+PROCESS = "bench"
+LINKS = 10
+"""Tasks of the run that wait for any end of each other, one after the other."""
+BEFORE = 100
+"""Steps of the other archive before anything is canceled."""
+
+
+def canceling(bench: Bench) -> Iterator[Figure]:
+    """A run of many tasks is canceled, in chains of ten, while another archive's chain is claimed and finished link by link."""
+    tasks = bench.size("canceling.tasks", 10_000, 1500)
+    many = a_workflow("".join(_task(n) for n in range(tasks)))
+    longest: list[float] = []
+    quiet: list[float] = []
+    took: list[float] = []
+    for _ in range(bench.rounds):
+        with bench.database() as uri, a_queue(uri) as session:
+            large, other = Line.register(session, "large"), Line.register(session, "other")
+            large.append(session, many)
+            (run,) = session.rows("runs_of_revisions", revisions=[large.branch.head])
+            # What is ready of it runs, so that nothing but the chain is claimed.
+            assert len(claim.claim(session, PROCESS, PROCESS, tasks)) == -(-tasks // LINKS)
+            other.append(session, CHAIN, BEFORE)
+            quiet.append(max(_step(session, other) for _ in range(BEFORE)) * 1000)
+            with ThreadPoolExecutor(1) as canceler:
+                canceled = canceler.submit(_cancel, session, RunId(run.id), tasks)
+                steps = []
+                while not canceled.done():
+                    other.append(session, CHAIN)
+                    steps.append(_step(session, other))
+            took.append(canceled.result() * 1000)
+            longest.append(max(steps) * 1000)
+    what = f"while a run of {tasks} tasks is canceled"
+    yield Figure(
+        "16", f"longest step of another archive {what}", "ms", longest, [never_above(LONGEST, "ms")], "before it", quiet,
+        note="claim and finish of one task",
+    )  # fmt: skip
+    yield Figure("16", f"canceling a run of {tasks} tasks", "ms", took)
+
+
+def _task(number: int) -> str:
+    waits = f", depends: [{{task: t{number - 1}, when: settled}}]" if number % LINKS else ""
+    return f"- {{name: t{number}, command: 'true'{waits}}}\n"
+
+
+def _cancel(session: Session, run: RunId, tasks: int) -> float:
+    """Seconds to cancel a run of so many tasks."""
+    began = time.perf_counter()
+    assert len(control.cancel_run(session, run, PROCESS).tasks) == tasks
+    return time.perf_counter() - began
+
+
+def _step(session: Session, line: Line) -> float:
+    """Seconds to claim and finish the next task of an archive."""
+    began = time.perf_counter()
+    (one,) = claim.claim(session, PROCESS, PROCESS, 1)
+    finish.finish(session, PROCESS, [Outcome(one.attempt, End.EXITED, 0)])
+    took = time.perf_counter() - began
+    assert one.archive.id == line.branch.archive
+    return took
