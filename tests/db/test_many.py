@@ -145,6 +145,9 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
     refused(control.retry, publish, "ann", force=True)
     refused(control.skip_until, archive.id, branch, "publish", 9, "ann")
     refused(deletion.delete_run, run, "ann")
+    deletion.delete_run(session, run, "bob", Approver())
+    refused(deletion.undelete_run, run, "ann")
+    deletion.undelete_run(session, run, "bob", Approver())
     done = retry_failed(archive, 2)
     assert names(archive, done.tasks) == ["build@2"], "what is guarded keeps nothing else from it"
     assert names(archive, [one.task for one in done.refused]) == ["publish@2"]

@@ -40,6 +40,7 @@ def write(archive: AnArchive, attempt: AttemptId, data: bytes) -> None:
     writer = Logs(a_gateway(archive.session)).open(attempt)
     for at in range(0, len(data), CHUNK):
         writer.write(Stream.STDOUT, data[at : at + CHUNK])
+    # What the flusher does in a turn, done at once.
     writer._logs.flush([writer])
 
 

@@ -22,6 +22,7 @@ def test_removes_the_log_of_a_task_without_a_server_and_says_what_may_still_hold
     attempt = AttemptId(archive.attempt("a@2"))
     writer = Logs(a_gateway(session)).open(attempt)
     writer.write(Stream.STDOUT, b"hunter2")
+    # What the flusher does in a turn, done at once.
     writer._logs.flush([writer])
     finish.finish(session, PROCESS, [Outcome(attempt, End.EXITED, 1, outputs={"key": "hunter2"})])
     with session.database.connect() as connection:
