@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.attacks import (
@@ -64,9 +62,13 @@ def test_i_cancel_what_is_written_for_a_minute_and_it_ends_at_once(site: Site) -
     assert isinstance(mine.repository, GitRepository)
     a_task_of_as_many_files_as_it_may_have(mine.repository)
     written = eventually(lambda: next(site.home.glob("bases/*/tree/0989"), None))
+    last = written.with_name("0000")
     site.installation("cancel", mine.run(2))
-    began = time.monotonic()
-    mine.wait("all@2", "canceled")
-    assert time.monotonic() - began < 30, "of a minute on an idle machine"
+
+    def has_ended() -> bool:
+        assert not last.exists(), "all of it was written"
+        return mine.state("all@2") == "canceled"
+
+    eventually(has_ended)
     site.answers()
     eventually(lambda: not written.parent.exists())

@@ -108,6 +108,33 @@ def test_log_is_followed_across_a_restart(installations: Installations, archives
     assert follower.returncode == 0
 
 
+def test_stopped_server_waits_for_no_large_removal_and_the_next_one_ends_it(
+    installations: Installations, archives: Archives
+) -> None:
+    """What a task has left is removed in the background. SIGTERM ends the server in the middle of that."""
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    script = "import os\nfor folder in range(200):\n os.mkdir(str(folder))\n for n in range(1000): open(f'{folder}/{n}', 'x').close()"
+    papers.commit(tasks({"many": {"script": script, "shell": "python3", "checkout": "none"}}))
+    work = server.home / "work"
+
+    def parts() -> list[str]:
+        """What has been moved aside to be removed."""
+        return [path.name for path in work.iterdir() if path.name.startswith(".")]
+
+    papers.wait("many@2")
+    eventually(parts)
+    assert server.stop() == 0
+    assert parts(), "it was not done yet"
+    assert server.said.count(TRACEBACK) == 0
+
+    arkqueue.start()
+    papers.commit(tasks({"next": {"command": "true", "checkout": "none"}}))
+    papers.wait("next@3")
+    eventually(lambda: not list(work.iterdir()))
+
+
 def test_draining_server_lets_its_running_task_finish(
     installations: Installations, archives: Archives, stage: Stage
 ) -> None:
