@@ -171,7 +171,10 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
 
 
 def _rows(run: Callable[..., list[Any]], asked: dict[str, Any]) -> list[Any]:
-    """Who uses neither tiers nor limits has a claim that knows nothing of them, as it takes a third less of PostgreSQL."""
+    """Who uses neither tiers nor limits has a claim that knows nothing of them, as it takes a third less of PostgreSQL. Nor does any claim know of labels: a task manager
+    that has some asks before it which pools there are that it takes."""
+    if labels := asked.pop("labels"):
+        asked["pools"] += [row.pool for row in run("labeled_pools", pools=asked["pools"], labels=labels)]
     found = run("claim", **asked)
     return run("claim_in_tiers", **asked) if not found and run("any_in_tiers") else found
 

@@ -4,11 +4,6 @@
 -- to plan it anew each time, and that takes longer than to run it. A plan may be kept from when the tables were empty: `offset 0`, or ids as an array
 -- beside the join (`end`), look up what is there also then.
 
--- part: takes
--- Whether a task manager of some kinds and labels takes what is in a pool `p`. Most pools name no label: the first comparison is all that they cost.
-(p.pool = any(%(pools)s)
-    or split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[])
-
 -- part: found
 -- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task.
 select array_agg(p.pool) as pools, f.*
@@ -19,7 +14,7 @@ cross join unnest(r.pools) p(pool)
 cross join lateral (
     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
         and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
-where {part takes}
+where p.pool = any(%(pools)s)
 group by f.priority, f.entry_id, f.run, f.position
 
 -- part: picked
@@ -72,7 +67,7 @@ join archive ar on ar.id = t.archive_id
 order by kept.turn, t.priority, t.entry_id, t.run, t.position
 
 -- name: claim
--- Take up to %(slots)s ready tasks of some pools, and of those that name some of our %(labels)s: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
+-- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose lease is ours. It waits for nobody.
 --
 -- Archives take turns, from the one behind %(after)s on, in the order of their ids and around. An archive gives its share of the slots at its turn, in the order of
 -- the index `task_ready`: priority, ledger entry, run, position. Where it has ready tasks of several pools, `share` says how many of each are before all others. So
@@ -154,6 +149,11 @@ with recursive tier(tier) as (
     where s.archive_id = room.archive_id and s.number = room.number
 )
 {part given};
+
+-- name: labeled_pools
+-- The pools of some kinds that name labels, and none but ours, of which there may be ready tasks.
+select distinct p.pool from ready_archive r cross join unnest(r.pools) p(pool)
+where p.pool like '%% %%' and split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[];
 
 -- name: inputs
 -- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).
