@@ -664,7 +664,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("cancel_run", 1, UNSETTLED),
     ("restart", 2, {State.RUNNING}),
     ("retry", 5, BAD | {State.DEFERRED}),
-    ("retry_failed", 2, {State.FAILED}),
+    ("retry_failed", 3, {State.FAILED}),
     ("skip", 2, UNSETTLED | BAD),
     ("skip_until", 1, BAD),
     ("delete", 2, UNSETTLED | BAD),

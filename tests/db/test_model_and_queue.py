@@ -540,8 +540,6 @@ INGREDIENTS = {
         "retry of a deferred task",
         "retry is refused",
         "retry_failed",
-        "retry_failed is refused",
-        "several that failed are retried at once",
         "skip",
         "skip as completed",
         "skip is refused",
