@@ -129,6 +129,14 @@ MOST_LABELS = 8
 """Labels that one task may want."""
 
 
+LONGEST_LOCK = 200
+"""Characters that the name of a lock may have."""
+MOST_LOCKS = 16
+"""Locks that one task may name."""
+MOST_CAPACITY = 1_000_000
+"""Tasks that a person can let have one lock at once; more is unlimited."""
+
+
 class Pool(StrEnum):
     """Which kind of task manager a task needs."""
 
@@ -351,6 +359,7 @@ class TaskDefinition:
     mounts: tuple[MountUse, ...] = ()
     changes: bool = False
     hold: bool = False
+    lock: tuple[str, ...] = ()
     runs_on: tuple[str, ...] = ()
 
     @property

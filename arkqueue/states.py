@@ -44,6 +44,7 @@ class Event(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     UNMEET = "unmeet"
+    GIVE_BACK = "give_back"
     CLAIM = "claim"
     HAND_BACK = "hand_back"
     COMPLETE = "complete"
@@ -73,10 +74,11 @@ def _move(sources: str, target: str, meaning: str) -> Move:
 
 MOVES: dict[Event, Move] = {
     Event.PASS: _move("waiting", "completed", "a gate whose edges are all met"),
-    Event.ENABLE: _move("waiting", "ready", "all edges are met and what it cancels is gone"),
+    Event.ENABLE: _move("waiting", "ready", "all edges are met, what it cancels is gone, and its locks have room"),
     Event.HOLD: _move("waiting ready", "held", "a person, or its workflow file, wants it released before it starts"),
     Event.RELEASE: _move("held", "waiting", "a person released it"),
     Event.UNMEET: _move("ready", "waiting", "what it depends on was retried before it started (design 5.8)"),
+    Event.GIVE_BACK: _move("ready", "waiting", "it gives back the locks that it was granted (design 5.25)"),
     Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
     Event.HAND_BACK: _move("running", "waiting", "its task manager shut down, or its host could not begin it"),
     Event.COMPLETE: _move("running", "completed", "exit code 0"),

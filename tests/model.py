@@ -166,6 +166,8 @@ class Task:
     priority: int = 50
     prioritized: bool = False
     """A person set the priority."""
+    asks: bool = False
+    """It waits for nothing but its locks (design 5.25)."""
     item: str = ""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
@@ -297,6 +299,11 @@ class Model:
         self.max_running: int | None = None
         """How many attempts run at once (design 5.26)."""
         self.on_hold = False
+        self.capacities: dict[str, int | None] = {}
+        """Of locks, where it is not 1; None: unlimited (design 5.25)."""
+        self.paused_locks: set[str] = set()
+        self.labels: list[Collection[str]] = []
+        """Of the task managers that live, each."""
 
     # ------------------------------------------------------------------------------------------------------------------ looking around
 
@@ -561,6 +568,7 @@ class Model:
         later = {task for run in planned for task in (*run.own, run.tasks[Name(REPORT)])}
         while self._meet() | self._skip() | self._enter(later) or later:
             later = set()
+        self._grant()
         after = self.states()
         return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
 
@@ -648,7 +656,7 @@ class Model:
         entering = [
             task
             for task in self.tasks()
-            if task.state is State.WAITING and task not in but and not self.is_parked(task)
+            if task.state is State.WAITING and task not in but and not self.is_parked(task) and not task.asks
         ]
         for canceler in entering:
             for entry in canceler.definition.cancels:
@@ -663,8 +671,66 @@ class Model:
                     self._fire(canceler, entry, [t for t in canceler.run.tasks.values() if t.name == entry.task])
         for task in entering:
             if task.state is State.WAITING and not self.unmet(task):
-                task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
+                task.asks = bool(task.definition.lock) and not task.is_gate
+                if not task.asks:
+                    task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
         return bool(entering)
+
+    # ------------------------------------------------------------------------------------------------------------------------- locks
+
+    def _grant(self) -> None:
+        """Let each lock's line judge anew who has it (design 5.25): all locks or none, in the claim's order; who has them and has not started may lose them."""
+        for task in self.tasks():
+            task.asks = task.asks and task.state is State.WAITING and not self.unmet(task)
+        unstarted = [task for task in self.tasks() if task.definition.lock and (task.asks or task.state is State.READY)]
+        taken = [name for task in self.tasks() if task.state is State.RUNNING for name in task.definition.lock]
+        for task in sorted(unstarted, key=self.claim_order):
+            fits = False
+            if self.stands_in_line(task):
+                room = [self.capacities.get(name, 1) for name in task.definition.lock]
+                fits = all(
+                    n is None or taken.count(name) < n for name, n in zip(task.definition.lock, room, strict=True)
+                )
+                taken += task.definition.lock  # nobody behind it takes what it waits for
+            if fits and task.asks:
+                task.state, task.asks = move(task.state, Event.ENABLE), False
+            elif not fits and not task.asks:
+                task.state, task.asks = move(task.state, Event.GIVE_BACK), True
+
+    def stands_in_line(self, task: Task) -> bool:
+        """Not while something of it is paused, nor while there are task managers and none of them can run it."""
+        manned = not self.labels or any(self.takes(task.key, labels) for labels in self.labels)
+        return manned and not self.paused and not self.paused_locks & {*task.definition.lock}
+
+    def claim_order(self, task: Task) -> tuple[int, int, int, int]:
+        """Priority, ledger entry, run and position."""
+        revision = next(
+            run for run in self.runs if (run.branch, run.place.number) == (task.run.branch, task.run.place.number)
+        )
+        return task.priority, self.runs.index(revision), task.run.place.run, task.order
+
+    def set_lock(self, name: str, capacity: int | None) -> Changes:
+        before = self.states()
+        self.capacities[name] = capacity
+        return self._follow(before)
+
+    def pause_lock(self, name: str) -> Changes:
+        before = self.states()
+        self.paused_locks.add(name)
+        return self._follow(before)
+
+    def resume_lock(self, name: str) -> Changes:
+        if name not in self.paused_locks:
+            raise Refused(Reason.STATE)
+        before = self.states()
+        self.paused_locks.discard(name)
+        return self._follow(before)
+
+    def man(self, labels: Collection[str]) -> Changes:
+        """One task manager lives, and no other."""
+        before = self.states()
+        self.labels = [labels]
+        return self._follow(before)
 
     def is_parked(self, task: Task) -> bool:
         """Whether a pause keeps the task from entering: its ``cancels`` would fire."""
@@ -943,15 +1009,17 @@ class Model:
         return self._follow(before)
 
     def prioritize(self, key: Key, priority: int) -> Changes:
+        before = self.states()
         self._prioritize([self._in(key, *State)], priority)
-        return {}
+        return self._follow(before)
 
     def prioritize_run(self, key: RunKey, priority: int) -> Changes:
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
+        before = self.states()
         self._prioritize(run.own, priority)
-        return {}
+        return self._follow(before)
 
     def _prioritize(self, tasks: list[Task], priority: int) -> None:
         changed = [task for task in tasks if self.has_not_started(task)]
@@ -965,8 +1033,9 @@ class Model:
         return {}
 
     def pause(self) -> Changes:
+        before = self.states()
         self.paused = True
-        return {}
+        return self._follow(before)
 
     def resume(self) -> Changes:
         """What waited to fire its ``cancels`` enters now."""
@@ -1239,7 +1308,12 @@ class Model:
             assert bool(live) == (task.state is State.RUNNING), (
                 f"{task.key} is {task.state} with {len(live)} live attempts"
             )
-            assert task.state is not State.WAITING or unmet or self.is_parked(task), f"{task.key} is forgotten"
+            assert task.state is not State.WAITING or unmet or self.is_parked(task) or task.asks, (
+                f"{task.key} is forgotten"
+            )
+            assert not task.asks or (task.state is State.WAITING and not unmet), (
+                f"{task.key} is {task.state} and asks for locks"
+            )
             assert task.state is not State.READY or not unmet, f"{task.key} is ready too early"
             assert (task.root is None) or task.state is State.SKIPPED, f"{task.key} is {task.state} with a root"
             gone = task.root in kept_by_what_is_gone
@@ -1253,6 +1327,10 @@ class Model:
             )
             if task.state in (State.WAITING, State.HELD) and not task.implicit:
                 assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
+        granted = [task for task in self.tasks() if task.state is State.READY or task.state is State.RUNNING]
+        for name in {name for task in granted if task.state is State.READY for name in task.definition.lock}:
+            having = [task.key for task in granted if name in task.definition.lock]
+            assert len(having) <= (self.capacities.get(name, 1) or len(having)), f"{having} have {name} at once"
         for branch in {run.branch for run in self.runs}:
             passed = [run.tasks[Name(COMMIT)].settled for run in self.commit_runs(branch)]
             assert passed == sorted(passed, reverse=True), f"{branch}: COMMIT out of order"

@@ -1,4 +1,4 @@
-"""``pause``, ``resume``, ``drain`` and ``undrain``: let nothing start for a while, of an archive, at all, or on one host."""
+"""``pause``, ``resume``, ``drain`` and ``undrain``: let nothing start for a while, of an archive, of what names a lock, at all, or on one host."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from arkqueue.cli.lock import path as lock_path
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import bold, say, visible
 from arkqueue.cli.verbs import each
@@ -23,23 +24,31 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why; it is 
     epilog='Example: arkqueue pause papers --reason "the printer is being moved". What runs goes on, and new revisions are planned.'
 )
 @_archives
+@click.option(
+    "--lock", "locks", multiple=True, metavar="ARCHIVE/NAME", help="All tasks that name this lock; again for more."
+)
 @click.option("--all", "everything", is_flag=True, help="The whole installation, with archives that are added later.")
 @_reason
 @as_json
 @calls_server
-def pause(client: Client, archives: Sequence[str], everything: bool, reason: str, as_json: bool) -> None:
+def pause(
+    client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, reason: str, as_json: bool
+) -> None:
     """Let nothing of an archive start, and no `cancels` of it fire, until it is resumed."""
-    _change(client, "pause", archives, everything, {"reason": reason}, as_json)
+    _change(client, "pause", archives, locks, everything, {"reason": reason}, as_json)
 
 
 @click.command()
 @_archives
+@click.option(
+    "--lock", "locks", multiple=True, metavar="ARCHIVE/NAME", help="Take the pause of this lock back; again for more."
+)
 @click.option("--all", "everything", is_flag=True, help="Take the pause of the whole installation back.")
 @as_json
 @calls_server
-def resume(client: Client, archives: Sequence[str], everything: bool, as_json: bool) -> None:
+def resume(client: Client, archives: Sequence[str], locks: Sequence[str], everything: bool, as_json: bool) -> None:
     """Take the pause of an archive back: what is ready starts, what waited to cancel does so."""
-    _change(client, "resume", archives, everything, None, as_json)
+    _change(client, "resume", archives, locks, everything, None, as_json)
 
 
 @click.command(
@@ -64,23 +73,34 @@ def undrain(client: Client, names: Sequence[str], as_json: bool) -> None:
 
 
 def _change(
-    client: Client, verb: str, archives: Sequence[str], everything: bool, body: dict[str, str] | None, as_json: bool
+    client: Client,
+    verb: str,
+    archives: Sequence[str],
+    locks: Sequence[str],
+    everything: bool,
+    body: dict[str, str] | None,
+    as_json: bool,
 ) -> None:
     from arkqueue.cli.client import archive_path
 
-    if everything == bool(archives):
-        raise click.UsageError(f"Name the archives, or --all: arkqueue {verb} ARCHIVE, or arkqueue {verb} --all.")
+    if [everything, bool(archives), bool(locks)].count(True) != 1:
+        raise click.UsageError(
+            f"Name archives, or locks, or --all: arkqueue {verb} ARCHIVE, arkqueue {verb} --lock ARCHIVE/NAME, or arkqueue {verb} --all."
+        )
     if everything:
         client.post(f"/{verb}", body)
         if not as_json:
             say(f"the whole installation: {verb}d")
         return
 
+    def of_lock(name: str) -> tuple[Any, list[str]]:
+        return client.post(f"{lock_path(name)}/{verb}", body), [f"lock {bold(visible(name))}: {verb}d"]
+
     def one(name: str) -> tuple[Any, list[str]]:
         found = client.post(f"{archive_path(name)}/{verb}", body)
         return found, [f"{bold(name)}: {_said(found['paused'])}"]
 
-    each(archives, one, as_json)
+    each(locks or archives, of_lock if locks else one, as_json)
 
 
 def _said(pause: Any) -> str:

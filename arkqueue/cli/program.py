@@ -43,6 +43,7 @@ COMMANDS = {
     "resume": ("pauses", "Take a pause back."),
     "drain": ("pauses", "Let a task manager start nothing more."),
     "undrain": ("pauses", "Let a drained task manager go on."),
+    "lock": ("lock", "Show and set the locks that tasks name."),
     "hold": ("holds", "Let nothing of an archive, a run or a task start."),
     "unhold": ("holds", "End the hold of an archive."),
     "release": ("holds", "Let go on what is held."),

@@ -5,7 +5,7 @@
 
 Ids are taken from their sequences beforehand, so that edges can name tasks which are not stored yet. Whether an edge is met is known before it is
 stored: its source was read after the archive was locked, and nothing settles without that lock. A COMMIT that can pass at once is stored as
-completed, so that a long chain of revisions needs no round for each, and a task that waits for nothing and cancels nothing is stored as ready.
+completed, so that a long chain of revisions needs no round for each, and a task that waits for nothing, cancels nothing and names no lock is stored as ready.
 
 Called by ``queue.ledger`` and ``queue.triggering``, which read before and write after.
 """
@@ -241,9 +241,10 @@ class Draft:
                     self.lost.append(edge[1])
         self.exclusives, unsettled = [], 0
         for key, position, kind, definition in planned.nodes:
-            task, program, cancels, exclusive, held_by = ids[key], False, False, False, None
+            task, program, cancels, locks, exclusive, held_by = ids[key], False, False, False, False, None
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
+                locks = bool(definition.lock)
                 held_by = BY_ITS_FILE if definition.hold else hold if program else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold
@@ -252,7 +253,7 @@ class Draft:
                 self.names.add(key.name)
             # REPORT, the last one, waits for every other task that is not settled yet; it has no edges (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes
-            ready = program and not (waits_for or cancels) and held_by is None
+            ready = program and not (waits_for or cancels or locks) and held_by is None
             self.tasks.append(
                 (
                     task, self.branch, id, revision, number, run, *key, definition, position, kind, program, cancels,

@@ -161,6 +161,7 @@ def _end(
             [task for task, state in moved.items() if state is State.WAITING],
             may_skip=set(moved.values()) != {State.COMPLETED},
         )
+        graph.grant()
         if claim is not None and not claimed:
             found = claim(graph)
             graph.to_keep.append(lambda: claimed.append(found))

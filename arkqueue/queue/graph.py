@@ -22,6 +22,7 @@ from psycopg.errors import LockNotAvailable
 from arkqueue.db import Connection, Overdue
 from arkqueue.db.session import SQL, Kept, Session, rows
 from arkqueue.errors import Busy, DatabaseUnavailable
+from arkqueue.model import SILENCE
 
 T = TypeVar("T")
 
@@ -41,6 +42,12 @@ class Graph:
         """The archives that this transaction has locked."""
         self.limited = False
         """Whether one of them says how many of its attempts run at once."""
+        self.uses_locks = False
+        """Whether a task of one of them has ever asked for a lock."""
+        self.asking: list[int] = []
+        """Tasks that ask for their locks since they were granted the last time."""
+        self.is_granted = False
+        """Whether locks were granted after everything that was done."""
         self.kept = kept or Kept()
         """What is known to be stored; nothing where no archive is locked yet."""
         self.to_keep: list[Callable[[], None]] = []
@@ -72,6 +79,7 @@ class Graph:
     def _locked(self, rows: Sequence[Any]) -> None:
         self.archives = [row.id for row in rows]
         self.limited = any(row.is_limited for row in rows)
+        self.uses_locks = any(row.uses_locks for row in rows)
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 
@@ -130,7 +138,31 @@ class Graph:
         told = {"settled": settled, "entering": entering, "again": again}
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
         self.ready.update(row.id for row in rows if row.is_ready)
+        self.asking += [row.id for row in rows if row.asks]
         return rows
+
+    def grant(self) -> None:
+        """Grant the locks of these archives anew, all or none to each task and in the claim's order (sql/locks.sql). Who may not keep its locks waits again.
+
+        Everything that changes the graph ends with this. Where no task of an archive ever named a lock, nothing is asked.
+        """
+        self.is_granted = True
+        if self.asking:
+            self.do("ask", tasks=self.asking)
+            self.asking = []
+        elif not self.uses_locks:
+            return
+        (lines,) = self.rows("leave_lines", archives=self.archives)
+        if not (lines.is_granted or lines.is_asked):
+            return
+        asked: dict[str, Any] = {"archives": self.archives, "silence": SILENCE}
+        locked = self.ids("lock_granted", locked=None, **asked) if lines.is_granted else []
+        rows = self.rows("grant", locked=locked, **asked)
+        self.ready.difference_update(row.id for row in rows if not row.fits)
+        for archive in {row.archive_id for row in rows if row.fits}:
+            tasks = [row.id for row in rows if row.fits and row.archive_id == archive]
+            self.do("offer", archive=archive, tasks=tasks)
+            self.ready.update(tasks)
 
     def _fire(self, entering: Sequence[int]) -> tuple[list[int], list[int]]:
         """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other.
@@ -164,7 +196,7 @@ def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]
 
     def transaction(conn: Connection) -> tuple[Graph, T]:
         graph = Graph(conn, archives, session.kept)
-        return graph, work(graph)
+        return graph, _done(graph, work)
 
     with session.admitted(archives):
         return _committed(session, transaction)
@@ -209,7 +241,7 @@ def _change_free(
         graph = Graph(conn, (), session.kept)
         busy[:] = graph.lock_free(archives, attempts)
         locked[:] = graph.archives
-        return graph, [work(graph)] if locked else []
+        return graph, [_done(graph, work)] if locked else []
 
     try:
         return _committed(session, transaction), busy
@@ -236,9 +268,16 @@ def _change_within(
     def transaction(conn: Connection) -> tuple[Graph, tuple[list[T], list[int]]]:
         graph = Graph(conn, (), session.kept)
         busy = graph.lock_within(archive, seconds)
-        return graph, ([] if busy else [work(graph)], busy)
+        return graph, ([] if busy else [_done(graph, work)], busy)
 
     return _committed(session, transaction)
+
+
+def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
+    result = work(graph)
+    if not graph.is_granted:
+        graph.grant()
+    return result
 
 
 def _committed(session: Session, transaction: Callable[[Connection], tuple[Graph, T]]) -> T:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.queue import claim, finish, schedules
+from arkqueue.queue import claim, finish, locks, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
 
-CONNECTIONS = 4
+CONNECTIONS = 5
 """Database connections: one for each loop."""
 PACE = 0.02
 """Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
@@ -30,6 +30,7 @@ class QueueManager:
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),
+            Loop("grant locks", self._grant_locks, bell("locks"), 5 * poll),
             # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),
         ]
@@ -55,6 +56,9 @@ class QueueManager:
 
     def _withdraw(self) -> None:
         claim.withdraw(self._session)
+
+    def _grant_locks(self) -> None:
+        locks.grant_all(self._session)
 
     def _lapse_leases(self) -> float | None:
         """A batch; where it was not empty, the next one at once."""

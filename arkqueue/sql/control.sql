@@ -83,13 +83,13 @@ update task t set root_id = r.root from unnest(%(tasks)s::bigint[], %(roots)s::b
 
 -- name: reopen
 -- Take skipped tasks back to waiting.
-update task t set state = {to reopen}, root_id = null, blocks = 0, settled_at = null, by = null
+update task t set state = {to reopen}, asks = false, root_id = null, blocks = 0, settled_at = null, by = null
 where t.id = any(%(tasks)s) and {from reopen}
 returning t.id;
 
 -- name: retry
 -- Take failed, canceled or skipped tasks back to waiting, their counters anew.
-update task t set state = {to retry}, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
+update task t set state = {to retry}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
     waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0
 where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
@@ -111,7 +111,7 @@ with reopened as (
 ), counted as (
     select target, count(*)::int as n from reopened group by target
 )
-update task t set unmet = t.unmet + c.n,
+update task t set unmet = t.unmet + c.n, asks = false,
     state = case when {from unmeet t} then {to unmeet} else t.state end
 from counted c where t.id = c.target
 returning t.id;
@@ -224,7 +224,7 @@ update task set waived = false where id = any(%(tasks)s) and state in ('failed',
 
 -- name: hold_undeleted
 -- What comes back with its run does not start before a release. `hold`: the audit log entry.
-update task t set state = {to hold}, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
+update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
 where t.id = any(%(tasks)s) and t.run_id = %(run)s and {from hold t};
 
 -- name: stale_roots

@@ -21,12 +21,12 @@ where t.kind = 'report' and t.settled_at is null and t.state = 'waiting' and t.u
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_waiting
--- A waiting task has an unmet edge, unless a pause keeps its `cancels` from firing; no task that may run has one.
+-- A waiting task has an unmet edge, unless it asks for locks, or a pause keeps its `cancels` from firing; no task that may run has one.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state = 'waiting' then 'it waits, and nothing is left that it could wait for'
             else format('it is %%s, and has %%s unmet edges', t.state, t.unmet) end as what
 from task t join archive a on a.id = t.archive_id
-where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held' and not (t.state = 'waiting' and t.cancels and a.is_paused)
+where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state <> 'held' and not (t.state = 'waiting' and (t.asks or t.cancels and a.is_paused))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_met
@@ -176,6 +176,28 @@ from archive a cross join lateral (
     select null, null, 'it takes turns at claims with another tier or limit than its own'
     from ready_archive r where r.archive_id = a.id and (r.tier, r.limited) <> (a.tier, a.max_running is not null)) w
 where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
+
+-- name: doctor_locks
+-- A task that waits for locks, has been granted them or runs stands with each of its names in `lock_use`. No more tasks are granted a limited lock than there is room.
+select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s, and does not stand in the lines of the locks that it names', t.state) as what
+from task t join definition d on d.id = t.definition_id and d.locks
+where t.settled_at is null and (t.state in ('ready', 'running') or t.asks)
+  and array(select name from lock_use u where u.task_id = t.id order by name) <> array(select n from jsonb_array_elements_text(d.body->'lock') n order by n)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
+union all
+select t.archive_id, t.run_id, t.id, format('it is %%s, and %%s', t.state, case when t.asks then 'asks for locks' else 'has locks' end)
+from task t left join (select distinct task_id from lock_use) u on u.task_id = t.id
+where case when t.asks then t.settled_at is null and (t.state <> 'waiting' or t.unmet > 0 or u.task_id is null)
+           else u.task_id is not null and t.state not in ('ready', 'running') end
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
+union all
+select u.archive_id, null, null, format('its lock %%s is granted to %%s tasks that have not started, and has not as much room', u.name, count(*) filter (where t.state = 'ready'))
+from lock_use u join task t on t.id = u.task_id left join lock k on k.archive_id = u.archive_id and k.name = u.name
+where %(archive)s::bigint is null or u.archive_id = %(archive)s
+group by u.archive_id, u.name, k.name, k.capacity
+having count(*) filter (where t.state = 'ready') > 0
+   and count(*) filter (where t.state in ('ready', 'running')) > case when k.name is null then 1 else coalesce(k.capacity, 2147483647) end
+limit %(most)s;
 
 -- name: doctor_tasks
 -- A task repeats what its run says of where it is.

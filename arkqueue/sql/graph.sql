@@ -10,7 +10,7 @@
 -- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
 -- may be kept from when the tables were empty and to read through them looked cheap, so that is switched off. What could be read in no other way would look
 -- so dear to servers up to PostgreSQL 17 that they compile it each time, which takes most of a second; there is none, and compiling is switched off, too.
-select id, max_running is not null as is_limited, pg_postmaster_start_time() as server_since,
+select id, max_running is not null as is_limited, uses_locks, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from archive
@@ -24,9 +24,9 @@ with wanted as materialized (
     where id = any(%(archives)s::bigint[] || array(
         select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 ), free as materialized (
-    select id, max_running is not null as is_limited from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+    select id, max_running is not null as is_limited, uses_locks from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
 )
-select wanted.id, free.is_limited, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
+select wanted.id, free.is_limited, free.uses_locks, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from wanted left join free on free.id = wanted.id;
@@ -78,7 +78,7 @@ returning t.id;
 -- name: advance
 -- Meet the edges that settled tasks satisfy, also those of `again`, which settled before (but not what a canceled or skipped one of another run is to
 -- a settled one: it may be retried, and the edge is judged should the target be retried); count them off their targets, and what has just settled off its
--- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program) or becomes ready, and its archive is among
+-- run's REPORT, which has no edges. What then waits for nothing, also of the `entering` ones, passes (without a program), asks for its locks, or becomes ready, and its archive is among
 -- those that take turns, unless it is withheld. What cancels something and waits for nothing stays waiting while its archive is paused: `parked` finds it when that
 -- goes on. But where one of them finds something to cancel, all of its archive are held back until that has `fired`: nothing but a claim changes
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT. `is_unneeded`: what waited for a failure of one of them has to be skipped, or
@@ -109,7 +109,7 @@ with source as materialized (
     group by id
 ), judged as (
     select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n, c.is_unneeded,
-           {from enable t} and t.unmet = c.n as enters,
+           {from enable t} and t.unmet = c.n and not t.asks as enters,
            case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
 ), firing as (
@@ -124,30 +124,31 @@ with source as materialized (
     where f.enters and f.cancels and not f.is_parked
 ), decided as materialized (
     -- Beside each task what it enters with, so that the update joins nothing more: no plan expects many tasks, and would compare each with each.
-    select j.*, e.enters is not null as goes, e.pool, e.offers, e.tier, e.limited, e.entry
+    select j.*, e.enters is not null as goes, coalesce(e.locks and j.program, false) as locks, e.pool, e.offers, e.tier, e.limited, e.entry
     from judged j left join lateral (
-        select j.enters, coalesce(d.pool, a.pool) || d.labels as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
+        select j.enters, d.locks, coalesce(d.pool, a.pool) || d.labels as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
         from run join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
         where run.id = j.run_id and j.enters and not j.is_parked and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
         offset 0) e on true
 ), offered as (
     insert into ready_archive as r (archive_id, pools, tier, limited)
     select e.archive_id, e.pools, e.tier, e.limited
-    from (select archive_id, array_agg(distinct pool) as pools, tier, limited from decided where goes and program and offers group by archive_id, tier, limited) e
+    from (select archive_id, array_agg(distinct pool) as pools, tier, limited from decided where goes and program and not locks and offers group by archive_id, tier, limited) e
     where not exists (select from ready_archive r where r.archive_id = e.archive_id and r.pools @> e.pools)
     on conflict (archive_id) do update set pools = array(select distinct p from unnest(r.pools || excluded.pools) p)
 )
 update task t set
     unmet = t.unmet - j.n,
-    state = case when j.goes and not j.program then {to pass} when j.goes then {to enable} else t.state end,
+    state = case when j.goes and not j.program then {to pass} when j.goes and not j.locks then {to enable} else t.state end,
+    asks = t.asks or j.goes and j.locks,
     settled_at = case when j.goes and not j.program then clock_timestamp() else t.settled_at end,
-    ready_at = case when j.goes then clock_timestamp() else t.ready_at end,
+    ready_at = case when j.goes and not j.locks then clock_timestamp() else t.ready_at end,
     fired = t.fired or j.goes and t.cancels,
     pool = case when j.goes and j.program then j.pool else t.pool end,
     entry_id = case when j.goes and j.program then j.entry else t.entry_id end
 from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
-returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program as is_ready,
+returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
           j.goes and not j.program and t.kind <> 'report' as settles,
           -- It is what a canceled or skipped task blocks that may have changed: this one's, or that of one which waited for this one to begin, or to be held by
           -- nothing but its hold.
@@ -271,5 +272,5 @@ returning t.id, (select count(*) from asked) as asked, c.n is not null as is_tie
 -- name: parked
 -- Tasks of an archive that goes on after a pause, which wait for nothing any more: their `cancels` may fire now.
 select t.id from branch b join task t on t.branch_id = b.id and t.settled_at is null
-where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0
+where b.archive_id = %(archive)s and t.cancels and {from enable t} and t.unmet = 0 and not t.asks
 order by t.id;

@@ -31,13 +31,13 @@ select id from task where run_id = any(%(runs)s) and state = 'held' order by num
 
 -- name: hold
 -- Hold tasks that have not started; with %(unbegun)s only those whose run has not begun.
-update task t set state = {to hold}, hold_id = %(hold)s, release_id = null
+update task t set state = {to hold}, asks = false, hold_id = %(hold)s, release_id = null
 where t.id = any(%(tasks)s) and {from hold t} and not (%(unbegun)s and exists (select from task u where u.run_id = t.run_id and u.attempts > 0))
 returning t.id;
 
 -- name: hold_again
 -- Of tasks that came back to work, hold those that nobody has released, and in an archive on hold those whose run has not begun.
-update task t set state = {to hold}, hold_id = coalesce(t.hold_id, a.hold_id), release_id = null
+update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, a.hold_id), release_id = null
 from archive a
 where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
   and (t.hold_id is not null

@@ -367,10 +367,10 @@ delete from look where archive_id = %(archive)s;
 update archive set settings = %(settings)s where id = %(archive)s returning id;
 
 -- name: change_pool
--- Give the ready tasks of an archive the pool that its settings, as they are now, give them.
+-- Give the tasks of an archive that are ready, or ask for locks, the pool that its settings, as they are now, give them.
 update task t set pool = coalesce(d.pool, a.pool) || d.labels
 from definition d, archive a
-where t.archive_id = %(archive)s and t.state = 'ready' and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool) || d.labels;
+where t.archive_id = %(archive)s and (t.state = 'ready' or t.asks) and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool) || d.labels;
 
 -- name: change_turn
 -- Say of which pools an archive has ready tasks, its tier, and whether it is limited.

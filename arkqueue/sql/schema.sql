@@ -45,7 +45,8 @@ create table archive (
     -- Nothing of it is claimed: it takes no turns.
     withheld    boolean not null generated always as (stopped is not null or paused_at is not null or paused_with_all) stored,
     tier        int not null generated always as (coalesce((settings->>'tier')::int, 5)) stored,  -- archives of a lower one go first
-    max_running int generated always as ((settings->>'max_running')::int) stored  -- of its attempts, at once; null: as many as there is room for
+    max_running int generated always as ((settings->>'max_running')::int) stored,  -- of its attempts, at once; null: as many as there is room for
+    uses_locks  boolean not null default false      -- a task of it has asked for a lock
 );
 create unique index archive_name on archive (name) where removed_at is null;
 
@@ -99,7 +100,8 @@ create table definition (
     pool        text generated always as (case when body->>'image' is not null then 'container' end) stored,
     -- What its tasks' pool goes on with: the labels that they want of a task manager (`runs_on`), in their order: ` gpu,tex`. Empty: none.
     labels      text not null generated always as (
-        case when body ? 'runs_on' then ' ' || translate((body->'runs_on')::text, '[]" ', '') else '' end) stored
+        case when body ? 'runs_on' then ' ' || translate((body->'runs_on')::text, '[]" ', '') else '' end) stored,
+    locks       boolean not null generated always as (body ? 'lock') stored  -- its tasks ask for locks
 );
 
 create sequence revision_id;
@@ -200,6 +202,7 @@ create table task (
     item_id     bigint,
     stop        text check (stop in ('cancel', 'restart')),
     by          text,                               -- who canceled, skipped, waived or asked to stop
+    asks        boolean not null default false,     -- it waits for nothing but its locks: its edges are met, and its `cancels` have fired
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);
@@ -237,6 +240,26 @@ create table slot (
     primary key (archive_id, number)
 );
 create index slot_free on slot (archive_id) where attempt_id is null and not closed;
+
+-- What people set of the locks of archives: a lock without a row has room for one task.
+create table lock (
+    archive_id  bigint not null,
+    name        text not null,
+    capacity    int,                                -- null: unlimited
+    paused_at   timestamptz,                        -- since when a person's pause lasts: no task that names it starts
+    paused_by   text,
+    pause_reason text,
+    primary key (archive_id, name)
+);
+
+-- The locks of tasks that wait for them, have been granted them, or run; which of these it is, and so how much of a lock is occupied, is told by the task's state.
+create table lock_use (
+    task_id     bigint not null,
+    name        text not null,
+    archive_id  bigint not null,                    -- of the task
+    primary key (task_id, name)
+);
+create index lock_use_archive on lock_use (archive_id, name);
 
 -- Where each task of a branch completed: last in time (BASE, design 3), and at the highest place.
 create table completion (

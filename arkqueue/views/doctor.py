@@ -56,6 +56,7 @@ CHECKS = (
     Check("doctor_ready", AGAIN),
     Check("doctor_turns", "Stop and take up the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
     Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max_running N): its slots are made to fit."),
+    Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are judged anew. If that does not help, cancel and retry the task."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),
     Check("doctor_runs", REPORT_IT),
     Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, and cancel or delete the run again."),
@@ -71,7 +72,7 @@ CHECKS = (
     Check("doctor_schedules", "Set schedule.run_id to null."),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before anything is started: else ids are given twice."),
 )  # fmt: skip
-"""All rules, in the order in which they are told. Locks, lists and retention add theirs here."""
+"""All rules, in the order in which they are told. Lists and retention add theirs here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from arkqueue.views.naming import run_name, task_name, task_names
 from arkqueue.views.reasons import (
     Reason,
     Why,
+    asking,
     at,
     deferred,
     doing,
@@ -252,7 +253,7 @@ class _Task:
         row = self.row
         edges = self.session.rows("unmet_chain", task=row.id, limit=MOST_EDGES)
         if not edges:
-            return [self._without_edges()], []
+            return asking(self.session, row, "It") or [self._without_edges()], []
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
             into[edge.target].append(edge)
@@ -315,7 +316,7 @@ class _Task:
                 return deferred(other, subject)
             case State.HELD:
                 return held(other, subject)
-        for reason in parked(other, subject):
+        for reason in asking(self.session, other, subject) or parked(other, subject):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
 

@@ -18,12 +18,17 @@ from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
-from arkqueue.views.naming import task_name
+from arkqueue.views.locks import command
+from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
 
 MOST_AHEAD = 1000
 """Ready tasks that are counted before one that waits for a slot."""
+
+
+MOST_OF_A_LINE = 3
+"""Tasks of a lock that are named."""
 
 
 class Why(StrEnum):
@@ -39,6 +44,8 @@ class Why(StrEnum):
     NO_FIT_HOST = "no-fit-host"
     NO_LABEL = "no-label"
     MAX_RUNNING = "max-running"
+    LOCKED = "locked"
+    LOCK_PAUSED = "lock-paused"
     NO_SLOT = "no-slot"
     ABOUT_TO_START = "about-to-start"
     DEFERRED = "deferred"
@@ -122,6 +129,60 @@ def parked(row: Any, subject: str) -> list[Reason]:
     """That a task waits for nothing, and would have to cancel something first: a pause of its archive keeps it from that."""
     found = paused(row, f"{subject} waits for no task, but ", "nothing of it starts, and no `cancels` fires,")
     return [replace(reason, tasks=[task_name(row)]) for reason in found]
+
+
+def asking(session: Session, row: Any, subject: str) -> list[Reason]:
+    """What keeps a task from the locks that it asks for, where it asks: a pause, or who has each of them and who is before it (design 5.25)."""
+    if not row.asks or row.state != State.WAITING:
+        return []
+    name = task_name(row)
+    for reason in stopped(row, f"{subject} waits for its locks, but ") or paused(
+        row, f"{subject} waits for its locks, but "
+    ):
+        return [replace(reason, tasks=[name])]
+    found = []
+    for lock in session.rows("locks_of_task", task=row.id):
+        holders, ahead = lock.holders or [], lock.ahead or []
+        called = f"{row.archive}/{lock.name}"
+        if lock.paused_at is not None:
+            why = f": {lock.pause_reason}" if lock.pause_reason else ""
+            text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)} by {lock.paused_by}{why}."
+            found.append(
+                Reason(
+                    kind=Why.LOCK_PAUSED,
+                    text=text,
+                    tasks=[name],
+                    commands=[command("resume --lock", row.archive, lock.name)],
+                )
+            )
+        elif lock.capacity is not None and len(holders) + len(ahead) >= lock.capacity:
+            names = task_names(session, [*holders[:MOST_OF_A_LINE], *ahead[:MOST_OF_A_LINE]])
+            of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
+            has = (
+                f"which {_some_of(holders, names)} {'has' if len(holders) == 1 else 'have'}"
+                if holders
+                else "which nobody has yet"
+            )
+            line = f"; before it in the line: {_some_of(ahead, names)}" if ahead else "; it is the next"
+            text = f"{subject} waits for the lock {called}{of}, {has}{line}."
+            tasks = [names[id] for id in [*holders, *ahead] if id in names]
+            found.append(
+                Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
+            )
+    if not found:
+        _, labels = session.rows("pool", task=row.id)[0]
+        alive = [m for m in task_managers(session) if m.alive]
+        text = f"{subject} waits for its locks: no task manager that could run it lives, and others have their turn meanwhile."
+        if labels and alive and not any({*labels} <= {*m.labels} for m in alive):
+            return [_no_label(subject, name, labels, alive)]
+        found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
+    return found
+
+
+def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:
+    known = [names[task] for task in tasks[:MOST_OF_A_LINE] if task in names]
+    more = f" and {len(tasks) - len(known)} more" if len(tasks) > len(known) else ""
+    return ", ".join(known) + more
 
 
 def ready(session: Session, row: Any, subject: str) -> Reason:

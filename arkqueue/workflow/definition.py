@@ -37,6 +37,8 @@ def _given(fields: Fields) -> dict[str, Any]:
     for word in ("paths", "branches"):
         if (patterns := getattr(fields, word)) is not None:
             given[word] = tuple(patterns)
+    if fields.lock is not None:
+        given["lock"] = tuple(sorted(set(fields.lock)))
     if fields.runs_on is not None:
         given["runs_on"] = tuple(sorted(set(fields.runs_on)))
     if isinstance(fields.checkout, list):

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from arkqueue.model import MOST_LABELS, When
+from arkqueue.model import MOST_LABELS, MOST_LOCKS, When
 from arkqueue.workflow.containers import AnyImage, AnyMount, Network, ResourcesEntry, User, Workdir
 from arkqueue.workflow.values import (
     Count,
@@ -22,6 +22,7 @@ from arkqueue.workflow.values import (
     Factor,
     Flag,
     Label,
+    Lock,
     Name,
     OneOrMore,
     Path,
@@ -42,7 +43,6 @@ from arkqueue.workflow.values import (
 NOT_YET: Final = frozenset(
     [
         "secrets",
-        "lock",
         "priority",
         "foreach",
         "key",
@@ -137,6 +137,9 @@ class Fields(StrictModel):
     hold: Flag | None = Field(None, description="It waits for a person's release in every run.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
+    lock: Annotated[OneOrMore[Lock], Field(max_length=MOST_LOCKS)] | None = Field(
+        None, description="Locks that it occupies while it runs: it waits until all of them have room."
+    )
     runs_on: Annotated[OneOrMore[Label], Field(max_length=MOST_LABELS)] | None = Field(
         None, description="Labels that a task manager needs to run it, all of them."
     )

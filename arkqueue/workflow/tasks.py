@@ -46,6 +46,7 @@ _OF_A_COMMAND: Final = frozenset(
         "retries",
         "on_lost",
         "hold",
+        "lock",
         "runs_on",
         "checkout",
         "changes",

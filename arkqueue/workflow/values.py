@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from arkqueue.model import COMMIT, LABEL, LONGEST_DURATION, LONGEST_GLOB, MOST_GLOBS, PREV, REPORT
+from arkqueue.model import COMMIT, LABEL, LONGEST_DURATION, LONGEST_GLOB, LONGEST_LOCK, MOST_GLOBS, PREV, REPORT
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -95,6 +95,25 @@ def _label(value: str) -> str:
         wrong(
             f"{shown(value)} is no label of a task manager: use letters, digits, '.', '_' and '-' (at most 40), "
             "beginning with a letter or a digit",
+            value,
+        )
+    return value
+
+
+def _lock(value: str) -> str:
+    if not 1 <= len(value) <= LONGEST_LOCK or not value.isprintable() or value != value.strip():
+        wrong(
+            f"{shown(value)} is no name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends",
+            value,
+        )
+    if value == "global" or value.startswith("global/"):
+        wrong(
+            f"{shown(value)}: locks of the whole installation ('global/…') are not supported yet; use another name",
+            value,
+        )
+    if "${{" in value:
+        wrong(
+            f"{shown(value)}: fields ('${{{{ … }}}}') in names of locks are not supported yet; write the name out",
             value,
         )
     return value
@@ -232,6 +251,7 @@ Cron = Annotated[str, Written(_cron)]
 Zone = Annotated[str, Written(_timezone)]
 Name = Annotated[str, Written(_name, pattern=f"^(?!PREV$){_NAME}$")]
 Label = Annotated[str, Written(_label, pattern=f"^{LABEL}$")]
+Lock = Annotated[str, Written(_lock, minLength=1, maxLength=LONGEST_LOCK)]
 Flag = Annotated[bool, Strict(), BeforeValidator(as_meant)]
 Count = Annotated[int, Strict(), Field(ge=0, le=100), BeforeValidator(as_meant)]
 Duration = Annotated[

@@ -59,6 +59,7 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
         branches=draw(st.sampled_from([()] * 12 + [("main",), ("s*",)])),
         exclusive=draw(_once_in_six),
         hold=draw(st.sampled_from([False] * 11 + [True])),
+        lock=() if gate else draw(st.sampled_from([()] * 6 + [("tex",), ("tex",), ("printer",), ("printer", "tex")])),
         runs_on=draw(st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])),
         on_lost=draw(st.sampled_from(["rerun", "rerun", "fail"])),
     )
@@ -95,6 +96,9 @@ def mostly(workflow: Workflow) -> st.SearchStrategy[Workflow]:
 LABELS = ("gpu", "tex")
 labels = st.sampled_from([LABELS] * 3 + [(), ("gpu",), ("tex",)])
 """What the task manager has that claims next."""
+LOCKS = ("tex", "printer")
+locks = st.sampled_from(LOCKS)
+capacities = st.sampled_from([1, 1, 2, None])
 priorities = st.sampled_from([10, 90])
 outputs = st.sampled_from([None] * 6 + [10, 90])
 """The output `arkqueue.priority` of an attempt."""

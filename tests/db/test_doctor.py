@@ -27,6 +27,7 @@ GARBLED = {
     "ready": ("update task set entry_id = 0 where state = 'ready'", "papers@5/last"),
     "turns": ("delete from ready_archive", "papers@5/last"),
     "slots": ("insert into slot select id, 1 from archive", None),
+    "locks": ("update task set asks = true where state = 'ready'", "papers@5/last"),
     "tasks": ("update task set number = 99 where name = 'a' and number = 3", "papers@99/a"),
     "runs": ("update run set report_id = null where number = 3", "papers@3"),
     "deleted": ("update run set deleted_at = now() where number = 2", "papers@2/a"),

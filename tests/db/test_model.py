@@ -64,6 +64,10 @@ class Subject(Protocol):
     def delete(self, key: RunKey) -> object: ...
     def undelete(self, key: RunKey) -> object: ...
     def limit(self, max_running: int | None) -> object: ...
+    def set_lock(self, name: str, capacity: int | None) -> object: ...
+    def pause_lock(self, name: str) -> object: ...
+    def resume_lock(self, name: str) -> object: ...
+    def man(self, labels: Collection[str]) -> object: ...
     def pause(self) -> object: ...
     def resume(self) -> object: ...
     def hold(self, key: Key) -> object: ...
@@ -393,6 +397,19 @@ class Beside(RuleBasedStateMachine):
         self.saw("more run than may from now on", most and running > most)
         self.both("limit", most)
 
+    def set_lock(self, data: st.DataObject) -> None:
+        self.both("set_lock", data.draw(strategies.locks), data.draw(strategies.capacities))
+
+    def pause_lock(self, data: st.DataObject) -> None:
+        self.both("pause_lock", data.draw(strategies.locks))
+
+    def resume_lock(self, data: st.DataObject) -> None:
+        self.both("resume_lock", data.draw(strategies.locks))
+
+    def man(self, data: st.DataObject) -> None:
+        """A task manager takes the place of those that were there."""
+        self.both("man", data.draw(strategies.labels))
+
     def pause_archive(self, data: st.DataObject) -> None:  # noqa: ARG002  # there is nothing to draw
         self.both("pause")
 
@@ -525,10 +542,12 @@ class Beside(RuleBasedStateMachine):
     ) -> None:
         """Say a verb to the model and to the subject, or do ``theirs``, and compare the tasks."""
         before = self.model.snapshot()
+        asked = [task for task in self.model.tasks() if task.asks]
         if self.say(verb, *words, theirs=theirs):
             self.check(self.model.snapshot() == before, f"{verb} was refused and yet changed something")
         self.compare()
         self.look_behind_what_never_began()
+        self.look_at_locks(before, asked)
         self.model.check_invariants(before, judged_again)
 
     def say(self, verb: str, *words: Any, theirs: Callable[[], object] | None = None) -> Refused | None:
@@ -548,6 +567,27 @@ class Beside(RuleBasedStateMachine):
                 blocks = self.model.blocks(edge.source) if edge.source.bad else Blocks.NOTHING
                 self.saw("blocked behind what never began", blocks is Blocks.ALL)
                 self.saw("blocked behind a failure that it waited for", blocks is Blocks.COMPLETION)
+
+    def look_at_locks(self, before: Mapping[Key, tuple[State, Key | None, int]], asked: Collection[Task]) -> None:
+        """Remember what a step did to the lines of locks. ``asked``: the tasks that stood in them."""
+        having = Counter(
+            name
+            for task in self.model.tasks()
+            if task.state in (State.READY, State.RUNNING)
+            for name in task.definition.lock
+        )
+        self.saw("a lock of which several have a part", any(having[name] > 1 for name in having))
+        self.saw("what waits for a lock goes on", any(task.state is State.READY for task in asked))
+        for task in self.model.tasks():
+            if task.asks:
+                self.saw("waits for a lock")
+                self.saw("waits for one of its locks", not all(having[name] for name in task.definition.lock))
+                self.saw("cancels and waits for a lock", task.definition.cancels)
+                self.saw("gives its locks back", task.key in before and before[task.key][0] is State.READY)
+                self.saw(
+                    "nobody can run what would have its locks",
+                    not any(self.model.takes(task.key, labels) for labels in self.model.labels or [strategies.LABELS]),
+                )
 
     def compare(self) -> None:
         self.compare_what(self.model.look(), self.subject.look())
@@ -576,6 +616,10 @@ class Beside(RuleBasedStateMachine):
                 self.take_turn()
                 if self.model.paused:
                     self.both("resume")
+                for name in sorted(self.model.paused_locks):
+                    self.both("resume_lock", name)
+                if self.model.labels:
+                    self.both("man", strategies.LABELS)
                 self.run_out()
                 for name, branch in {(key.name, key.branch) for key in self.keys(State.FAILED, State.REJECTED)}:
                     self.both("skip_until", name, branch, self.last(branch))
@@ -671,6 +715,10 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("undelete", 2, BAD),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
+    ("set_lock", 1, UNSETTLED),
+    ("pause_lock", 1, UNSETTLED),
+    ("resume_lock", 2, UNSETTLED),
+    ("man", 1, UNSETTLED),
     ("pause_archive", 1, UNSETTLED),
     ("resume_archive", 2, UNSETTLED),
     ("hold", 1, {State.WAITING, State.READY}),

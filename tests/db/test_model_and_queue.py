@@ -27,7 +27,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, deletion, finish, holds, ledger, many, pauses, triggering
+from arkqueue.queue import archives, claim, control, deletion, finish, holds, ledger, locks, many, pauses, triggering
 from arkqueue.queue.holds import How
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -41,7 +41,7 @@ from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, Beside, Subject
 from tests.model import Key, Reason, Refused, RunKey, RunSeen, Seen
 
-TABLES = "archive, ready_archive, slot, look, branch, revision, run, task, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
+TABLES = "archive, ready_archive, slot, lock, lock_use, task_manager, look, branch, revision, run, task, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
 MANAGERS = ("one", "other")
 CHUNK = 2
 """Revisions that a reader appends at once here, so that a look often has several transactions."""
@@ -173,6 +173,22 @@ class QueueAsSubject:
         id = ArchiveId(self.archive.id)
         present = ArchiveSettings(**archives.one(self.session, id).settings)
         archives.change_settings(self.session, id, replace(present, max_running=max_running), "ann")
+
+    def set_lock(self, name: str, capacity: int | None) -> None:
+        locks.set_capacity(self.session, ArchiveId(self.archive.id), name, capacity, self.by)
+
+    def pause_lock(self, name: str) -> None:
+        locks.pause(self.session, ArchiveId(self.archive.id), name, "", self.by)
+
+    def resume_lock(self, name: str) -> None:
+        with _refusals():
+            locks.resume(self.session, ArchiveId(self.archive.id), name, name, self.by)
+
+    def man(self, labels: Collection[str]) -> None:
+        self.archive.sql("delete from task_manager")
+        claim.register(self.session, PROCESS, HOST, HOST, 1, labels=labels)
+        self.archive.sql("update task_manager set seen_at = 'infinity'")
+        locks.grant_all(self.session)
 
     def pause(self) -> None:
         pauses.pause(self.session, ArchiveId(self.archive.id), "", self.by)
@@ -567,6 +583,14 @@ INGREDIENTS = {
         "a task is left to a task manager with its labels",
         "nothing is claimed for want of a label",
     ),
+    *("set_lock", "pause_lock", "resume_lock", "resume_lock is refused", "man"),
+    *(
+        "waits for a lock",
+        "waits for one of its locks",
+        "gives its locks back",
+        "nobody can run what would have its locks",
+    ),
+    *("a lock of which several have a part", "what waits for a lock goes on", "cancels and waits for a lock"),
     *("limit", "as many run as may", "more run than may from now on"),
     *("pause_archive", "resume_archive", "resume is refused", "what waited to cancel in a pause goes on"),
     *("hold", "hold is refused", "hold_run", "hold_run is refused", "hold_archive", "unhold", "held with its archive"),

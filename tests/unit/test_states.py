@@ -25,7 +25,7 @@ from arkqueue.states import (
 EXPECTED = {
     "waiting": {"pass": "completed", "enable": "ready", "hold": "held", "cancel": "canceled", "skip": "skipped"},
     "held": {"release": "waiting", "cancel": "canceled", "skip": "skipped"},
-    "ready": {"claim": "running", "hold": "held", "unmeet": "waiting", "cancel": "canceled", "skip": "skipped"},
+    "ready": {"claim": "running", "hold": "held", "unmeet": "waiting", "give_back": "waiting", "cancel": "canceled", "skip": "skipped"},
     "running": {
         "complete": "completed", "fail": "failed", "reject": "rejected", "defer": "deferred", "stop": "canceled",
         "hand_back": "waiting", "restart": "waiting", "rerun": "waiting",

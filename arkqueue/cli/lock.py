@@ -1,0 +1,95 @@
+"""``arkqueue lock …``: who has the locks that tasks name, and how many may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import bold, print_json, say, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+
+class _Capacity(click.ParamType):  # type: ignore[type-arg]  # older clicks have none
+    name = "N|unlimited"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int | None:
+        if value == "unlimited":
+            return None
+        if not str(value).isdecimal() or not 1 <= int(value) <= 1_000_000:
+            self.fail(
+                f"{value!r} is not a capacity: write a number from 1 to 1000000, or unlimited. To let nothing start: arkqueue pause --lock NAME",
+                param,
+                context,
+            )
+        return int(value)
+
+
+@click.group(no_args_is_help=True)
+def lock() -> None:
+    """Show and set the locks that tasks occupy while they run."""
+
+
+@lock.command(
+    "list",
+    epilog="A lock without `set` has room for one task. It is called ARCHIVE/NAME, with the name that workflow files have.",
+)
+@click.argument("archive", required=False)
+@as_json
+@calls_server
+def list_(client: Client, archive: str | None, as_json: bool) -> None:
+    """List the locks with the tasks that have them, and those that wait, the next first."""
+    found = client.get("/locks", **({"archive": archive} if archive else {}))
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        _show(one)
+    if not found:
+        say("No task names a lock.")
+
+
+@lock.command(
+    "set",
+    epilog="Example: arkqueue lock set papers/tex 2. An unlimited lock only serves to be paused: arkqueue pause --lock papers/tex",
+)
+@click.argument("name", metavar="ARCHIVE/NAME")
+@click.argument("capacity", type=_Capacity())
+@as_json
+@calls_server
+def set_(client: Client, name: str, capacity: int | None, as_json: bool) -> None:
+    """Set how many tasks may have a lock at once. What runs goes on."""
+    found = client.send("PUT", path(name), {"capacity": capacity})
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{bold(visible(name))}: {_room(found)}")
+
+
+def path(name: str) -> str:
+    """Where the API has a lock."""
+    return f"/locks/{quote(name, safe='/')}"
+
+
+def _room(one: Any) -> str:
+    capacity = one["capacity"]
+    return "unlimited" if capacity is None else f"{'1 task' if capacity == 1 else f'{capacity} tasks'} at once"
+
+
+def _show(one: Any) -> None:
+    from arkqueue.cli.output import at
+
+    say(f"{bold(visible(one['name']))}: {_room(one)}")
+    if one["paused_at"]:
+        why = f": {one['pause_reason']}" if one["pause_reason"] else ""
+        say(f"  paused since {at(one['paused_at'])} by {visible(one['paused_by'])}{visible(why)}")
+    for task in one["holders"]:
+        say(
+            f"  {'occupied by' if task['state'] == 'running' else 'granted to'} {task['full_name']}, which is {task['state']}"
+        )
+    for place, task in enumerate(one["waiting"], 1):
+        say(f"  {place}. {task['full_name']} waits")

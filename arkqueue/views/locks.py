@@ -1,0 +1,62 @@
+"""Locks (design 5.25): who has them, and who waits in which order."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId
+from arkqueue.states import State
+from arkqueue.views.naming import task_names
+
+MOST_TASKS = 100
+"""Tasks of one lock that are told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockTask:
+    """A task that stands at a lock: it occupies the lock (running), has been granted it (ready), or waits for it."""
+
+    full_name: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockView:
+    """A lock of an archive. ``name``: what it is called in commands, ``ARCHIVE/NAME``; ``capacity`` null: unlimited.
+
+    ``holders``: the tasks that occupy it or have been granted it; ``waiting``: those that ask for it, the next first, 100 of both at most.
+    """
+
+    name: str
+    capacity: int | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    holders: list[LockTask]
+    waiting: list[LockTask]
+
+
+def locks(session: Session, archives: Sequence[ArchiveId] | None, name: str | None = None) -> list[LockView]:
+    """The locks of some archives (None: of every one), of one name where it is given."""
+    found = []
+    for row in session.rows("show_locks", archives=None if archives is None else list(archives), name=name):
+        standing = session.rows("lock_tasks_of", archive=row.archive_id, name=row.name, most=MOST_TASKS)
+        names = task_names(session, [task.id for task in standing])
+        tasks = [LockTask(full_name=names[task.id], state=State(task.state)) for task in standing if task.id in names]
+        found.append(
+            LockView(
+                name=f"{row.archive}/{row.name}", capacity=row.capacity, paused_at=row.paused_at, paused_by=row.paused_by, pause_reason=row.pause_reason,
+                holders=[task for task in tasks if task.state is not State.WAITING],
+                waiting=[task for task in tasks if task.state is State.WAITING],
+            )
+        )  # fmt: skip
+    return found
+
+
+def command(verb: str, archive: str, name: str) -> str:
+    """A command that a person can copy, whatever committers call their locks. ``verb`` has the place of the name."""
+    return f"arkqueue {verb} {shlex.quote(f'{archive}/{name}')}"

@@ -1,0 +1,78 @@
+"""Locks over HTTP: who has them, how many may, and their pauses. A lock is named ``ARCHIVE/NAME``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from arkqueue.errors import Invalid
+from arkqueue.model import LONGEST_LOCK, MOST_CAPACITY, ArchiveId
+from arkqueue.queue import locks
+from arkqueue.queue.tokens import Scope
+from arkqueue.views import locks as views
+from arkqueue.views.locks import LockView
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.archives import NewPause
+from arkqueue.web.api.calls import calls
+
+router: APIRouter = calls("locks", "/locks")
+
+
+class Capacity(BaseModel):
+    """How many tasks may have a lock at once; null: any number."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    capacity: Annotated[int, Field(strict=True, ge=1, le=MOST_CAPACITY)] | None
+
+
+@router.get("")
+def list_locks(request: Request, archive: str | None = None) -> list[LockView]:
+    """The locks that are set, or that a task has or waits for; of one archive, or of all."""
+    caller = admit(request, Scope.READ)
+    return views.locks(caller.session, caller.archives() if archive is None else [caller.archive(archive)])
+
+
+@router.put("/{name:path}")
+def set_lock(request: Request, name: str, new: Capacity) -> LockView:
+    """Set how many tasks may have a lock at once. What runs goes on."""
+    caller = admit(request, Scope.OPERATE)
+    archive, lock = _found(caller, name)
+    locks.set_capacity(caller.session, archive, lock, new.capacity, caller.by)
+    return _shown(caller, archive, lock)
+
+
+@router.post("/{name:path}/pause")
+def pause_lock(request: Request, name: str, pause: NewPause = NewPause()) -> LockView:  # noqa: B008  frozen by use
+    """Let no task that names a lock start. What runs goes on."""
+    caller = admit(request, Scope.OPERATE)
+    archive, lock = _found(caller, name)
+    locks.pause(caller.session, archive, lock, pause.reason, caller.by)
+    return _shown(caller, archive, lock)
+
+
+@router.post("/{name:path}/resume")
+def resume_lock(request: Request, name: str) -> LockView:
+    """Take the pause of a lock back."""
+    caller = admit(request, Scope.OPERATE)
+    archive, lock = _found(caller, name)
+    locks.resume(caller.session, archive, lock, name, caller.by)
+    return _shown(caller, archive, lock)
+
+
+def _found(caller: Caller, name: str) -> tuple[ArchiveId, str]:
+    """The archive of a lock, and what its workflow files call it."""
+    archive, slash, lock = name.partition("/")
+    if not slash or not 1 <= len(lock) <= LONGEST_LOCK or not lock.isprintable() or lock != lock.strip():
+        fault = "is not the name of a lock"
+        raise Invalid(
+            repr(name), fault, "Write ARCHIVE/NAME, for example papers/tex, with the name that its workflow files have."
+        )
+    return caller.archive(archive), lock
+
+
+def _shown(caller: Caller, archive: ArchiveId, lock: str) -> LockView:
+    (view,) = views.locks(caller.session, [archive], lock)
+    return view
