@@ -230,8 +230,11 @@ def each(
             say(f"arkqueue: {visible(str(error))}", err=True)
             continue
         answers.append(answer)
-        if isinstance(answer, dict) and answer.get("refused"):  # a run: for some of its tasks
+        if isinstance(answer, dict) and (answer.get("refused") or answer.get("left")):  # a run: for some of its tasks
             code = max(code, 1)
+        if isinstance(answer, dict) and answer.get("left"):
+            again = "" if dry_run else "; give the command again for them, unless the run was canceled meanwhile"
+            say(f"arkqueue: {visible(name)}: {tasks(answer['left'])} not reached in the time for one command{again}", err=True)  # fmt: skip
         if not as_json:
             for line in lines:
                 say(line)

@@ -101,6 +101,11 @@ class Session:
         finally:
             rehearsal.undo()
 
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether what it changes is undone."""
+        return isinstance(self.database, _Rehearsal)
+
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run one named block as a transaction of its own; returns how many rows it touched."""
         with self.database.statement() as connection:

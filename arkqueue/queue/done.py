@@ -21,17 +21,22 @@ class Refused:
 
 @dataclass(slots=True)
 class Done:
-    """``tasks``: to which it was done. ``skipped``: those that were waived in place of a release, as it would have been refused."""
+    """``tasks``: to which it was done. ``skipped``: those that were waived in place of a release, as it would have been refused.
+
+    ``left``: how many were not reached, as the time for one command was over or somebody ended their run meanwhile.
+    """
 
     tasks: list[int] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
+    left: int = 0
 
     def add(self, more: Done) -> None:
         """What was done next."""
         self.tasks += more.tasks
         self.skipped += more.skipped
         self.refused += more.refused
+        self.left += more.left
 
     def unless_refused(self) -> Done:
         """The same; raises the first refusal where nothing but refusals came of it."""

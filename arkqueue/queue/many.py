@@ -1,12 +1,14 @@
 """Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip (design 5.33).
 
 Each task has a transaction of its own, the oldest first. So what is refused keeps no other from it and is unchanged, what one brings about is seen by the next, and no
-archive is locked for longer than by a verb on one task. Whoever gives the command again after a crash continues it. What acts alike on all tasks (cancel,
+archive is locked for longer than by a verb on one task. A command acts for so long (`LONGEST`) and says how many tasks it has not reached. Whoever gives it
+again, then or after a crash, continues it. It ends when somebody cancels or deletes the run meanwhile, so that it takes nothing of that back. What acts alike on all tasks (cancel,
 prioritize, hold, release) takes many with each transaction, and stands with the same verb on one task.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +19,11 @@ from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.guards import Approver
 from arkqueue.states import MOVES, Event, State
+
+LONGEST = 60.0
+"""Seconds for which one command acts: an answer comes before its caller gives up."""
+LONGEST_TRIAL = 5.0
+"""Seconds for which one is rehearsed; meanwhile it keeps the archive from others at times."""
 
 Act = Callable[[TaskId], None]
 """Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
@@ -62,10 +69,10 @@ def retry_failed(session: Session, run: RunId, by: str, approver: Approver | Non
 
 def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, approver: Approver | None = None) -> Done:
     """Do as `retry_failed` in all runs of an archive, the oldest first."""
-    done, act = Done(), _retry(session, by, approver)
+    done, act, until = Done(), _retry(session, by, approver), _until(session)
     for run in session.rows("runs_failed", archive=archive):
-        done.add(_each(session, run.id, _has_failed, act))
-    if not (done.tasks or done.refused):
+        done.add(_each(session, run.id, _has_failed, act, until))
+    if not (done.tasks or done.refused or done.left):
         (row,) = session.rows("archive", archive=archive)
         raise Conflict(f"archive {row.name}", "has no failed task that nobody waived")
     return done.unless_refused()
@@ -81,17 +88,26 @@ def _on_run(session: Session, run: RunId, verb: str, concerns: Callable[[Any], b
         raise NotFound(f"run {run}", "there is none")
     if found[0].deleted_at is not None:
         raise Conflict(control.run_name_of(found[0]), "was deleted")
-    done = _each(session, run, concerns, act)
-    if not (done.tasks or done.refused):
+    done = _each(session, run, concerns, act, _until(session))
+    if not (done.tasks or done.refused or done.left):
         raise Conflict(control.run_name_of(found[0]), f"has no task to {verb}")
     return done.unless_refused()
 
 
-def _each(session: Session, run: int, concerns: Callable[[Any], bool], act: Act) -> Done:
+def _until(session: Session) -> float:
+    return time.monotonic() + (LONGEST_TRIAL if session.is_rehearsal else LONGEST)
+
+
+def _each(session: Session, run: int, concerns: Callable[[Any], bool], act: Act, until: float) -> Done:
     """Act on those tasks of a run that it concerns, when it is their turn: what was done to others may have changed that."""
     done = Done()
-    for candidate in filter(concerns, session.rows("tasks_to_act_on", run=run, tasks=None)):
+    candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, tasks=None)))
+    for n, candidate in enumerate(candidates):
         now: Sequence[Any] = session.rows("tasks_to_act_on", run=run, tasks=[candidate.id])
+        is_ended = now and now[0].run_ended_at not in (None, candidate.run_ended_at)
+        if is_ended or time.monotonic() > until:
+            done.left = len(candidates) - n
+            break
         if not now or not concerns(now[0]):
             continue
         try:

@@ -94,6 +94,41 @@ def test_each_retry_is_a_transaction_of_its_own(session: Session) -> None:
     assert max(_in_one_transaction(archive)) == 1
 
 
+def test_what_a_command_has_no_time_for_is_told_and_done_by_the_next(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2", "b@2")
+    monkeypatch.setattr(many, "LONGEST", -1.0)
+    assert retry_failed(archive, 2).left == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(many, "LONGEST_TRIAL", -1.0)
+    with session.rehearsal() as rehearsal:
+        assert many.retry_failed(rehearsal, RunId(archive.run_id(2)), "ann").left == 2
+    done = retry_failed(archive, 2)
+    assert (len(done.tasks), done.left) == (2, 0)
+
+
+def test_a_retry_takes_nothing_back_of_a_cancellation_that_comes_meanwhile(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": ""})
+    run = RunId(archive.run_id(2))
+    control.cancel_run(session, run, "ann")
+    retry = control.retry
+
+    def and_cancel(*words: Any, **options: Any) -> None:
+        retry(*words, **options)
+        control.cancel_run(session, run, "eve")
+
+    monkeypatch.setattr(control, "retry", and_cancel)
+    done = many.retry_run(session, run, "bob")
+    assert (names(archive, done.tasks), done.left) == (["a@2"], 2)
+    assert set(archive.states().values()) == {"canceled"}
+
+
 def test_a_large_run_is_canceled_in_bounded_transactions_and_nothing_of_it_starts_meanwhile(session: Session) -> None:
     """Each task waits for any end of the one before it: canceled in the order of the file, it would let the next one start."""
     archive = an_archive(session)

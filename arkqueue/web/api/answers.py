@@ -25,34 +25,39 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAction:
-    """What an action on a run did: to which tasks, and why not to others."""
+    """What an action on a run did: to which tasks, and why not to others. ``left``: how many it did not reach; give it again."""
 
     done: list[str]
     refused: list[Refusal]
+    left: int
     run: RunDetail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveAction:
-    """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others."""
+    """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others.
+
+    ``left``: how many it did not reach; give it again.
+    """
 
     done: list[str]
     skipped: list[str]
     refused: list[Refusal]
+    left: int
     archive: ArchiveView
 
 
 def on_run(caller: Caller, run: RunId, done: Done) -> RunAction:
     """The answer of an action on a run."""
     tasks = _named(caller, [*done.tasks, *done.skipped])
-    return RunAction(done=tasks, refused=_refusals(caller, done), run=runs.run(caller.session, run))
+    return RunAction(done=tasks, refused=_refusals(caller, done), left=done.left, run=runs.run(caller.session, run))
 
 
 def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
     """The answer of an action on an archive."""
     view = archives.archive(caller.session, archive)
     acted, skipped = _named(caller, done.tasks), _named(caller, done.skipped)
-    return ArchiveAction(done=acted, skipped=skipped, refused=_refusals(caller, done), archive=view)
+    return ArchiveAction(done=acted, skipped=skipped, refused=_refusals(caller, done), left=done.left, archive=view)
 
 
 def _named(caller: Caller, tasks: Sequence[int]) -> list[str]:
