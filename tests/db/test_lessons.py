@@ -141,6 +141,7 @@ def plans_of(connection: Connection, mode: str, blocks: dict[str, dict[str, Any]
     connection.execute(f"set plan_cache_mode = {mode}".encode())
     for block, values in blocks.items():
         numbered = SQL[block].decode().replace("%%", "%")
+        values = {name: value for name, value in values.items() if f"%({name})s" in numbered}
         for place, name in enumerate(values, start=1):
             numbered = numbered.replace(f"%({name})s", f"${place}")
         connection.execute(f"prepare hot as {numbered}".encode())

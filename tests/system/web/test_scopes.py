@@ -46,6 +46,10 @@ CALLS = {
     "POST /archives/{name}/unhold": Call(OPERATE, {}),
     "POST /archives/{name}/release": Call(OPERATE, {}),
     "POST /archives/{name}/retry": Call(OPERATE, {"failed": True}),
+    "GET /locks": Call(READ, query="archive=secret"),
+    "PUT /locks/{name}": Call(OPERATE, {"capacity": 2}),
+    "POST /locks/{name}/pause": Call(OPERATE, {}),
+    "POST /locks/{name}/resume": Call(OPERATE),
     "GET /runs": Call(READ, query="archive=secret"),
     "POST /runs": Call(OPERATE, {"archive": "secret", "tasks": ["a"]}),
     "GET /runs/{id}": Call(READ),
@@ -110,7 +114,7 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
     }
     path = (
         path.replace("{id}", str(ids.get(path.split("/")[1], 999)))
-        .replace("{name}", "secret")
+        .replace("{name}", "secret/tex" if path.startswith("/locks") else "secret")
         .replace("{verb}", "retry")
     )
     return client.request(method, f"{path}?{call.query}" if call.query else path, json=call.body)
