@@ -27,6 +27,8 @@ from arkqueue.states import MOVES, SETTLED, Event, State
 
 NEWEST = "or trigger the task at the newest revision"
 """What helps beside force where a task is superseded."""
+LONGEST_CANCELLATION = 60.0
+"""Seconds for which a deferred task of a large run is not due while the run is canceled."""
 
 
 def cancel(
@@ -59,7 +61,8 @@ def cancel(
 def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
     """Cancel what is not settled of a run; its COMMIT and REPORT go on.
 
-    Of a large run so many with each transaction as `portions` says. What waits for others comes first, so that nothing of the run starts because of what is canceled.
+    Of a large run so many with each transaction as `portions` says. The first one asks all that runs to stop and holds everything else, so that nothing of the run
+    starts meanwhile; after a crash the rest stays held. What waits for others comes first, so that it is canceled and not skipped.
     """
     done, left = Done(), list[int]()
 
@@ -71,7 +74,8 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         graph.follow(canceled)
         return [*canceled, *running]
 
-    def begin(graph: Graph, row: Any) -> None:
+    def begin(graph: Graph) -> None:
+        (row,) = graph.rows("place_of_run", run=run)
         if row.deleted_at is not None:
             raise Conflict(run_name_of(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
@@ -79,14 +83,25 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
             raise Conflict(run_name_of(row), "has nothing left to cancel")
         refuse_unapproved(graph, tasks, approver)
         graph.do("cancel_run", run=run, by=by)
-        left[:] = tasks if len(tasks) <= MOST_TASKS else _last_first(graph, run, tasks)
-        done.tasks = act(graph, left[:MOST_TASKS])
+        is_large = len(tasks) > MOST_TASKS
+        note = "in steps; tasks that it has not reached are held" if is_large else ""
+        (entry,) = graph.ids("remember", by=by, verb="cancel", archive=row.archive_id, run=run, task=None, note=note)
+        left[:] = tasks
+        if is_large:
+            left[:] = _last_first(graph, run, tasks)
+            running = [task.id for task in graph.rows("lock_tasks", tasks=tasks) if task.state == State.RUNNING]
+            _ask_to_stop(graph, running, "cancel", by)
+            graph.do("set_aside", tasks=tasks, hold=entry, delay=LONGEST_CANCELLATION)
+        done.tasks = go_on(graph, left[:MOST_TASKS]).tasks
 
     def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
         guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
-        return Done(act(graph, sorted({*tasks} - {refused.task for refused in guarded})), refused=guarded)
+        acted = act(graph, sorted({*tasks} - {refused.task for refused in guarded}))
+        graph.do("forget_set_aside", tasks=acted, run=run)
+        return Done(acted, refused=guarded)
 
-    archive = on_run(session, run, "cancel", by, begin)
+    archive = archive_of_run(session, run)
+    change(session, [archive], begin)
     for portion in portions(left[MOST_TASKS:]):
         done.add(change(session, [archive], partial(go_on, tasks=portion)))
     return done
@@ -391,16 +406,22 @@ def _on_task(
     change(session, [found[0].archive_id], on_graph)
 
 
-def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
-    """Act on a run in a transaction of its own, and remember it; returns the run's archive."""
+def archive_of_run(session: Session, run: int) -> int:
+    """The archive of a run; raises ``NotFound`` where there is no such run."""
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
+    return int(found[0].archive_id)
+
+
+def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph, Any], None], note: str = "") -> int:
+    """Act on a run in a transaction of its own, and remember it; returns the run's archive."""
+    archive = archive_of_run(session, run)
 
     def on_graph(graph: Graph) -> None:
         (row,) = graph.rows("place_of_run", run=run)
         work(graph, row)
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note=note)
 
-    change(session, [found[0].archive_id], on_graph)
-    return int(found[0].archive_id)
+    change(session, [archive], on_graph)
+    return archive

@@ -20,7 +20,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.queue.control import refuse_implicit, refuse_outdated, run_name_of, task_name_of
+from arkqueue.queue.control import archive_of_run, refuse_implicit, refuse_outdated, run_name_of, task_name_of
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
@@ -62,7 +62,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
             raise Conflict(run_name_of(row), "has no task left that has not started")
         return Done(sorted(held))
 
-    return change(session, [_archive_of_run(session, run)], work)
+    return change(session, [archive_of_run(session, run)], work)
 
 
 def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = "") -> Done:
@@ -155,7 +155,7 @@ def release_run(session: Session, run: RunId, by: str, reason: str = "", how: Ho
         entry = partial(_keep, graph, by, "release", row.archive_id, run, reason)
         return _release(graph, tasks, entry, by, how, run_name_of(row))
 
-    return change(session, [_archive_of_run(session, run)], work).unless_refused()
+    return change(session, [archive_of_run(session, run)], work).unless_refused()
 
 
 def release_archive(session: Session, archive: ArchiveId, by: str, reason: str = "", how: How = How()) -> Done:
@@ -264,13 +264,6 @@ def _archive_of_task(session: Session, task: TaskId) -> int:
     found = session.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "there is none")
-    return int(found[0].archive_id)
-
-
-def _archive_of_run(session: Session, run: RunId) -> int:
-    found = session.rows("place_of_run", run=run)
-    if not found:
-        raise NotFound(f"run {run}", "there is none")
     return int(found[0].archive_id)
 
 

@@ -12,6 +12,21 @@ update task t set state = {to cancel}, by = %(by)s, settled_at = clock_timestamp
 where t.id = any(%(tasks)s) and {from cancel}
 returning t.id;
 
+-- name: set_aside
+-- Hold those of some tasks that have not started, and let deferred ones not be due for so many seconds, while their run is canceled in steps. `hold`: the audit log entry.
+update task t set
+    state = case when {from hold t} then {to hold} else t.state end,
+    hold_id = case when {from hold t} then %(hold)s else t.hold_id end,
+    release_id = case when {from hold t} then null else t.release_id end,
+    due_at = case when t.state = 'deferred' then greatest(t.due_at, clock_timestamp() + make_interval(secs => %(delay)s)) end,
+    asks = false
+where t.id = any(%(tasks)s) and ({from hold t} or t.state = 'deferred');
+
+-- name: forget_set_aside
+-- Forget what held tasks of a run that are canceled now, where that was a cancellation of the run: it is no reason to hold them again.
+update task t set hold_id = null
+where t.id = any(%(tasks)s) and t.hold_id in (select d.id from deed d where d.run_id = %(run)s and d.task_id is null and d.verb = 'cancel');
+
 -- name: ask_to_stop
 -- Ask running tasks to stop; a cancel overrules a restart.
 update task t set stop = case when t.stop = 'cancel' then t.stop else %(stop)s end,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveId, ArchiveSettings, RunId
-from arkqueue.queue import archives, control, deletion, holds, many
+from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId
+from arkqueue.queue import archives, control, deletion, finish, holds, many
+from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
-from tests.builders import AnArchive, an_archive
+from arkqueue.views.explain import explain
+from tests.builders import PROCESS, AnArchive, an_archive
 
 MANY = 2 * MOST_TASKS + 500
 
@@ -143,6 +147,68 @@ def test_a_large_run_is_canceled_in_bounded_transactions_and_nothing_of_it_start
     assert [row["name"] for row in began] == ["t0"], "which was ready before"
     (entry,) = archive.sql("select count(*) as n from deed where verb = 'cancel'")
     assert entry["n"] == 1
+
+
+def test_nothing_of_a_large_run_starts_while_it_is_canceled(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its steps all is claimed that is ready, what runs ends, what is deferred is due, and locks are granted: none of it starts a task of the run."""
+    archive = an_archive(session)
+    tasks = {f"t{n}": "" for n in range(4)} | {
+        "runs": "",
+        "deferred": "",
+        "after": "depends: [{task: runs, when: settled}]",
+        "gate": "depends: [t0]\n# gate",
+        "locked": "lock: x",
+        "in_line": "lock: x",
+        "held": "hold: true",
+    }
+    archive.commit(tasks)
+    archive.sql("update task set priority = 1 where name in ('runs', 'deferred')")
+    (runs, deferred) = sorted(archive.claim_some(2), key=lambda claim: claim.name, reverse=True)
+    archive.record(deferred.attempt, End.EXITED, 75)
+    archive.sql("update task set due_at = now() where state = 'deferred'")
+    assert (archive.state("locked@2"), archive.state("in_line@2")) == ("ready", "waiting")
+    monkeypatch.setattr(control, "MOST_TASKS", 2)
+    monkeypatch.setattr(steps_of, "MOST_TASKS", 2)
+    run, steps = RunId(archive.run_id(2)), []
+
+    def between(tasks: Sequence[int]) -> Iterator[Sequence[int]]:
+        for portion in steps_of.portions(tasks):
+            steps.append(portion)
+            finish.finish(session, PROCESS, [Outcome(runs.attempt, End.EXITED, 0)])
+            finish.wake_deferred(session)
+            assert archive.claim_some(100) == []
+            yield portion
+
+    monkeypatch.setattr(control, "portions", between)
+    canceled = control.cancel_run(session, run, "bob")
+    assert len(steps) == 5
+    assert sorted(names(archive, canceled.tasks)) == sorted(f"{name}@2" for name in tasks if name != "runs")
+    assert archive.states() == {f"{name}@2": "canceled" for name in tasks} | {"runs@2": "completed"}
+    many.retry_run(session, run, "bob")
+    still = {"runs@2": "completed", "held@2": "held", "gate@2": "waiting", "in_line@2": "waiting"}
+    assert archive.states() == {f"{name}@2": "ready" for name in tasks} | still, (
+        "as if it had been canceled in one step"
+    )
+
+
+def test_what_a_cancellation_that_breaks_has_not_reached_is_held_and_canceled_by_the_next(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": "" for n in range(5)})
+    run = RunId(archive.run_id(2))
+    monkeypatch.setattr(control, "MOST_TASKS", 2)
+    monkeypatch.setattr(control, "portions", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        control.cancel_run(session, run, "bob")
+    assert Counter(archive.states().values()) == {"canceled": 2, "held": 3}
+    (reason,) = {reason.text for reason in explain(session, archive.task("t0@2")).reasons if reason.kind == "held"}
+    assert "by bob" in reason
+    assert "(in steps; tasks that it has not reached are held)" in reason
+    monkeypatch.undo()
+    assert len(control.cancel_run(session, run, "ann").tasks) == 3
+    many.retry_run(session, run, "bob")
+    assert set(archive.states().values()) == {"ready"}
 
 
 def test_a_large_run_is_prioritized_in_bounded_transactions(session: Session) -> None:
