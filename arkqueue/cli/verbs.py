@@ -232,9 +232,13 @@ def each(
         answers.append(answer)
         if isinstance(answer, dict) and (answer.get("refused") or answer.get("left")):  # a run: for some of its tasks
             code = max(code, 1)
-        if isinstance(answer, dict) and answer.get("left"):
-            again = "" if dry_run else "; give the command again for them, unless the run was canceled meanwhile"
-            say(f"arkqueue: {visible(name)}: {tasks(answer['left'])} not reached in the time for one command{again}", err=True)  # fmt: skip
+        if isinstance(answer, dict) and (left := answer.get("left")):
+            judged = sum(len(answer.get(what, ())) for what in ("done", "skipped", "refused"))
+            if dry_run:
+                text = f"judged {judged} of {tasks(judged + left)} in the time for a trial; the rest was not tried"
+            else:
+                text = f"{tasks(left)} not reached in the time for one command; give the command again for them, unless the run was canceled meanwhile"
+            say(f"arkqueue: {visible(name)}: {text}", err=True)
         if not as_json:
             for line in lines:
                 say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -9,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self, TypeVar, cast
 
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 from psycopg.rows import namedtuple_row
 
 from arkqueue import states
 from arkqueue.db import Connection, Database, Wakeups
 from arkqueue.db.connections import CALL_TIMEOUT
 from arkqueue.db.statements import load
+from arkqueue.errors import Busy
 from arkqueue.runtime.admission import Admission
 
 SQL = load(states.expand)
@@ -90,21 +93,28 @@ class Session:
             yield replace(self, database=cast(Database, _Held(connection)))
 
     @contextmanager
-    def rehearsal(self) -> Iterator[Session]:
-        """A session all of whose changes are undone at the end, and seen by nobody else: what they return, and refuse, is what the same changes would.
+    def rehearsal(self, archive: int) -> Iterator[Session]:
+        """A session all of whose changes of an archive are undone at the end, and seen by nobody else: what they return, and refuse, is what the same changes would.
 
-        Each of them sees those before it, as they are one transaction, which keeps its locks meanwhile. Where that takes long, it begins anew (``_Rehearsal``).
+        Each of them sees those before it, as they are one transaction, which keeps its locks meanwhile. So whoever changes much stops at `until`. The session is
+        admitted to the archive as a verb is, and gives way where others have locked something (``_Rehearsal``).
         """
-        rehearsal = _Rehearsal(self.database)
-        try:
-            yield replace(self, database=cast(Database, rehearsal), wakeups=None, kept=Kept())
-        finally:
-            rehearsal.undo()
+        with self.admitted([archive]):
+            rehearsal = _Rehearsal(self.database)
+            try:
+                yield replace(self, database=cast(Database, rehearsal), wakeups=None, kept=Kept(), admission=None)
+            finally:
+                rehearsal.undo()
 
     @property
-    def is_rehearsal(self) -> bool:
-        """Whether what it changes is undone."""
-        return isinstance(self.database, _Rehearsal)
+    def until(self) -> float:
+        """When, on the monotonic clock, a rehearsal begins nothing more. What is not undone has no such end."""
+        return self.database.until if isinstance(self.database, _Rehearsal) else math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a rehearsal begins nothing more."""
+        return time.monotonic() > self.until
 
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run one named block as a transaction of its own; returns how many rows it touched."""
@@ -133,7 +143,9 @@ class _Held:
 
 
 LONGEST_REHEARSAL = 2.0
-"""Seconds after which a rehearsal lets others have what it has locked, before its next change."""
+"""Seconds after which a rehearsal begins no further change, so that others get what it has locked."""
+LITTLE_PATIENCE = 1.0
+"""Seconds for which a rehearsal waits for what others have locked."""
 
 
 class _Undone(Exception):
@@ -141,16 +153,13 @@ class _Undone(Exception):
 
 
 class _Rehearsal:
-    """What `Session` needs of a database: one transaction that is never committed. One that has lasted too long is undone before the next change, which then sees none of those before."""
+    """What `Session` needs of a database: one transaction that is never committed."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._begin()
-
-    def _begin(self) -> None:
         self._stack = ExitStack()
-        self._connection = self._stack.enter_context(self._database.transaction())
-        self._since = time.monotonic()
+        self._connection = self._stack.enter_context(database.transaction())
+        self._connection.execute(f"set local lock_timeout = {round(LITTLE_PATIENCE * 1000)}".encode())
+        self.until = time.monotonic() + LONGEST_REHEARSAL
 
     def undo(self) -> None:
         with suppress(_Undone), self._stack.pop_all():
@@ -161,11 +170,11 @@ class _Rehearsal:
         yield self._connection
 
     def retrying(self, work: Callable[[Connection], T]) -> T:
-        if time.monotonic() - self._since > LONGEST_REHEARSAL:
-            self.undo()
-            self._begin()
-        with self._connection.transaction():
-            return work(self._connection)
+        try:
+            with self._connection.transaction():
+                return work(self._connection)
+        except (LockNotAvailable, DeadlockDetected) as error:
+            raise Busy("what is to be tried", "is being changed by others", "Try again in a moment.") from error
 
 
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:

@@ -102,7 +102,10 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
     archive = archive_of_run(session, run)
     change(session, [archive], begin)
-    for portion in portions(left[MOST_TASKS:]):
+    for n, portion in enumerate(portions(left[MOST_TASKS:]), start=1):
+        if session.is_over:
+            done.left = len(left) - n * MOST_TASKS
+            break
         done.add(change(session, [archive], partial(go_on, tasks=portion)))
     return done
 
@@ -248,7 +251,10 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
 
     left: list[int] = []
     archive = on_run(session, run, "prioritize", by, begin, str(priority))
-    for portion in portions(left[MOST_TASKS:]):
+    for n, portion in enumerate(portions(left[MOST_TASKS:]), start=1):
+        if session.is_over:
+            done.left = len(left) - n * MOST_TASKS
+            break
         done.tasks += change(session, [archive], partial(act, tasks=portion))
     return done
 

@@ -23,7 +23,7 @@ class Refused:
 class Done:
     """``tasks``: to which it was done. ``skipped``: those that were waived in place of a release, as it would have been refused.
 
-    ``left``: how many were not reached, as the time for one command was over or somebody ended their run meanwhile.
+    ``left``: how many were not reached, as the time for one command was over, others kept the archive locked, or somebody ended their run meanwhile.
     """
 
     tasks: list[int] = field(default_factory=list)

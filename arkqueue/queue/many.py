@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Forbidden, NotFound
+from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
@@ -22,8 +22,6 @@ from arkqueue.states import MOVES, Event, State
 
 LONGEST = 60.0
 """Seconds for which one command acts: an answer comes before its caller gives up."""
-LONGEST_TRIAL = 5.0
-"""Seconds for which one is rehearsed; meanwhile it keeps the archive from others at times."""
 
 Act = Callable[[TaskId], None]
 """Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
@@ -71,7 +69,10 @@ def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, appro
     """Do as `retry_failed` in all runs of an archive, the oldest first."""
     done, act, until = Done(), _retry(session, by, approver), _until(session)
     for run in session.rows("runs_failed", archive=archive):
-        done.add(_each(session, run.id, _has_failed, act, until))
+        if done.left or time.monotonic() > until:
+            done.left += run.tasks
+        else:
+            done.add(_each(session, run.id, _has_failed, act, until))
     if not (done.tasks or done.refused or done.left):
         (row,) = session.rows("archive", archive=archive)
         raise Conflict(f"archive {row.name}", "has no failed task that nobody waived")
@@ -95,7 +96,7 @@ def _on_run(session: Session, run: RunId, verb: str, concerns: Callable[[Any], b
 
 
 def _until(session: Session) -> float:
-    return time.monotonic() + (LONGEST_TRIAL if session.is_rehearsal else LONGEST)
+    return min(time.monotonic() + LONGEST, session.until)
 
 
 def _each(session: Session, run: int, concerns: Callable[[Any], bool], act: Act, until: float) -> Done:
@@ -114,6 +115,12 @@ def _each(session: Session, run: int, concerns: Callable[[Any], bool], act: Act,
             act(TaskId(candidate.id))
         except (Conflict, Forbidden) as why:
             done.refused.append(Refused(candidate.id, why))
+        except Busy:
+            # What was done until now is told; the rest is left.
+            if not (done.tasks or done.refused):
+                raise
+            done.left = len(candidates) - n
+            break
         else:
             done.tasks.append(candidate.id)
     return done

@@ -192,9 +192,9 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and (%(tasks)s::bigint[] is nul
 order by t.position, t.item, t.id;
 
 -- name: runs_failed
--- The runs of an archive that have failed tasks, oldest first.
-select t.run_id as id from task t join run on run.id = t.run_id and run.deleted_at is null
-where t.archive_id = %(archive)s and t.state = 'failed' group by t.run_id order by t.run_id;
+-- The runs of an archive that have failed tasks which nobody waived, oldest first, each with how many they are.
+select t.run_id as id, count(*)::int as tasks from task t join run on run.id = t.run_id and run.deleted_at is null
+where t.archive_id = %(archive)s and t.state = 'failed' and not t.waived group by t.run_id order by t.run_id;
 
 -- name: waits_inside
 -- Which tasks of a run depend on which others of it.

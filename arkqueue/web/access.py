@@ -52,12 +52,17 @@ class Caller:
         return Approver(tuple(self.token.authors)) if self.token.scope.allows(Scope.APPROVE) else None
 
     @contextmanager
-    def acting(self, dry_run: bool) -> Iterator[Caller]:
-        """This caller; with ``dry_run`` all that it changes in the block is undone at its end."""
+    def acting(
+        self, dry_run: bool, *, archive: int | None = None, run: int | None = None, task: int | None = None
+    ) -> Iterator[Caller]:
+        """This caller, who changes an archive in the block, or a run or task of one; with ``dry_run`` that is undone at its end."""
         if not dry_run:
             yield self
             return
-        with self.session.rehearsal() as session:
+        if archive is None:
+            block, id = ("archive_of_run", run) if run is not None else ("archive_of_task", task)
+            archive = self.session.rows(block, id=id)[0].id
+        with self.session.rehearsal(archive) as session:
             yield replace(self, session=session)
 
     def archive(self, name: str) -> ArchiveId:

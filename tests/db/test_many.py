@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId
+from arkqueue.errors import Busy, Conflict, Forbidden
+from arkqueue.model import ArchiveId, ArchiveSettings, End, Outcome, RunId, TaskId
 from arkqueue.queue import archives, control, deletion, finish, holds, many
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
+from arkqueue.runtime.admission import Admission
 from arkqueue.views.explain import explain
 from tests.builders import PROCESS, AnArchive, an_archive
 
@@ -107,8 +109,8 @@ def test_what_a_command_has_no_time_for_is_told_and_done_by_the_next(
     monkeypatch.setattr(many, "LONGEST", -1.0)
     assert retry_failed(archive, 2).left == 2
     monkeypatch.undo()
-    monkeypatch.setattr(many, "LONGEST_TRIAL", -1.0)
-    with session.rehearsal() as rehearsal:
+    monkeypatch.setattr(db_session, "LONGEST_REHEARSAL", -1.0)
+    with session.rehearsal(archive.id) as rehearsal:
         assert many.retry_failed(rehearsal, RunId(archive.run_id(2)), "ann").left == 2
     done = retry_failed(archive, 2)
     assert (len(done.tasks), done.left) == (2, 0)
@@ -277,7 +279,7 @@ def test_a_rehearsal_answers_what_the_verb_would_and_changes_nothing(session: Se
     }
     for verb, act in verbs.items():
         before = _everything(archive)
-        with session.rehearsal() as rehearsal:
+        with session.rehearsal(archive.id) as rehearsal:
             said = act(rehearsal)
             state = {row.id: row.state for row in rehearsal.rows("tasks_to_act_on", run=run, tasks=None)}
         assert _everything(archive) == before, f"{verb} in a rehearsal changed something"
@@ -295,11 +297,11 @@ def test_a_rehearsal_that_is_refused_or_breaks_changes_nothing(session: Session)
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     before = _everything(archive)
-    with session.rehearsal() as rehearsal, pytest.raises(Conflict, match="none has failed"):
+    with session.rehearsal(archive.id) as rehearsal, pytest.raises(Conflict, match="none has failed"):
         many.retry_failed(rehearsal, RunId(archive.run_id(2)), "bob")
 
     def breaks() -> None:
-        with session.rehearsal() as rehearsal:
+        with session.rehearsal(archive.id) as rehearsal:
             control.cancel(rehearsal, archive.task("a@2"), "bob")
             raise ZeroDivisionError
 
@@ -309,18 +311,70 @@ def test_a_rehearsal_that_is_refused_or_breaks_changes_nothing(session: Session)
     control.cancel(session, archive.task("a@2"), "bob")
 
 
-def test_a_long_rehearsal_lets_others_have_what_it_has_locked(
+def test_a_long_rehearsal_ends_and_says_how_much_it_has_judged(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
-    with session.rehearsal() as rehearsal:
-        control.cancel(rehearsal, archive.task("a@2"), "bob")
-        with pytest.raises(Conflict, match="is canceled already"):
-            control.cancel(rehearsal, archive.task("a@2"), "bob")
-        monkeypatch.setattr("arkqueue.db.session.LONGEST_REHEARSAL", -1.0)
-        control.cancel(rehearsal, archive.task("a@2"), "bob")
-    assert archive.states() == {"a@2": "ready", "b@2": "ready"}
+    archive.fail("a@2", "b@2")
+    archive.commit({"c": "", "d": "", "e": ""})
+    failed, run, id = RunId(archive.run_id(2)), RunId(archive.run_id(3)), ArchiveId(archive.id)
+    monkeypatch.setattr(control, "MOST_TASKS", 2)
+    monkeypatch.setattr(steps_of, "MOST_TASKS", 2)
+    monkeypatch.setattr(db_session, "LONGEST_REHEARSAL", -1.0)
+    verbs: dict[str, Any] = {
+        "retry": (lambda on: many.retry_failed(on, failed, "bob"), 0, 2),
+        "retry of an archive": (lambda on: many.retry_failed_of_archive(on, id, "bob"), 0, 2),
+        "cancel": (lambda on: control.cancel_run(on, run, "bob"), 2, 1),
+        "prioritize": (lambda on: control.prioritize_run(on, run, 7, "bob"), 2, 1),
+        "hold": (lambda on: holds.hold_archive(on, id, "bob"), 0, 3),
+        "release": (lambda on: holds.release_archive(on, id, "bob"), 0, 3),
+    }
+    for verb, (act, judged, left) in verbs.items():
+        if verb == "release":
+            archive.sql("update task set state = 'held', hold_id = 0 where number = 3 and state = 'ready'")
+        with session.rehearsal(archive.id) as rehearsal:
+            said = act(rehearsal)
+        assert (len(said.tasks), said.left) == (judged, left), verb
+
+
+def test_a_rehearsal_is_admitted_like_a_verb_and_gives_way(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.fail("a@2", "b@2")
+    admission = Admission(2, 0, 2)
+    admitted = session.share(4, admission)
+    run = RunId(archive.run_id(2))
+    with admitted.rehearsal(archive.id) as rehearsal:
+        assert len(many.retry_failed(rehearsal, run, "bob").tasks) == 2
+        with pytest.raises(Busy, match="is being changed, and"):
+            control.prioritize(admitted, archive.task("a@2"), 7, "ann")
+    monkeypatch.setattr(db_session, "LITTLE_PATIENCE", 0.01)
+    with session.database.transaction() as other:
+        other.execute("select from archive for update")
+        with admitted.rehearsal(archive.id) as rehearsal, pytest.raises(Busy, match="is being changed by others"):
+            many.retry_failed(rehearsal, run, "bob")
+
+
+def test_what_was_done_is_told_also_where_the_rest_finds_the_archive_locked(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": ""})
+    archive.fail("a@2", "b@2", "c@2")
+    retry, calls = control.retry, list[int]()
+
+    def and_wait(on: Session, task: TaskId, *words: Any, **options: Any) -> None:
+        calls.append(task)
+        if len(calls) > 1:
+            raise Busy("a lock", "is held by others")
+        retry(on, task, *words, **options)
+
+    monkeypatch.setattr(control, "retry", and_wait)
+    done = retry_failed(archive, 2)
+    assert (names(archive, done.tasks), done.left) == (["a@2"], 2)
+    with pytest.raises(Busy):
+        retry_failed(archive, 2)
 
 
 def _everything(archive: AnArchive) -> dict[str, list[str]]:

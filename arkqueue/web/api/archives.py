@@ -279,7 +279,7 @@ def waive_until(request: Request, name: str, waiver: Waiver, dry_run: DryRun = F
     branch = find.find_branch(caller.session, archive, waiver.branch, name)
     find.check_task_name(caller.session, branch, waiver.task, name)
     task, until = waiver.task, waiver.until
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, archive=archive) as caller:
         waived = control.skip_until(caller.session, archive, branch, task, until, caller.by, caller.approver)
         return Waived(waived=waived)
 

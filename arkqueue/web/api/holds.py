@@ -45,7 +45,7 @@ def hold_task(
     """Hold a task that has not started, until somebody releases it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, task=task) as caller:
         holds.hold(caller.session, task, caller.by, hold.reason)
         return tasks.task(caller.session, task)
 
@@ -60,7 +60,7 @@ def release_task(
     """Let a held task go on."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, task=task) as caller:
         holds.release(caller.session, task, caller.by, release.reason, _how(caller, release))
         return tasks.task(caller.session, task)
 
@@ -75,7 +75,7 @@ def hold_run(
     """Hold the tasks of a run that have not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, run=run) as caller:
         return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
 
 
@@ -89,7 +89,7 @@ def release_run(
     """Release the held tasks of a run."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, run=run) as caller:
         done = holds.release_run(caller.session, run, caller.by, release.reason, _how(caller, release))
         return on_run(caller, run, done)
 
@@ -104,7 +104,7 @@ def hold_archive(
     """Put an archive on hold: its runs that have not begun are held, and so is what is planned from now on."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, archive=archive) as caller:
         return on_archive(caller, archive, holds.hold_archive(caller.session, archive, caller.by, hold.reason))
 
 
@@ -127,7 +127,7 @@ def release_archive(
     """Release everything of an archive, the oldest runs first. Refused while it is on hold."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, archive=archive) as caller:
         done = holds.release_archive(caller.session, archive, caller.by, release.reason, _how(caller, release))
         return on_archive(caller, archive, done)
 

@@ -275,7 +275,7 @@ def act_on_run(
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     options.check(*_OF_RUNS[verb])
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, run=run) as caller:
         return on_run(caller, run, _act_on_run(caller, verb, run, options))
 
 
@@ -305,7 +305,7 @@ def retry_archive(request: Request, name: str, options: Options, dry_run: DryRun
     options.check("failed")
     if not options.the_failed():
         raise Invalid("the request", "would retry all of an archive", "Set failed: only what has failed is retried so.")
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, archive=archive) as caller:
         done = many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
         return on_archive(caller, archive, done)
 
@@ -355,7 +355,7 @@ def act_on_task(
     """Cancel, restart, retry, skip or prioritize a task; 409 says why its state forbids it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
-    with caller.acting(dry_run) as caller:
+    with caller.acting(dry_run, task=task) as caller:
         _act(caller, verb, task, options)
         return tasks.task(caller.session, task)
 
