@@ -36,6 +36,11 @@ def visible(text: str) -> str:
     return _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
 
 
+def on_one_line(text: str) -> str:
+    """A text, visible, whose lines cannot be taken for lines of ours: a space stands for each line break."""
+    return visible(" ".join(text.split()))
+
+
 def one_line(text: str, width: int = LONGEST) -> str:
     """The first line of a text, visible and cut to a width."""
     # Cut before as well: a commit message may have megabytes.

@@ -17,7 +17,7 @@ from arkqueue.cli.output import bold, print_json, say, visible
 @click.argument("name", metavar="TASK")
 @click.option("--log", "log", is_flag=True, help="The logs of its attempts that have ended, and the messages with which they ended.")  # fmt: skip
 @click.option("--outputs", is_flag=True, help="Their outputs, and the same messages.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it is shown in place of what is removed.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why. Whoever may see the task sees this in place of what is removed, and the audit log keeps it: do not quote the secret.")  # fmt: skip
 @click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
 @as_json
 @click.pass_context
@@ -44,10 +44,12 @@ def purge(
         print_json(asdict(done))
         return
     for what, count, is_wanted in (("logs", done.logs, log), ("outputs", done.outputs, outputs)):
-        if is_wanted:
+        if is_wanted and count:
             say(f"{bold(visible(done.full_name))}: the {what} of {count} attempt{'' if count == 1 else 's'} removed")
+        elif is_wanted:
+            say(f"{bold(visible(done.full_name))}: no {what} were left to remove")
     if done.live:
         say(f"left alone: {done.live} attempt{'' if done.live == 1 else 's'} that still run. Cancel the task, and purge it again.", err=True)  # fmt: skip
     say("It may still be in:", err=True)
     for holder in done.holders:
-        say(f"  {holder}", err=True)
+        say(f"  {visible(holder)}", err=True)

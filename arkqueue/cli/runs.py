@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import ago, at, bold, dim, one_line, print_json, say, state, table, took, visible
+from arkqueue.cli.output import ago, at, bold, dim, on_one_line, one_line, print_json, say, state, table, took, visible
 from arkqueue.model import USUAL_PRIORITY
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def explain(client: Client, name: str, as_json: bool) -> None:
     say(bold(visible(found["full_name"])) + (f": {state(found['state'])}" if found["state"] else ""))
     told: set[str] = set()
     for reason in found["reasons"]:
-        say(visible(reason["text"]))
+        say(on_one_line(reason["text"]))
         for command in reason["commands"]:
             if command not in told:
                 say(f"  {visible(command)}")
@@ -326,11 +326,9 @@ def _show_task(task: Any) -> None:
             if attempt["image"]:
                 say(f"  image of attempt {attempt['number']}: {visible(attempt['image'])}")
             for gone in filter(None, (attempt["log_removed"], attempt["outputs_removed"])):
-                say(f"  attempt {attempt['number']}: {visible(gone)}")
+                say(f"  attempt {attempt['number']}: {on_one_line(gone)}")
             for key, value in (attempt["outputs"] or {}).items():
-                say(
-                    f"  output of attempt {attempt['number']}: {visible(key)} = {visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
-                )
+                say(f"  output of attempt {attempt['number']}: {visible(key)} = {_value(value)}")
     _show_deeds(task["deeds"])
     commands = ["logs"] if task["history"] else []
     commands += ["explain"] if task["state"] not in ("completed", "running") else []
@@ -355,10 +353,15 @@ def _end(attempt: Any) -> str:
     return "exit code unknown" if attempt["exit_code"] is None else f"exit code {attempt['exit_code']}"
 
 
+def _value(value: Any) -> str:
+    """An output, whose lines cannot be taken for lines of ours."""
+    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\\n")
+
+
 def _show_deeds(deeds: Sequence[Any]) -> None:
     if deeds:
         say()
-        table([(at(d["at"]), visible(d["by"]), visible(" ".join(filter(None, (d["verb"], d["task"], d["note"]))))) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip
+        table([(at(d["at"]), visible(d["by"]), on_one_line(" ".join(filter(None, (d["verb"], d["task"], d["note"]))))) for d in deeds], ("WHEN", "WHO", "DID"))  # fmt: skip
 
 
 def _together(graphs: Sequence[Any]) -> Any:

@@ -56,7 +56,12 @@ def read(session: Session, attempt: AttemptId, offset: int = 0, limit: int = 1 <
 
 
 def _removed(row: Any, offset: int) -> Page:
-    """The note in place of a log, for who reads from the beginning, or from within what the log was. It is given whole, as no other byte is left."""
+    """The note in place of a log, for who reads from the beginning, or from within what the log was. It is given whole, as no other byte is left.
+
+    It ends where the log did, or behind that where the log was shorter, so that nobody who goes on from its end gets it twice.
+    """
     note = row.removed.encode() + b"\n"
-    chunks = (Chunk(offset, Stream.NOTE, row.removed_at, note),) if offset < len(note) else ()
-    return Page(chunks, offset + len(note) if chunks else max(offset, row.log_bytes), row.ended)
+    if offset >= max(row.log_bytes, len(note)):
+        return Page((), offset, row.ended)
+    end = max(row.log_bytes, offset + len(note))
+    return Page((Chunk(end - len(note), Stream.NOTE, row.removed_at, note),), end, row.ended)

@@ -11,24 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
 
 from psycopg.errors import Diagnostic
 
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import TaskId
+from arkqueue.model import SILENCE, TaskId
 from arkqueue.names import name_of
 
 MOST_PIECES = 200
 """Pieces of logs that one transaction deletes, each of up to 64 KiB."""
+LONGEST_REASON = 10_000
+"""Characters."""
+MOST_RECEIVERS = 20
+"""Tasks that are named as having got removed outputs."""
 TABLES = ("log_chunk", "attempt")
 """The tables that are vacuumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was removed of a task: the log, or the outputs, of so many attempts. ``live``: attempts that go on, and were left alone.
+    """What was removed of a task: the logs, or the outputs, of so many attempts that had some. ``live``: attempts that go on, and were left alone.
 
     ``holders``: sentences on what may still hold it.
     """
@@ -43,14 +49,26 @@ class Removed:
 def remove(
     session: Session, task: TaskId, by: str, reason: str, *, log: bool = False, outputs: bool = False
 ) -> Removed:
-    """Remove the logs, or the outputs, of a task's ended attempts, and the messages with which these ended. ``reason``: what stands in their place."""
+    """Remove the logs, or the outputs, of a task's ended attempts, and the messages with which these ended.
+
+    ``reason``: what stands in their place. That of a later removal stands there instead; the audit log keeps both.
+    """
     if not reason.strip():
         raise Invalid("a removal", "has no reason, which is shown in place of what is removed", "Give one.")
+    if len(reason) > LONGEST_REASON or "\0" in reason:
+        fault = f"has {len(reason)} characters" if len(reason) > LONGEST_REASON else "has a NUL character"
+        raise Invalid("the reason of a removal", fault, f"Give at most {LONGEST_REASON} characters, and no NUL.")
     found = session.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "there is none")
     (row,) = found
-    here = str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
+    here = _name(row)
+    attempts = session.rows("attempts_to_remove", task=task, silence=SILENCE)
+    live = [attempt for attempt in attempts if attempt.is_live]
+    if not attempts:
+        raise Conflict(here, "was never started: it has no log and no outputs")
+    if len(live) == len(attempts):
+        raise Conflict(here, "has no attempt that has ended", _to_end(here, live))
 
     def mark(connection: Connection) -> tuple[int, int]:
         counts = {"remove_logs": 0, "remove_outputs": 0}
@@ -59,25 +77,53 @@ def remove(
             ("remove_outputs", "purge --outputs", outputs),
         ):
             if is_wanted:
-                entry = {"by": by, "verb": verb, "archive": row.archive_id, "run": None, "task": task, "note": reason}
-                (remembered,) = rows(connection, "remember", **entry)
-                counts[block] = len(rows(connection, block, task=task, removal=remembered.id))
+                entry = {"by": by, "verb": verb, "archive": row.archive_id, "run": attempts[0].run_id, "task": task}
+                (remembered,) = rows(connection, "remember", note=reason, **entry)
+                marked = rows(connection, block, task=task, removal=remembered.id)
+                counts[block] = sum(attempt.is_new for attempt in marked)
         return counts["remove_logs"], counts["remove_outputs"]
 
-    attempts = session.rows("attempts_to_remove", task=task)
-    live = [attempt.id for attempt in attempts if attempt.is_live]
-    if len(live) == len(attempts):
-        fault = "has no attempt that has ended" if live else "was never started: it has no log and no outputs"
-        raise Conflict(here, fault, f"arkqueue cancel {here}, and remove them when it has ended" if live else "")
     logs, gone = session.retrying(mark)
     session.wake("log")
-    _delete(session, [attempt.id for attempt in session.rows("attempts_to_remove", task=task) if attempt.is_removed])
-    return Removed(full_name=here, logs=logs, outputs=gone, live=len(live), holders=_vacuum(session))
+    marked = session.rows("attempts_to_remove", task=task, silence=SILENCE)
+    _delete(session, [attempt.id for attempt in marked if attempt.is_removed])
+    holders = _vacuum(session) + _beside(session, task, log=log, outputs=outputs)
+    return Removed(full_name=here, logs=logs, outputs=gone, live=len(live), holders=holders)
+
+
+def _name(row: Any) -> str:
+    return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
+
+
+def _to_end(here: str, live: Sequence[Any]) -> str:
+    """What ends the attempts of a task: a person, or a queue manager where their task manager is silent."""
+    if any(attempt.is_heard for attempt in live):
+        return f"arkqueue cancel {here}, and remove them when it has ended"
+    until = max(attempt.until for attempt in live).astimezone(UTC)
+    return f"its task manager is silent. A queue manager (arkqueue manager, or arkqueue serve) ends it once its lease is over, at {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _delete(session: Session, attempts: Sequence[int]) -> None:
     while session.do("delete_log", attempts=list(attempts), most=MOST_PIECES) == MOST_PIECES:
         pass
+
+
+def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list[str]:
+    """What else than the database may hold what was removed: workspaces, and those that got the outputs."""
+    holders = []
+    for attempt in session.rows("left_on_hosts", task=task):
+        host = attempt.hostname or attempt.host
+        holders.append(f"the workspace work/{attempt.id} in the home folder of the lost task manager on {host}, until one starts there again")  # fmt: skip
+    if outputs and not log:
+        holders.append("the log of the task, where the task printed them. Add --log")
+    if outputs:
+        received = session.rows("received_by", task=task, most=MOST_RECEIVERS + 1)
+        for receiver in received[:MOST_RECEIVERS]:
+            name = _name(session.rows("place_of_task", task=receiver.id)[0])
+            holders.append(f"{name}, which got them as INPUTS: its workspace while it runs, its log and its outputs")
+        if len(received) > MOST_RECEIVERS:
+            holders.append("more tasks that got them as INPUTS")
+    return holders
 
 
 def _vacuum(session: Session) -> list[str]:

@@ -2,22 +2,50 @@
 -- says so (`log_removal_id`, `outputs_removal_id`: the entry of the audit log); the pieces of a log are deleted after that, in steps.
 
 -- name: remove_logs
--- Make the logs and the messages of a task's ended attempts unreadable. `removal`: the audit log entry.
+-- Make the logs and the messages of a task's ended attempts unreadable. `removal`: the audit log entry, which is told in their place, also where an earlier one
+-- removed them. `is_new`: there was a log until now.
+with ended as materialized (
+    select id, log_bytes > 0 and log_removal_id is null as is_new from attempt
+    where task_id = %(task)s and "end" is not null and (log_bytes > 0 or message <> '' or log_removal_id is not null)
+    order by id for no key update
+)
 update attempt a set log_removal_id = %(removal)s, message = ''
-where a.id = any(array(
-    select id from attempt where task_id = %(task)s and "end" is not null and log_removal_id is null order by id for no key update))
-returning a.id;
+from ended where a.id = any(array(select id from ended)) and a.id = ended.id
+returning a.id, ended.is_new;
 
 -- name: remove_outputs
--- Remove the outputs and the messages of a task's ended attempts. `removal`: the audit log entry.
+-- Remove the outputs and the messages of a task's ended attempts. `removal` and `is_new` are as in `remove_logs`.
+with ended as materialized (
+    select id, outputs is not null as is_new from attempt
+    where task_id = %(task)s and "end" is not null and (outputs is not null or message <> '' or outputs_removal_id is not null)
+    order by id for no key update
+)
 update attempt a set outputs_removal_id = %(removal)s, outputs = null, message = ''
-where a.id = any(array(
-    select id from attempt where task_id = %(task)s and "end" is not null and outputs_removal_id is null order by id for no key update))
-returning a.id;
+from ended where a.id = any(array(select id from ended)) and a.id = ended.id
+returning a.id, ended.is_new;
 
 -- name: attempts_to_remove
--- The attempts of a task: which of them go on, and of which the log is to be removed.
-select id, "end" is null as is_live, log_removal_id is not null as is_removed from attempt where task_id = %(task)s order by number;
+-- The attempts of a task: which of them go on, until when their task manager may be silent, and whether it was heard of within so many seconds; and of which the
+-- log is to be removed.
+select a.id, t.run_id, a."end" is null as is_live, a.log_removal_id is not null as is_removed, a.lease_until + coalesce(a.outlives, '0') as until,
+       exists (select from task_manager m where m.process = a.process and m.stopped_at is null
+               and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as is_heard
+from attempt a join task t on t.id = a.task_id where a.task_id = %(task)s order by a.number;
+
+-- name: left_on_hosts
+-- The lost attempts of a task whose workspaces may still be on their hosts: no task manager of the same home folder was heard of after their end.
+select a.id, a.host, (select m.hostname from task_manager m where m.process = a.process) as hostname
+from attempt a
+where a.task_id = %(task)s and a."end" = 'lost' and not exists (select from task_manager m where m.host = a.host and m.seen_at > a.ended_at)
+order by a.id;
+
+-- name: received_by
+-- The tasks that have begun an attempt with the outputs of a task among their INPUTS.
+select e.target as id
+from edge e join task t on t.id = e.target
+where e.source = %(task)s and e.kind = 'depends' and e.declared
+  and exists (select from attempt a where a.task_id = t.id and a.claimed_at > (select min(s.ended_at) from attempt s where s.task_id = %(task)s))
+order by e.target limit %(most)s;
 
 -- name: delete_log
 -- Delete the next pieces of some removed logs, as many as one step may.

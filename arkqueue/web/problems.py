@@ -158,7 +158,14 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 async def _unstorable(_: Request, error: Exception) -> JSONResponse:
     """A NUL in a name, a number beyond all bounds: what PostgreSQL refuses to look for is not worth a check at each door."""
     log.info("refused: %s", error)
-    return of_error(Refused(422, "the request", "holds a text or a number that cannot be stored"))
+    return of_error(
+        Refused(
+            422,
+            "the request",
+            "holds a text or a number that cannot be stored",
+            "A text holds no NUL character, and a number has at most 18 digits.",
+        )
+    )
 
 
 async def _mistake(request: Request, error: Exception) -> JSONResponse:

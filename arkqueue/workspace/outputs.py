@@ -28,7 +28,10 @@ _NUL = re.compile(r"(?<!\\)(\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a task wrote to OUTPUT; where ``fault`` says why it cannot be used, ``values`` is empty."""
+    """What a task wrote to OUTPUT; where ``fault`` says why it cannot be used, ``values`` is empty.
+
+    A fault quotes nothing of what was written: it stands in the log, which stays where outputs are removed for good.
+    """
 
     values: dict[str, Any]
     fault: str = ""
@@ -113,7 +116,7 @@ def parse_outputs(data: bytes) -> Outputs:
             continue
         match = _LINE.fullmatch(line.removesuffix("\r"))
         if match is None or "\0" in line:
-            return Outputs({}, f"OUTPUT line {number}: {line[:80]!r} is not key=value, nor is the file a JSON object")
+            return Outputs({}, f"OUTPUT line {number} is not key=value, nor is the file a JSON object")
         values[match[1]] = match[2]
     return _checked(values)
 
@@ -138,8 +141,5 @@ def _parse_json(text: str) -> Outputs:
 def _checked(values: dict[str, Any]) -> Outputs:
     """What arkqueue itself reads of them has to be something that it can use."""
     if PRIORITY in values and as_priority(values[PRIORITY]) is None:
-        said = str(values[PRIORITY])[:80]
-        return Outputs(
-            {}, f"OUTPUT: {PRIORITY} is {said!r}, not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}"
-        )
+        return Outputs({}, f"OUTPUT: {PRIORITY} is not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}")
     return Outputs(values)

@@ -13,11 +13,11 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.logs import Logs
 from arkqueue.logs.write import CHUNK
-from arkqueue.model import AttemptId, End, Outcome, Stream, TaskId
-from arkqueue.queue import finish, removal
-from arkqueue.views import tasks
+from arkqueue.model import AttemptId, End, Outcome, RunId, Stream, TaskId
+from arkqueue.queue import claim, finish, removal
+from arkqueue.views import runs, tasks
 from arkqueue.views.doctor import examine
-from tests.builders import PROCESS, AnArchive, a_gateway, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
 
 SECRET = "hunter2-is-the-password"
 
@@ -109,6 +109,11 @@ def test_the_log_of_a_running_attempt_is_left_alone_until_it_has_ended(session: 
         removal.remove(session, task, "ann", "why", log=True)
     attempt = AttemptId(archive.attempt("a@2"))
     write(archive, attempt, SECRET.encode())
+    with pytest.raises(
+        Conflict, match=r"task manager is silent\. A queue manager .* ends it once its lease is over, at 2"
+    ):
+        removal.remove(session, task, "ann", "why", log=True)
+    claim.register(session, PROCESS, HOST, "here", 4)
     with pytest.raises(Conflict, match=r"no attempt that has ended\. arkqueue cancel papers@2/a"):
         removal.remove(session, task, "ann", "why", log=True)
     archive.record(attempt, End.EXITED, 1)
@@ -121,6 +126,69 @@ def test_the_log_of_a_running_attempt_is_left_alone_until_it_has_ended(session: 
     assert (done.logs, done.live) == (1, 1)
     assert [chunk.stream for chunk in logs.read(session, attempt).chunks] == [Stream.NOTE]
     assert [chunk.data for chunk in logs.read(session, second).chunks] == [b"under way"]
+
+
+def test_a_log_that_is_removed_is_told_to_who_reads_on_from_the_midst_of_it(
+    session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"a": ""})
+    attempt = leak(archive, size=3 * CHUNK)
+    removal.remove(session, TaskId(archive.task("a@2")), "ann", "why", log=True)
+    size = 3 * CHUNK + len(f"password: {SECRET}\n")
+    for offset in (0, 7, CHUNK, size - 1):
+        page = logs.read(session, attempt, offset)
+        (notice,) = page.chunks
+        assert notice.data.endswith(b" UTC by ann, because why\n")
+        assert (notice.cut, page.ended) == (0, True)
+        assert logs.read(session, attempt, notice.end).chunks == (), "it is told once"
+    assert logs.read(session, attempt, size).chunks == ()
+
+
+def test_only_what_was_there_is_counted_and_a_later_reason_takes_the_place_of_an_earlier_one(
+    session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"a": ""})
+    attempt = AttemptId(archive.attempt("a@2"))
+    finish.finish(session, PROCESS, [Outcome(attempt, End.EXITED, 1, message="OUTPUT is a directory")])
+    task = TaskId(archive.task("a@2"))
+    done = removal.remove(session, task, "ann", f"it said {SECRET}", log=True, outputs=True)
+    assert (done.logs, done.outputs) == (0, 0)
+    assert archive.sql("select message from attempt") == [{"message": ""}]
+    archive.retry("a@2")
+    leak(archive)
+    done = removal.remove(session, task, "ann", "it printed a password", log=True, outputs=True)
+    assert (done.logs, done.outputs) == (1, 1)
+    first, second = tasks.attempts(session, task)
+    for told in (first.log_removed, second.log_removed, second.outputs_removed):
+        assert str(told).endswith("by ann, because it printed a password")
+    assert first.outputs_removed is None, "it had none"
+    run = runs.run(session, RunId(archive.run_id(2)))
+    assert [deed.verb for deed in run.deeds if deed.verb.startswith("purge")] == ["purge --log", "purge --outputs"] * 2
+    for reason in ("x" * (removal.LONGEST_REASON + 1), "a\0b"):
+        with pytest.raises(Invalid, match="the reason of a removal: has"):
+            removal.remove(session, task, "ann", reason, log=True)
+
+
+def test_workspaces_of_lost_attempts_and_receivers_of_outputs_are_named(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [{task: a, when: settled}]", "c": "depends: [{task: b, when: settled}]"})
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    attempt = AttemptId(archive.attempt("a@2"))
+    finish.finish(session, PROCESS, [Outcome(attempt, End.EXITED, 1, outputs={"key": SECRET})])
+    archive.attempt("b@2")
+    archive.retry("a@2")
+    lost = AttemptId(archive.attempt("a@2"))
+    archive.record(lost, End.LOST, None)
+    archive.sql("update attempt set ended_at = clock_timestamp() + interval '1 second' where id = %s", lost)
+    task = TaskId(archive.task("a@2"))
+    holders = removal.remove(session, task, "ann", "why", outputs=True).holders
+    left = f"the workspace work/{lost} in the home folder of the lost task manager on build-1, until one starts there again"
+    assert holders[-3:] == [
+        left,
+        "the log of the task, where the task printed them. Add --log",
+        "papers@2/b, which got them as INPUTS: its workspace while it runs, its log and its outputs",
+    ]
+    archive.sql("update task_manager set seen_at = clock_timestamp() + interval '2 seconds'")
+    assert left not in removal.remove(session, task, "ann", "why", log=True, outputs=True).holders
 
 
 def test_outputs_alone_leave_the_log(session: Session, archive: AnArchive) -> None:

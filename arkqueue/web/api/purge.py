@@ -6,11 +6,10 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.errors import Invalid
-from arkqueue.queue.removal import Removed, remove
+from arkqueue.queue.removal import LONGEST_REASON, Removed, remove
 from arkqueue.queue.tokens import Scope
 from arkqueue.web.access import admit
 from arkqueue.web.api.calls import calls
-from arkqueue.web.api.runs import LONGEST_NOTE
 
 router = calls("purge")
 
@@ -22,7 +21,7 @@ class Purge(BaseModel):
 
     log: bool = False
     outputs: bool = False
-    reason: str = Field(min_length=1, max_length=LONGEST_NOTE)
+    reason: str = Field(min_length=1, max_length=LONGEST_REASON)
 
 
 @router.post("/tasks/{id}/purge")
