@@ -1,0 +1,93 @@
+"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and never has a second one it at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from arkqueue.queue import finish
+from arkqueue.states import SETTLED
+from tests.builders import AnArchive
+from tests.loaded import Forked, fork
+from tests.system.task_manager.conftest import DRIVER, Managers
+from tests.waiting import PATIENCE, eventually
+
+POINTS = 20
+"""At so many statements of its database, one after the other, a task manager is killed."""
+
+KILLED = """
+import os, signal, sys
+import psycopg
+
+point, number = int(sys.argv[4]), 0
+execute = psycopg.Cursor.execute
+
+def counted(self, query, *rest, **options):
+    # Counted from the claim on that takes the first task: right before the statement, or, of a transaction's last one, before it is committed.
+    global number
+    if number or "insert into attempt" in str(query):
+        number += 1
+    if number > point:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return execute(self, query, *rest, **options)
+
+psycopg.Cursor.execute = counted
+"""
+
+Killed = Callable[[int], Forked]
+
+
+@pytest.fixture
+def killed(pg_uri: str, tmp_path: Path) -> Iterator[Killed]:
+    """Starts a process that is a task manager and kills itself with SIGKILL at a point."""
+    started: list[Forked] = []
+    log = tmp_path / "killed.log"
+    log.touch()
+
+    def start(point: int) -> Forked:
+        home = tmp_path / "killed"
+        home.mkdir()
+        given = ["", pg_uri, str(home), json.dumps({}), str(point)]
+        started.append(fork(KILLED + DRIVER, given, out=log, err=log, environment=os.environ))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+    print(log.read_text(errors="replace"))
+
+
+@pytest.mark.parametrize(
+    "point", [n if n % 7 == 2 else pytest.param(n, marks=pytest.mark.full) for n in range(1, POINTS + 1)]
+)
+def test_a_lock_of_a_killed_task_manager_is_free_once_its_lease_is_over(
+    archive: AnArchive, killed: Killed, managers: Managers, point: int
+) -> None:
+    names = "abcdefgh"
+    archive.commit(dict.fromkeys(names, "lock: tex\ncheckout: none"))
+    victim = killed(point)
+    assert victim.wait(PATIENCE) == -signal.SIGKILL
+    left = archive.sql("select task_id from attempt where ended_at is null")
+    assert len(left) <= 1
+    managers()
+    if left:
+        # The others wait as long as the dead one's lease lasts, and no longer.
+        assert archive.sql("select id from task where state in ('ready', 'running')") == [{"id": left[0]["task_id"]}]
+        archive.sql("update attempt set lease_until = clock_timestamp() - interval '1 s' where ended_at is null")
+        archive.sql(
+            "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
+        )
+        assert len(finish.lapse(archive.session)) == 1
+    eventually(lambda: set(archive.states().values()) <= SETTLED)
+    assert set(archive.states().values()) == {"completed"}
+    attempts = archive.sql("select claimed_at, ended_at from attempt order by claimed_at")
+    assert len(attempts) == len(names) + len(left)
+    for one, following in pairwise(attempts):
+        assert one["ended_at"] <= following["claimed_at"], "two tasks had the lock at once"
