@@ -25,6 +25,9 @@ COMMIT_RUN = 1
 """The number of a revision's commit run (design 5.1), which a name without a run means."""
 
 
+PURGED = "a task of a run that was purged"
+"""What is said in place of the name of such a task."""
+
 RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "openapi.json", "robots.txt"})
 """Names that no new archive may have. The page of an archive lies at its name, and the server has pages of its own at these (design 8)."""
 

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     GONE = "the run is deleted, the commit dropped, or the branch deleted"
     UNKNOWN = "no such revision, run or task"
     ON_HOLD = "the archive is on hold"
+    WAITED_FOR = "other runs wait for a task of it, or name it as the reason of their state"
 
 
 class Refused(Exception):
@@ -113,6 +114,16 @@ class Blocks(IntEnum):
     """What needs its completion."""
     ALL = 2
     """Also what waits for any end of it: something that it waited for before it was canceled or skipped is not over."""
+
+
+@dataclass(slots=True)
+class Revision:
+    """What stays of a revision when all of its runs are purged."""
+
+    workflow: Workflow
+    last_run: int = 1
+    """The highest number that a run of it ever had."""
+    dropped: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -292,6 +303,12 @@ class Model:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
+        self.revisions: dict[tuple[str, int], Revision] = {}
+        """By branch and number, in the order of the ledger."""
+        self.highest: dict[tuple[str, Name], Place] = {}
+        """The highest place at which each task of a branch completed."""
+        self.latest: dict[tuple[str, Name], Place] = {}
+        """Where it completed last in time."""
         self.edges: list[Edge] = []
         self.deleted_branches: set[str] = set()
         self.paused = False
@@ -325,7 +342,16 @@ class Model:
         return next(run for run in self.runs if run.key == key)
 
     def nearest(self, name: Name, run: Run) -> Task | None:
-        """``PREV:name`` as seen from the run (design 5.7)."""
+        """``PREV:name`` as seen from the run (design 5.7); None also where that was purged."""
+        return None if self.is_purged(name, run) else self._nearest_left(name, run)
+
+    def is_purged(self, name: Name, run: Run) -> bool:
+        """Whether the nearest earlier occurrence, as far as it is remembered, completed and was purged (design 5.27)."""
+        left, key = self._nearest_left(name, run), (run.branch, name)
+        places = [remembered[key] for remembered in (self.highest, self.latest) if key in remembered]
+        return any(place < run.place and (left is None or place > left.run.place) for place in places)
+
+    def _nearest_left(self, name: Name, run: Run) -> Task | None:
         having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place < run.place and name in r.tasks]
         return having[-1] if having else None
 
@@ -340,6 +366,7 @@ class Model:
         run = Run(branch, Place(number, 1), Trigger.COMMIT, Workflow())
         run.tasks[Name(COMMIT)] = Task(run, TaskDefinition(COMMIT), 0, State.COMPLETED)
         self.runs.append(run)
+        self.revisions[branch, number] = Revision(run.workflow)
         return self._follow(before)
 
     def commit(self, branch: str, number: int, workflow: Workflow, changed: Iterable[str] = ()) -> Changes:
@@ -355,7 +382,7 @@ class Model:
         """
         if branch in self.deleted_branches:
             raise Refused(Reason.GONE)
-        if any(run.place.number >= new.number for run in self.on_branch(branch) for new in revisions):
+        if any(number >= new.number for of, number in self.revisions if of == branch for new in revisions):
             raise Refused(Reason.UNKNOWN)
         before = self.states()
         if dropped:
@@ -367,10 +394,11 @@ class Model:
         run = Run(branch, Place(new.number, 1), Trigger.COMMIT, new.workflow)
         faulty = bool(new.workflow.faults)
         chosen = [task for task in new.workflow.tasks if not faulty and _exists(task, run, new.changed)]
-        earlier = self.commit_runs(branch)
+        head = max(number for of, number in self.revisions if of == branch)
+        self.revisions[branch, new.number] = Revision(new.workflow)
         self._plan(run, chosen, hold)
         for other in self.on_branch(branch):
-            if other.place < run.place and (other is earlier[-1] or other.trigger is not Trigger.COMMIT):
+            if other.place < run.place and (other.place.number == head or other.trigger is not Trigger.COMMIT):
                 for task in other.own:
                     if task.definition.exclusive and not task.settled and not self._holds_a_gate(task):
                         self._edge(task, run.tasks[Name(COMMIT)], When.SETTLED, Kind.EXCLUSIVE)
@@ -394,16 +422,16 @@ class Model:
         trigger: Trigger = Trigger.MANUAL,
     ) -> Changes:
         """Plan a further run of a revision, right after those that it has (design 5.11, 5.18)."""
-        siblings = [run for run in self.on_branch(branch) if run.place.number == number]
-        if not siblings:
+        revision = self.revisions.get((branch, number))
+        if revision is None:
             raise Refused(Reason.UNKNOWN)
-        if branch in self.deleted_branches or siblings[0].dropped:
+        if branch in self.deleted_branches or revision.dropped:
             raise Refused(Reason.GONE)
-        workflow = siblings[0].workflow
+        workflow = revision.workflow
         if workflow.faults:
             raise Refused(Reason.FAULTY)
         before = self.states()
-        run = Run(branch, Place(number, siblings[-1].place.run + 1), trigger, workflow)
+        run = Run(branch, Place(number, revision.last_run + 1), trigger, workflow)
         # Who names no task does not mean those that only run by hand, such as a release.
         meant = (
             {t.name for t in workflow.tasks if trigger is not Trigger.MANUAL or Trigger.COMMIT in t.on}
@@ -421,7 +449,7 @@ class Model:
             for wish in task.depends
             if not wish.previous and wish.task in _names(workflow.tasks) - _names(chosen) - {COMMIT}
             for source in [self.nearest(Name(wish.task), run)]
-            if (source is None and not wish.optional)
+            if (source is None and not wish.optional and not self.is_purged(Name(wish.task), run))
             or (source is not None and wish.when is When.COMPLETED and source.bad and lost(source))
         }
         if missing:
@@ -430,7 +458,7 @@ class Model:
         if by and not force:
             raise Refused(Reason.SUPERSEDED, *(canceler.key for canceler in by))
         programs = [task for task in chosen if not task.is_gate]
-        if (later := [o.key for task in programs for o in self._completed_after(run, Name(task.name))]) and not force:
+        if (later := [key for task in programs for key in self._completed_after(run, Name(task.name))]) and not force:
             raise Refused(Reason.OVERWRITES, *later)
         unneeded = {
             wish.task
@@ -443,6 +471,7 @@ class Model:
         }
         if unneeded:
             raise Refused(Reason.UNNEEDED, *(Key(*run.key, name) for name in sorted(unneeded)))
+        revision.last_run += 1
         self._plan(run, chosen)
         gates = [
             r.tasks[Name(COMMIT)]
@@ -472,8 +501,8 @@ class Model:
                     when = When.COMPLETED if source.is_star else wish.when
                     product = not wish.previous and source.run is not run and when is When.COMPLETED
                     self._depend(source, task, when, product)
-                elif wish.when is When.FAILED and not wish.previous:
-                    self._edge(commit, task, When.FAILED, Kind.IMPLICIT)  # what never ran has not failed
+                elif wish.when is When.FAILED and (not wish.previous or self.is_purged(_named(task, wish), run)):
+                    self._edge(commit, task, When.FAILED, Kind.IMPLICIT)  # what never ran, or completed, has not failed
         for task in run.own:
             self._edge(commit, task, When.COMPLETED, Kind.IMPLICIT)
         for task in (commit, *run.own):
@@ -489,7 +518,7 @@ class Model:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
         if wish.task == "*":
             return self._star(run, wish)
-        name = Name(wish.task) if wish.task else task.key.inside
+        name = _named(task, wish)
         if wish.previous:
             return self.nearest(name, run)
         if name in run.tasks:
@@ -520,8 +549,8 @@ class Model:
             }
             for other in sorted(names - {Name(REPORT)}):
                 source = self.nearest(other, run)
-                assert source
-                if other.name not in wish.excepted:
+                assert source or self.is_purged(other, run)
+                if source and other.name not in wish.excepted:
                     self._edge(source, gate, wish.when)
         return run.tasks[name]
 
@@ -704,10 +733,8 @@ class Model:
 
     def claim_order(self, task: Task) -> tuple[int, int, int, int]:
         """Priority, ledger entry, run and position."""
-        revision = next(
-            run for run in self.runs if (run.branch, run.place.number) == (task.run.branch, task.run.place.number)
-        )
-        return task.priority, self.runs.index(revision), task.run.place.run, task.order
+        entry = list(self.revisions).index((task.run.branch, task.run.place.number))
+        return task.priority, entry, task.run.place.run, task.order
 
     def set_lock(self, name: str, capacity: int | None) -> Changes:
         before = self.states()
@@ -796,6 +823,10 @@ class Model:
             self._cancel(task, Cause.DROPPED)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
+        if task.state is State.COMPLETED:
+            where = task.run.branch, task.key.inside
+            self.latest[where] = task.run.place
+            self.highest[where] = max(task.run.place, self.highest.get(where, task.run.place))
         for other in self._behind(task):
             if priority is not None and end is not End.LOST and self.has_not_started(other) and not other.prioritized:
                 other.priority = priority
@@ -913,13 +944,13 @@ class Model:
         if by := [key for task in again for key in self._built_upon(task)]:
             raise Refused(Reason.STARTED, *by)
         programs = [task for task in again if not task.is_gate]
-        if by := [other.key for task in programs for other in self._completed_after(task.run, task.key.inside)]:
+        if by := [key for task in programs for key in self._completed_after(task.run, task.key.inside)]:
             raise Refused(Reason.OVERWRITES, *by)
 
-    def _completed_after(self, run: Run, name: Name) -> list[Task]:
-        """Tasks of a name that have completed at a later place: an older revision never replaces their work unasked (design 5.19)."""
-        having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place > run.place and name in r.tasks]
-        return [task for task in having if task.state is State.COMPLETED and not task.is_gate]
+    def _completed_after(self, run: Run, name: Name) -> list[Key]:
+        """Where a task of a name has completed at a later place: an older revision never replaces its work unasked (design 5.19), though it is purged."""
+        place = self.highest.get((run.branch, name), run.place)
+        return [Key(run.branch, *place, *name)] if place > run.place else []
 
     def _built_upon(self, task: Task) -> set[Key]:
         """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
@@ -1007,6 +1038,42 @@ class Model:
                 self._hold(task)
         self._hold_again(task for task in reopened if task.run is not run)
         return self._follow(before)
+
+    def purge(self, key: RunKey) -> Changes:
+        """A settled run is gone for good, unless others hang on it (design 5.27)."""
+        before = self.states()
+        run = next((run for run in self.runs if run.key == key), None)
+        if run is None:
+            raise Refused(Reason.UNKNOWN)
+        if not all(task.settled for task in run.tasks.values()):
+            raise Refused(Reason.STATE)
+        if self._is_waited_for(run):
+            raise Refused(Reason.WAITED_FOR)
+        for task in run.tasks.values():
+            for edge in task.into:
+                edge.source.out_of.remove(edge)
+                self.edges.remove(edge)
+            task.into = []
+            for edge in task.out_of:  # it counts as met
+                edge.target.into.remove(edge)
+                self.edges.remove(edge)
+        self.runs.remove(run)
+        return self._follow(before)
+
+    def _is_waited_for(self, run: Run) -> bool:
+        """Whether what others wait for, or are skipped because of, would go with it."""
+        own = list(run.tasks.values())
+        blocks = any(self.blocks(task) for task in own if task.state in (State.CANCELED, State.SKIPPED))
+        out = [edge for task in own for edge in task.out_of if edge.crossing and not edge.met]
+        waits = any(
+            not edge.target.settled or edge.product or edge.when is When.FAILED or self._passes_on(edge.target)
+            for edge in out
+        )
+        roots = any(task.root and task.root.run is run for task in self.tasks() if task.run is not run)
+        return blocks or waits or roots
+
+    def _passes_on(self, task: Task) -> bool:
+        return task.state in (State.CANCELED, State.SKIPPED) and self.blocks(task) is not Blocks.NOTHING
 
     def prioritize(self, key: Key, priority: int) -> Changes:
         before = self.states()
@@ -1136,6 +1203,8 @@ class Model:
         """A force-push took these revisions off the branch (design 5.16)."""
         before = self.states()
         numbers = set(dropped)
+        for number in numbers:
+            self.revisions[branch, number].dropped = True
         for run in self.on_branch(branch):
             if run.place.number in numbers:
                 run.dropped = True
@@ -1430,6 +1499,11 @@ def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> b
         not task.paths or changed is None or any(fnmatchcase(path, glob) for path in changed for glob in task.paths)
     )
     return task.name not in (COMMIT, REPORT) and run.trigger in task.on and on_branch and touched
+
+
+def _named(task: Task, wish: Depends) -> Name:
+    """The name of what an entry of ``depends`` means."""
+    return Name(wish.task) if wish.task else task.key.inside
 
 
 def _names(tasks: Iterable[TaskDefinition]) -> set[str]:

@@ -2,44 +2,89 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import Any
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json
+from arkqueue.cli.options import as_json, dry_run
 from arkqueue.cli.output import bold, print_json, say, visible
+
+if TYPE_CHECKING:
+    from arkqueue.db.session import Session
 
 
 @click.command(
-    epilog="Example: arkqueue purge papers@12/upload --log --reason 'it printed a password'. Change the secret as well: whoever could read the log may have it."
+    epilog="Examples: arkqueue purge papers@12 papers@13 --export old.jsonl; arkqueue purge papers@12/upload --log --reason 'it printed a password'. "
+    "Change the secret as well: whoever could read the log may have it."
 )
-@click.argument("name", metavar="TASK")
-@click.option("--log", "log", is_flag=True, help="The logs of its attempts that have ended, and the messages with which they ended.")  # fmt: skip
-@click.option("--outputs", is_flag=True, help="Their outputs, and the same messages.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why. Whoever may see the task sees this in place of what is removed, and the audit log keeps it: do not quote the secret.")  # fmt: skip
+@click.argument("names", metavar="RUN... | TASK", nargs=-1, required=True)
+@click.option("--log", "log", is_flag=True, help="Of a task: the logs of its attempts that have ended, and the messages with which they ended.")  # fmt: skip
+@click.option("--outputs", is_flag=True, help="Of a task: their outputs, and the same messages.")
+@click.option("--reason", metavar="TEXT", default="", help="Why. Whoever may see the task, or asks for the run, sees this in place of what is removed, and the audit log keeps it: do not quote the secret. A task's log or outputs need one.")  # fmt: skip
+@click.option("--export", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Of runs: write them to a new file first, as JSON lines.")  # fmt: skip
 @click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
+@dry_run
 @as_json
 @click.pass_context
 def purge(
-    ctx: click.Context, /, name: str, log: bool, outputs: bool, reason: str, as_json: bool, **options: Any
+    ctx: click.Context,
+    /,
+    names: Sequence[str],
+    log: bool,
+    outputs: bool,
+    reason: str,
+    export: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Remove the logs or the outputs of a task at once and for good, as after a secret was printed.
+    """Remove whole runs for good, with their attempts and logs; or at once the log or the outputs of a task, as after a secret was printed.
 
-    They cannot be read from then on. The database is vacuumed, and what may still hold them is said. It needs no server, but the database, as `arkqueue migrate` does.
+    A run goes when it is settled and nothing hangs on it. Its address is never given to another run, and says who purged it. The log of a task cannot be read from
+    then on, the database is vacuumed, and what may still hold it is said. The command needs no server, but the database, as `arkqueue migrate` does.
     """
+    from arkqueue.cli.serve import load, opened
+
+    is_of_task = log or outputs
+    _check(names, reason, export, is_of_task=is_of_task, dry_run=dry_run)
+    with opened(load(ctx, **options), "purge", threading.Event()) as session:
+        if is_of_task:
+            _remove(session, names[0], reason, log, outputs, as_json)
+        else:
+            _purge(session, names, reason, export, dry_run, as_json)
+
+
+def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task: bool, dry_run: bool) -> None:
+    if is_of_task:
+        if len(names) > 1 or export or dry_run:
+            raise click.UsageError("--log and --outputs are for one task, and go without --export and --dry-run.")
+        if not reason.strip():
+            raise click.UsageError("Say why, with --reason: it is shown in place of what is removed.")
+    if export and dry_run:
+        raise click.UsageError("--export and --dry-run do not go together: nothing is written in a trial.")
+    for name in () if is_of_task else names:
+        if "/" in name:
+            raise click.UsageError(f"{name} is a task. Say what of it: --log, --outputs, or both.")
+
+
+def _by() -> str:
+    from arkqueue.cli.client import user
+
+    return user() or "somebody at the command line"
+
+
+def _remove(session: Session, name: str, reason: str, log: bool, outputs: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from arkqueue.cli.client import user
-    from arkqueue.cli.serve import load, opened
     from arkqueue.queue.removal import remove
     from arkqueue.views.find import find_task
 
-    if not (log or outputs):
-        raise click.UsageError("Say what: --log, --outputs, or both.")
-    with opened(load(ctx, **options), "purge", threading.Event()) as session:
-        task = find_task(session, name)
-        done = remove(session, task, user() or "somebody at the command line", reason, log=log, outputs=outputs)
+    done = remove(session, find_task(session, name), _by(), reason, log=log, outputs=outputs)
     if as_json:
         print_json(asdict(done))
         return
@@ -53,3 +98,37 @@ def purge(
     say("It may still be in:", err=True)
     for holder in done.holders:
         say(f"  {visible(holder)}", err=True)
+
+
+def _purge(
+    session: Session, names: Sequence[str], reason: str, export: Path | None, dry_run: bool, as_json: bool
+) -> None:
+    """Purge runs. All names are read before anything is removed."""
+    from dataclasses import asdict
+
+    from arkqueue.queue.export import Export
+    from arkqueue.queue.purge import purge_runs
+    from arkqueue.views.find import find_run
+
+    runs = [find_run(session, name) for name in names]
+    with ExitStack() as stack:
+        writes = None
+        if export is not None:
+            try:
+                writes = Export(stack.enter_context(export.open("x", encoding="utf-8")))
+            except OSError as error:
+                raise click.ClickException(f"{export}: cannot be written: {error.strerror}. Name a new file.") from None
+        done = purge_runs(session, runs, _by(), reason, writes, dry_run=dry_run)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        if dry_run:
+            say("Nothing is changed. It would be:")
+        for run in done.runs:
+            say(f"{bold(visible(run))}: purged")
+        for kept in done.kept:
+            say(f"arkqueue: {visible(kept.run)}: {visible(kept.fault)}, and is kept. {visible(kept.remedy)}", err=True)
+        if done.left:
+            say(f"arkqueue: {done.left} more runs were not judged: a trial lasts two seconds", err=True)
+    if done.kept or done.left:
+        sys.exit(1)

@@ -130,12 +130,14 @@ def plan(
     branch: str,
     changed: Collection[str],
     past: Mapping[Key, Occurrence],
+    purged: Collection[Key] = (),
     names: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> Plan:
     """The nodes and edges of a run.
 
-    ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``names``: for a run that is no
+    ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``purged``: keys whose
+    nearest occurrence completed and was purged; an edge to it would be met (design 5.27). ``names``: for a run that is no
     commit run, the tasks asked for, of those that ``on`` and ``branches`` allow. None: all of these; of a run by hand only those that commits run, too.
     ``without``: names that nothing of the run waits for where they are not part of it.
     """
@@ -147,7 +149,7 @@ def plan(
     }
     commit = Key(COMMIT)
     inside = {COMMIT: commit, **{key.name: key for key in chosen}}
-    edges = _Edges(past, inside)
+    edges = _Edges(past, inside, purged)
     missing: list[tuple[str, str]] = []
     lost: list[tuple[str, TaskId]] = []
     unneeded: list[tuple[str, TaskId]] = []
@@ -170,10 +172,15 @@ def plan(
                     lost.append((definition.name, source.task))
                 elif entry.when is When.FAILED and source.failed is False:
                     unneeded.append((definition.name, source.task))
-            elif entry.task in defined and trigger is not Trigger.COMMIT and not entry.optional:
+            elif (
+                entry.task in defined
+                and trigger is not Trigger.COMMIT
+                and not entry.optional
+                and Key(entry.task) not in purged
+            ):
                 missing.append((definition.name, entry.task))
             elif entry.when is When.FAILED:
-                # What never ran has not failed. COMMIT never fails, and so this edge skips the task.
+                # What never ran, or completed and was purged, has not failed. COMMIT never fails, and so this edge skips the task.
                 edges.add(edge_to(key, commit, entry.when, declared=False))
         for victim in definition.cancels:
             named = Key(victim.task or definition.name)
@@ -202,8 +209,8 @@ def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = T
 class _Edges:
     """Collects edges, each once, and the gates that ``PREV:*`` goes through."""
 
-    def __init__(self, past: Mapping[Key, Occurrence], inside: Mapping[str, Key]) -> None:
-        self.past, self.inside = past, inside
+    def __init__(self, past: Mapping[Key, Occurrence], inside: Mapping[str, Key], purged: Collection[Key]) -> None:
+        self.past, self.inside, self.purged = past, inside, purged
         self.gates: dict[Key, None] = {}
         self._edges: dict[tuple[Key, Key | TaskId, str, bool], Edge] = {}
 
@@ -219,6 +226,8 @@ class _Edges:
             self.add(Edge(target, self._gate(entry)))
         elif (source := Key(entry.task) if entry.task else target) in self.past:
             self.add(edge_to(target, self.past[source].task, entry.when))
+        elif entry.when is When.FAILED and source in self.purged:
+            self.add(edge_to(target, Key(COMMIT), entry.when, declared=False))
 
     def _gate(self, entry: Depends) -> Key:
         gate = Key(gate_name(entry))

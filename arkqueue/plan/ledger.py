@@ -108,11 +108,12 @@ _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
 class Known:
     """What a branch has, as far as the runs to be planned may ask. It is read while the archive is locked.
 
-    ``past``: the nearest earlier occurrence of each key. ``exclusives``: stored exclusive tasks that close the gate to the next revision.
+    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``exclusives``: stored exclusive tasks that close the gate to the next revision.
     """
 
     past: dict[Key, Occurrence] = field(default_factory=dict)
     exclusives: Sequence[TaskId] = ()
+    purged: frozenset[Key] = frozenset()
 
 
 @dataclass(slots=True)
@@ -153,6 +154,7 @@ class Draft:
         """``branch``: its id. ``name``: its name, which the globs of ``branches`` are for."""
         self.branch, self.name, self._ids = branch, name, ids
         self._past = dict(known.past)
+        self._purged = set(known.purged)
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
         self._passes = {one.task: one.passes for one in known.past.values() if one.settled}
@@ -261,6 +263,7 @@ class Draft:
                 )
             )  # fmt: skip
             self._past[key] = Occurrence(task, kind, passed, passed)
+            self._purged.discard(key)
             unsettled += not passed and kind is not TaskKind.GATE
             if ready:
                 self.ready.append(task)
@@ -283,7 +286,14 @@ class Draft:
         return id
 
     def _plan(self, workflow: Workflow, entry: Entry) -> Plan:
-        return plan(workflow, trigger=Trigger.COMMIT, branch=self.name, changed=entry.changed, past=self._past)
+        return plan(
+            workflow,
+            trigger=Trigger.COMMIT,
+            branch=self.name,
+            changed=entry.changed,
+            past=self._past,
+            purged=self._purged,
+        )
 
     def _add_commit_run(
         self,

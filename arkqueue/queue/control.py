@@ -17,7 +17,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, SILENCE, RunId, TaskId, TaskKind
-from arkqueue.names import name_of
+from arkqueue.names import PURGED, name_of
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
@@ -75,7 +75,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         return [*canceled, *running]
 
     def begin(graph: Graph) -> None:
-        (row,) = graph.rows("place_of_run", run=run)
+        row = place_of_run(graph, run)
         if row.deleted_at is not None:
             raise Conflict(run_name_of(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
@@ -363,7 +363,8 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
 
 
 def _superseded(graph: Graph, row: Any) -> str:
-    return f"is superseded by {_task_name(graph.rows('place_of_task', task=row.superseded_by)[0])}"
+    by = graph.rows("place_of_task", task=row.superseded_by)
+    return f"is superseded by {_task_name(by[0]) if by else PURGED}"
 
 
 def refuse_implicit(row: Any, what: str) -> None:
@@ -403,13 +404,27 @@ def _on_task(
         raise NotFound(f"task {task}", "there is none")
 
     def on_graph(graph: Graph) -> None:
-        (row,) = graph.rows("lock_tasks", tasks=[task])
-        if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
-            raise Conflict(_name(graph, row), "belongs to a run that was deleted")
+        row = locked_task(graph, task)
         work(graph, row)
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=row.run_id, task=task, note=note)
 
     change(session, [found[0].archive_id], on_graph)
+
+
+def locked_task(graph: Graph, task: int) -> Any:
+    """The locked row of a task; raises where its run was deleted, or is purged since it was found."""
+    if not (locked := graph.rows("lock_tasks", tasks=[task])):
+        raise NotFound(f"task {task}", "its run was purged")
+    if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
+        raise Conflict(_name(graph, locked[0]), "belongs to a run that was deleted")
+    return locked[0]
+
+
+def place_of_run(graph: Graph, run: int) -> Any:
+    """Where a run is, inside the transaction that acts on it; raises where it is purged since it was found."""
+    if not (found := graph.rows("place_of_run", run=run)):
+        raise NotFound(f"run {run}", "was purged")
+    return found[0]
 
 
 def archive_of_run(session: Session, run: int) -> int:
@@ -425,7 +440,7 @@ def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph
     archive = archive_of_run(session, run)
 
     def on_graph(graph: Graph) -> None:
-        (row,) = graph.rows("place_of_run", run=run)
+        row = place_of_run(graph, run)
         work(graph, row)
         graph.do("remember", by=by, verb=verb, archive=row.archive_id, run=run, task=None, note=note)
 

@@ -11,7 +11,16 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId
-from arkqueue.queue.control import judge_again, on_run, refuse_to_let_go_on, reopen, run_name_of, task_name_of, unjudged
+from arkqueue.queue.control import (
+    judge_again,
+    on_run,
+    place_of_run,
+    refuse_to_let_go_on,
+    reopen,
+    run_name_of,
+    task_name_of,
+    unjudged,
+)
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_unapproved
 from arkqueue.states import State
@@ -50,7 +59,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
     """
 
     def work(graph: Graph) -> None:
-        (row,) = graph.rows("place_of_run", run=run)
+        row = place_of_run(graph, run)
         refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
         if row.deleted_at is None:
             raise Conflict(run_name_of(row), "is not deleted")

@@ -20,7 +20,15 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.queue.control import archive_of_run, refuse_implicit, refuse_outdated, run_name_of, task_name_of
+from arkqueue.queue.control import (
+    archive_of_run,
+    locked_task,
+    place_of_run,
+    refuse_implicit,
+    refuse_outdated,
+    run_name_of,
+    task_name_of,
+)
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, unapproved
@@ -38,7 +46,7 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
     """Hold a task that has not started."""
 
     def work(graph: Graph) -> None:
-        row = _locked(graph, task)
+        row = locked_task(graph, task)
         refuse_implicit(row, "held")
         if row.state not in MOVES[Event.HOLD].sources:
             raise Conflict(
@@ -136,7 +144,7 @@ def release(session: Session, task: TaskId, by: str, reason: str = "", how: How 
     """Let a held task enter like any other, its ``cancels`` included."""
 
     def work(graph: Graph) -> Done:
-        row = _locked(graph, task)
+        row = locked_task(graph, task)
         if row.state != State.HELD:
             raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
         _refuse_on_hold(graph, row.archive_id)
@@ -254,15 +262,8 @@ def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:
         yield portion
 
 
-def _locked(graph: Graph, task: TaskId) -> Any:
-    (row,) = graph.rows("lock_tasks", tasks=[task])
-    if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
-        raise Conflict(task_name_of(graph, task), "belongs to a run that was deleted")
-    return row
-
-
 def _run(graph: Graph, run: RunId) -> Any:
-    (row,) = graph.rows("place_of_run", run=run)
+    row = place_of_run(graph, run)
     if row.deleted_at is not None:
         raise Conflict(run_name_of(row), "was deleted")
     return row

@@ -183,8 +183,10 @@ def read(
             TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed
         )
         for row in found
+        if row.id is not None
     }
-    return Reading(Known(past), _as_ids(ids), others)
+    purged = frozenset(Key(row.name, row.item) for row in found if row.id is None)
+    return Reading(Known(past, purged=purged), _as_ids(ids), others)
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:

@@ -142,7 +142,7 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
         name = str(name_of(at.archive, at.number, at.run, at.name, branch=at.branch, main=at.main, item=at.item))
         return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
 
-    ran = {key.name for key in reading.known.past} | {task.name for task in own.values()}
+    ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
     tasks = [
         ProposedTask(
             name=task.name,
@@ -242,6 +242,7 @@ def propose(
         branch=branch.name,
         changed=(),
         past=reading.known.past,
+        purged=reading.known.purged,
         names=names,
         without=without,
     )
@@ -261,7 +262,8 @@ def propose(
         )
     if planned.missing:
         lacking = "; ".join(
-            f"{task} needs {source}, which has never run on this branch" for task, source in planned.missing
+            f"{task} needs {source}, which has never run on this branch, or was purged"
+            for task, source in planned.missing
         )
         sources = sorted({source for _, source in planned.missing})
         options = " ".join(f"--without {source}" for source in sources)
@@ -324,10 +326,9 @@ def refuse_overwriting(
         "completed_after", branch=branch, names=names, items=items, numbers=numbers, runs=runs, most=MOST_NAMED + 1
     )
     if later:
-        places = {row.id: graph.rows("place_of_task", task=row.id)[0] for row in later[:MOST_NAMED]}
         named = ", ".join(
             str(name_of(p.archive, p.number, p.run, p.name, branch=p.branch, main=p.main, item=p.item))
-            for p in places.values()
+            for p in later[:MOST_NAMED]
         )
         named += " and more" if len(later) > MOST_NAMED else ""
         raise Conflict(

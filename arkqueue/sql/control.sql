@@ -160,20 +160,17 @@ with recursive behind(id) as (
           and case when g.state = 'completed' then e.met else t.state in ('canceled', 'skipped') and t.attempts = 0 end) step
 ), found as (
     -- The first ones found: without an order, so that a long history is not walked to its end.
-    select t.id, t.number, t.run, t.name from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s
+    select t.id, t.number, t.run, t.name, t.item from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s
 )
 select * from found order by number, run, name;
 
 -- name: completed_after
--- What has completed of some tasks, by name and item, in later runs of a branch (design 5.19); the latest first. What runs no program replaces nothing.
-select s.id, s.number, s.run, s.name, s.item
+-- Where some tasks, by name and item, have completed last in later runs of a branch (design 5.19), purged ones, too; the latest first. What runs no program replaces nothing.
+select a.name as archive, b.name as branch, b.main, c.highest_number as number, c.highest_run as run, c.name, c.item
 from unnest(%(names)s::text[], %(items)s::text[], %(numbers)s::bigint[], %(runs)s::int[]) n(name, item, number, run)
-cross join lateral (
-    select t.id, t.number, t.run, t.name, t.item from task t
-    where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) > (n.number, n.run)
-      and t.state = 'completed' and t.program
-    order by t.number desc, t.run desc limit 1) s
-order by s.number desc, s.run desc, s.name limit %(most)s;
+join completion c on c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (c.highest_number, c.highest_run) > (n.number, n.run)
+join branch b on b.id = c.branch_id join archive a on a.id = b.archive_id
+order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 
 -- name: superseders
 -- Later tasks whose `cancels` have fired and that cancel tasks of these names at this place (design 5.11).

@@ -238,7 +238,7 @@ where (run.deleted_at is not null
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_ledger
--- Each revision has its commit run, numbers and entries of a branch grow together, and the branch's head is the last of them.
+-- Each revision has its commit run, unless that was purged, numbers and entries of a branch grow together, and the branch's head is the last of them.
 select b.archive_id as archive, null::bigint as run, null::bigint as task,
        case when l.id is null then format('branch %%s: its head does not exist, or it has revisions and no head', quote_literal(b.name))
             when l.is_last and b.head_id is distinct from l.id then format('branch %%s: its head is not its last revision %%s', quote_literal(b.name), l.number)
@@ -247,7 +247,8 @@ select b.archive_id as archive, null::bigint as run, null::bigint as task,
 from branch b
 left join (
     select r.id, r.branch_id, r.number, lag(r.id) over w as before, lead(r.id) over w is null as is_last,
-           exists (select from run where run.revision_id = r.id and run.trigger = 'commit') as has_run
+           exists (select from run where run.revision_id = r.id and run.trigger = 'commit')
+               or exists (select from purged_run p where p.branch_id = r.branch_id and p.number = r.number and p.run = 1) as has_run
     from revision r window w as (partition by r.branch_id order by r.number)) l on l.branch_id = b.id
 where case when l.id is null then b.head_id is not null
            else l.is_last and b.head_id is distinct from l.id or l.id < l.before or not l.has_run end
@@ -309,9 +310,10 @@ select null, i.run_id, null, format('item %%s belongs to a run that does not exi
 from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) limit %(most)s;
 
 -- name: doctor_lone_attempts
--- Every attempt belongs to a task, and every piece of a log to an attempt.
+-- Every attempt belongs to a task, unless a purge is about to delete it, and every piece of a log to an attempt.
 select null::bigint as archive, null::bigint as run, null::bigint as task, format('attempt %%s belongs to a task that does not exist (%%s)', a.id, a.task_id) as what
-from attempt a where %(archive)s::bigint is null and not exists (select from task t where t.id = a.task_id)
+from attempt a
+where %(archive)s::bigint is null and not exists (select from task t where t.id = a.task_id) and not exists (select from purged_task p where p.id = a.task_id)
 union all
 select null, null, null, format('%%s pieces of a log belong to an attempt that does not exist (%%s)', count(*), c.attempt_id)
 from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
@@ -335,6 +337,19 @@ from (select attempt_id, min(position) as first, max(position + octet_length(dat
       group by attempt_id) c
 join attempt a on a.id = c.attempt_id join task t on t.id = a.task_id
 where (c.is_overlapping or c.last > a.log_bytes) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_purged
+-- A purged run is not there, and no task of one; who purged it is in the audit log.
+select run.archive_id as archive, run.id as run, null::bigint as task, 'it was purged, and is there' as what
+from purged_run p join run on run.id = p.id or (run.branch_id, run.number, run.run) = (p.branch_id, p.number, p.run)
+where %(archive)s::bigint is null or run.archive_id = %(archive)s
+union all
+select t.archive_id, t.run_id, t.id, 'its run was purged, and it is there'
+from purged_task p join task t on t.id = p.id where %(archive)s::bigint is null or t.archive_id = %(archive)s
+union all
+select b.archive_id, null, null, format('branch %%s: nobody knows who purged run %%s of revision %%s', quote_literal(b.name), p.run, p.number)
+from purged_run p join branch b on b.id = p.branch_id
+where not exists (select from deed d where d.id = p.deed_id) and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_schedules
 -- A schedule's last run is one of its branch.

@@ -255,8 +255,9 @@ where branch_id = %(branch)s and settled_at is null;
 -- name: nearest
 -- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), and whether it meets an edge
 -- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`). `produced`: whether its product is there; null where
--- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled.
-select n.name, n.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+-- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled. Where the occurrence that is remembered as completed is nearer than
+-- what is there, its run was purged, and `id` is null.
+select n.name, n.item, case when p.is_purged is null then t.id end as id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
             when t.state in ('failed', 'rejected', 'canceled', 'skipped')
@@ -267,11 +268,20 @@ from (
     union all
     select name, '' from task_name where branch_id = %(branch)s and %(every_name)s
 ) n(name, item)
-cross join lateral (
+left join lateral (
     select * from task t
     where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
-    order by t.number desc, t.run desc limit 1) t
-left join task r on r.id = t.root_id;
+    order by t.number desc, t.run desc limit 1) t on true
+left join task r on r.id = t.root_id
+left join lateral (
+    select true as is_purged
+    from completion c join revision l on l.id = c.revision_id
+    cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run)) o(number, run)
+    where exists (select from purged_run where branch_id = %(branch)s)
+      and c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (o.number, o.run) < (%(number)s, %(run)s)
+      and (t.id is null or (o.number, o.run) > (t.number, t.run))
+    limit 1) p on true
+where t.id is not null or p.is_purged;
 
 -- name: keep_names
 -- Remember the names of branches.
@@ -338,8 +348,9 @@ from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = 
 where r.id = %(revision)s;
 
 -- name: last_run
--- The highest run number of a revision.
-select coalesce(max(run), 0) as run from run where branch_id = %(branch)s and number = %(number)s;
+-- The highest run number that was given for a revision.
+select coalesce(greatest((select max(run) from run where branch_id = %(branch)s and number = %(number)s),
+                         (select max(run) from purged_run where branch_id = %(branch)s and number = %(number)s)), 0) as run;
 
 -- name: add_archive
 -- Register an archive. A pause of the installation that comes meanwhile waits for it, so that it is paused, too.

@@ -155,6 +155,16 @@ create table run (
 create unique index run_commit on run (revision_id) where trigger = 'commit';
 create index run_archive on run (archive_id, id);
 
+-- Runs that were removed for good (design 5.27): their places are given to no other run, and whoever asks for them is told who did it.
+create table purged_run (
+    branch_id   bigint not null,
+    number      bigint not null,
+    run         int not null,
+    id          bigint not null unique,             -- that it had in `run`
+    deed_id     bigint not null,
+    primary key (branch_id, number, run)
+);
+
 create sequence task_id;
 create table task (
     id          bigint primary key default nextval('task_id'),
@@ -219,6 +229,11 @@ create index task_commit on task (branch_id, number) where kind = 'commit' and s
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
 create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
+
+-- Tasks of purged runs whose attempts and logs are still to be deleted.
+create table purged_task (
+    id          bigint primary key                  -- that it had in `task`
+);
 
 -- The archives whose turn a claim considers. Every archive with a ready task is here, with the pools of its ready tasks, unless it is withheld. Some are
 -- here without a ready task: claims take tasks and leave these rows alone, and the queue manager removes what is left over (`withdraw`).
@@ -403,6 +418,7 @@ create table schedule_fire (
     run_id      bigint references run
 );
 create unique index schedule_fire_once on schedule_fire (branch_id, cron, zone, key_of(tasks), fire_at);
+create index schedule_fire_run on schedule_fire (run_id) where run_id is not null;
 
 create table token (
     id          bigint generated always as identity primary key,

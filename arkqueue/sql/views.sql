@@ -123,7 +123,7 @@ cross join lateral (
            max(settled_at) as settled_at
     from (
         select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
-               t.superseded_by is not null and exists (select from task s where s.id = t.superseded_by and s.run_id <> t.run_id) as is_superseded_by_later,
+               t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
                t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
                    and exists (select from edge e where e.target = t.id and e.product and not e.met) as lacks_product,
                t.kind = 'ordinary' as shown,
@@ -257,6 +257,15 @@ select r.id, r.number, r.name from branch b join revision r on r.id = b.head_id 
 -- name: runs_of_revision
 -- The runs of a revision, the newest first.
 select id, run, deleted_at from run where branch_id = %(branch)s and number = %(number)s order by run desc;
+
+-- name: purges_of_revision
+-- The purged runs of a revision, the newest first: when and by whom.
+select p.run, d.at, d.by, d.note from purged_run p join deed d on d.id = p.deed_id where p.branch_id = %(branch)s and p.number = %(number)s order by p.run desc;
+
+-- name: purge_of_run
+-- Who purged a run that had an id, and what the run is called.
+select a.id as archive_id, a.name as archive, b.name as branch, b.main, p.number, p.run, d.at, d.by, d.note
+from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id where p.id = %(id)s;
 
 -- name: tasks_named
 -- The tasks of a name at a revision, the newest run first.

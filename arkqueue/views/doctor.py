@@ -69,6 +69,7 @@ CHECKS = (
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
     Check("doctor_removals", "Give arkqueue purge TASK --log again: it goes on where it was killed."),
     Check("doctor_logs", "Nothing but this log is concerned: read it with care."),
+    Check("doctor_purged", REPORT_IT),
     Check("doctor_schedules", "Set schedule.run_id to null."),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before anything is started: else ids are given twice."),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
-from arkqueue.names import Name, parse_name
+from arkqueue.names import PURGED, Name, name_of, parse_name
 from arkqueue.plan import matches_branch
 from arkqueue.states import State
 from arkqueue.views.archives import archive as show_archive
@@ -208,15 +208,18 @@ class _Task:
             text = f"It was skipped because {root} {fate(rooted)}.{lost}"
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:
-            canceler = names[row.superseded_by]
-            text = f"It was superseded by {canceler}{when}; a superseded task is retried only with --force."
-            return Reason(kind=Why.SUPERSEDED, text=text, tasks=[canceler], commands=[f"arkqueue explain {canceler}"])
+            canceler = names.get(row.superseded_by)
+            text = f"It was superseded by {canceler or PURGED}{when}; a superseded task is retried only with --force."
+            tasks = [canceler] if canceler else []
+            return Reason(
+                kind=Why.SUPERSEDED, text=text, tasks=tasks, commands=[f"arkqueue explain {task}" for task in tasks]
+            )
         return Reason(kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=remedies(row))
 
     def _unneeded(self, root: Any, name: str) -> Reason:
         """What runs only where something failed, or needs such a task, and was skipped as ``root`` completed (design 5.6)."""
         if root.kind == TaskKind.COMMIT:
-            text = "It was not needed: it runs only where a task failed that was not part of its run, and never ran before."
+            text = "It was not needed: it runs only where a task failed that was not part of its run, and that never ran before, or was purged."
             return Reason(kind=Why.SKIPPED, text=text)
         text = f"It was not needed: it, or what it depends on, runs only where {name} failed, and that completed{at(root.settled_at)}."
         return Reason(kind=Why.SKIPPED, text=text, tasks=[name])
@@ -235,11 +238,17 @@ class _Task:
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
         if later:
-            names = list(task_names(self.session, [other.id for other in later]).values())
+            names = [self._beside(other) for other in later]
             text += f" Later revisions have gone on ({_some(names)}): a retry may put older results over newer ones."
         if row.end == "lost" and not lost:
             text += " Find out what ends its task manager, or its container engine, before you retry it: the task itself may, by using up memory or disk."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
+
+    def _beside(self, other: Any) -> str:
+        """The name of a task of the same branch."""
+        row = self.row
+        place = other.number, other.run, other.name
+        return str(name_of(row.archive, *place, branch=row.branch, main=row.main, item=other.item))
 
     def _later(self) -> list[Any]:
         """A task of a later revision that has started on the strength of this one, or has done its work."""

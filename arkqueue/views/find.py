@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC
 from difflib import get_close_matches
 from typing import Any
 
@@ -96,7 +97,22 @@ def find_run(session: Session, text: str | Name) -> RunId:
     for row in rows:
         if row.run == wanted:
             return RunId(row.id)
-    raise NotFound(str(name), f"there is no run {wanted} of this revision", f"The newest is {rows[0].run}.")
+    _refuse_purged(session, place, name)
+    newest = f"The newest is {rows[0].run}." if rows else ""
+    raise NotFound(str(name), f"there is no run {wanted} of this revision", newest)
+
+
+def _refuse_purged(session: Session, place: Place, name: Name) -> None:
+    """Raise ``NotFound`` with who did it where the run of a name was purged."""
+    for row in session.rows("purges_of_revision", branch=place.branch, number=place.number):
+        if row.run == (name.run or COMMIT_RUN):
+            raise NotFound(str(name), purged(row))
+
+
+def purged(row: Any) -> str:
+    """When, by whom and why a run was purged; the row has what the audit log says."""
+    reason = f", because {row.note}" if row.note else ""
+    return f"was purged on {row.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by {row.by}{reason}"
 
 
 def find_task(session: Session, text: str | Name) -> TaskId:
@@ -110,6 +126,7 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     if not chosen:
         if name.run is not None:
             find_run(session, name)
+        _refuse_purged(session, place, name)
         raise no_task(session, place, name)
     return TaskId(chosen[0].id)
 

@@ -11,6 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, RunId, TaskId, TaskKind
+from arkqueue.names import PURGED
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
@@ -179,7 +180,8 @@ def _views(
 
 
 def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> TaskView:
-    root, superseded_by = names.get(row.root_id), names.get(row.superseded_by)
+    root = names.get(row.root_id)
+    superseded_by = None if row.superseded_by is None else names.get(row.superseded_by, PURGED)
     return TaskView(  # field by field: lists are mostly this, and `view_of` takes half as long again
         id=row.id,
         run_id=row.run_id,

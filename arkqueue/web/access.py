@@ -23,7 +23,8 @@ from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
 from arkqueue.queue import tokens
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.tokens import Scope, Token
-from arkqueue.views.find import find_archive
+from arkqueue.views.find import find_archive, purged
+from arkqueue.views.naming import run_name
 from arkqueue.web.problems import Refused
 from arkqueue.web.shared import Shared
 
@@ -88,6 +89,9 @@ class Caller:
         return TaskId(id)
 
     def run(self, id: int, *, also_deleted: bool = False) -> RunId:
+        for row in self.session.rows("purge_of_run", id=id) if id < 2**63 else ():
+            if self.token.covers(row.archive):
+                raise NotFound(run_name(row), purged(row))
         self._check("archive_of_run", f"run {id}", id, also_deleted=also_deleted)
         return RunId(id)
 

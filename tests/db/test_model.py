@@ -30,6 +30,7 @@ from tests.model import (
     Ledger,
     Model,
     Name,
+    Reason,
     Refused,
     Run,
     RunKey,
@@ -63,6 +64,7 @@ class Subject(Protocol):
     def prioritize_run(self, key: RunKey, priority: int) -> object: ...
     def delete(self, key: RunKey) -> object: ...
     def undelete(self, key: RunKey) -> object: ...
+    def purge(self, key: RunKey) -> object: ...
     def limit(self, max_running: int | None) -> object: ...
     def set_lock(self, name: str, capacity: int | None) -> object: ...
     def pause_lock(self, name: str) -> object: ...
@@ -383,6 +385,23 @@ class Beside(RuleBasedStateMachine):
         self.both("undelete", run.key, judged_again=again)
         self.saw("what comes back is held", run.deleted is False and any(task.state is State.HELD for task in run.own))
 
+    def purge(self, data: st.DataObject) -> None:
+        """Mostly a settled run. One that began with a commit stays, for other verbs to be drawn for."""
+        runs = self.model.runs
+        settled = [run for run in runs if all(task.settled for task in run.tasks.values())]
+        run = self.draw_run(data, settled if settled and data.draw(st.sampled_from("mmmmma")) == "m" else runs)
+        if all(other is run or other.place.number == 1 for other in runs):
+            return
+        self.both("purge", run.key)
+        is_gone = run not in self.model.runs
+        self.saw("purge of what others hang on is refused", run in settled and not is_gone)
+        self.saw("what completed is purged", is_gone and any(task.attempts for task in run.own))
+        self.saw("a deleted run is purged", is_gone and run.deleted)
+        self.saw(
+            "a run between others is purged",
+            is_gone and any(other.place < run.place for other in self.model.on_branch(run.branch)),
+        )
+
     def prioritize(self, data: st.DataObject) -> None:
         key, priority = self.pick_any(data, State.WAITING, State.READY), data.draw(strategies.priorities)
         if data.draw(st.sampled_from([False, False, True])):
@@ -481,7 +500,7 @@ class Beside(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------------------------------ together
 
     def last(self, branch: str) -> int:
-        return self.model.on_branch(branch)[-1].place.number
+        return max(number for of, number in self.model.revisions if of == branch)
 
     def draw_run(self, data: st.DataObject, runs: Sequence[Run]) -> Run:
         """One of the runs, drawn by its key: a failing example prints what was drawn, and from a run everything can be reached."""
@@ -541,13 +560,14 @@ class Beside(RuleBasedStateMachine):
         theirs: Callable[[], object] | None = None,
     ) -> None:
         """Say a verb to the model and to the subject, or do ``theirs``, and compare the tasks."""
-        before = self.model.snapshot()
+        before, known = self.model.snapshot(), set(self.model.runs)
         asked = [task for task in self.model.tasks() if task.asks]
         if self.say(verb, *words, theirs=theirs):
             self.check(self.model.snapshot() == before, f"{verb} was refused and yet changed something")
         self.compare()
         self.look_behind_what_never_began()
         self.look_at_locks(before, asked)
+        self.look_behind_what_was_purged([run for run in self.model.runs if run not in known])
         self.model.check_invariants(before, judged_again)
 
     def say(self, verb: str, *words: Any, theirs: Callable[[], object] | None = None) -> Refused | None:
@@ -557,6 +577,10 @@ class Beside(RuleBasedStateMachine):
         other = _refusal(theirs or (lambda: getattr(self.subject, verb)(*words)))
         self.check((ours is None) == (other is None), f"{verb} {words}: the model says {ours!r}, the queue {other!r}")
         self.saw(f"{verb} is refused", ours)
+        is_outdated = ours is not None and ours.reason is Reason.OVERWRITES
+        self.saw(
+            "outdated by what was purged", is_outdated and ours and not {*ours.tasks} <= self.model.states().keys()
+        )
         self.saw(f"an attempt ends: {' '.join(map(str, words[1:3]))}", verb == "finish")
         self.saw("an attempt says a priority", verb == "finish" and words[3:] and words[3])
         return ours
@@ -567,6 +591,18 @@ class Beside(RuleBasedStateMachine):
                 blocks = self.model.blocks(edge.source) if edge.source.bad else Blocks.NOTHING
                 self.saw("blocked behind what never began", blocks is Blocks.ALL)
                 self.saw("blocked behind a failure that it waited for", blocks is Blocks.COMPLETION)
+
+    def look_behind_what_was_purged(self, planned: Collection[Run]) -> None:
+        for run in planned:
+            behind = [
+                wish
+                for task in run.own
+                for wish in task.definition.depends
+                if wish.task != "*" and (wish.previous or Name(str(wish.task)) not in run.tasks)
+                if self.model.is_purged(Name(wish.task or task.name), run)
+            ]
+            self.saw("planned behind what was purged", behind)
+            self.saw("planned to run if what was purged had failed", any(wish.when is When.FAILED for wish in behind))
 
     def look_at_locks(self, before: Mapping[Key, tuple[State, Key | None, int]], asked: Collection[Task]) -> None:
         """Remember what a step did to the lines of locks. ``asked``: the tasks that stood in them."""
@@ -713,6 +749,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip_until", 1, BAD),
     ("delete", 2, UNSETTLED | BAD),
     ("undelete", 2, BAD),
+    ("purge", 4, set()),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
     ("set_lock", 1, UNSETTLED),

@@ -27,7 +27,20 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End, Receipt, RunId, TaskId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, claim, control, deletion, finish, holds, ledger, locks, many, pauses, triggering
+from arkqueue.queue import (
+    archives,
+    claim,
+    control,
+    deletion,
+    finish,
+    holds,
+    ledger,
+    locks,
+    many,
+    pauses,
+    purge,
+    triggering,
+)
 from arkqueue.queue.holds import How
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -41,7 +54,7 @@ from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, Beside, Subject
 from tests.model import Key, Reason, Refused, RunKey, RunSeen, Seen
 
-TABLES = "archive, ready_archive, slot, lock, lock_use, task_manager, look, branch, revision, run, task, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
+TABLES = "archive, ready_archive, slot, lock, lock_use, task_manager, look, branch, revision, run, purged_run, task, purged_task, completion, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
 MANAGERS = ("one", "other")
 CHUNK = 2
 """Revisions that a reader appends at once here, so that a look often has several transactions."""
@@ -156,6 +169,10 @@ class QueueAsSubject:
     def undelete(self, key: RunKey) -> None:
         with _refusals():
             deletion.undelete_run(self.session, self._run(key), self.by)
+
+    def purge(self, key: RunKey) -> None:
+        with _refusals():
+            purge.purge_runs(self.session, [self._run(key)], self.by).unless_kept()
 
     def prioritize(self, key: Key, priority: int) -> None:
         with _refusals():
@@ -570,6 +587,8 @@ INGREDIENTS = {
         "undelete is refused",
         "what comes back is held",
     ),
+    *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
+    *("a run between others is purged", "planned behind what was purged", "outdated by what was purged"),
     *("trigger", "trigger is refused"),
     *(
         "prioritize",

@@ -6,10 +6,11 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.errors import Invalid
+from arkqueue.queue.purge import Purged, purge_runs
 from arkqueue.queue.removal import LONGEST_REASON, Removed, remove
 from arkqueue.queue.tokens import Scope
 from arkqueue.web.access import admit
-from arkqueue.web.api.calls import calls
+from arkqueue.web.api.calls import DryRun, calls
 
 router = calls("purge")
 
@@ -22,6 +23,28 @@ class Purge(BaseModel):
     log: bool = False
     outputs: bool = False
     reason: str = Field(min_length=1, max_length=LONGEST_REASON)
+
+
+class PurgeRun(BaseModel):
+    """Why a run is purged; it is told to who asks for the run later."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=LONGEST_REASON)
+
+
+@router.post("/runs/{id}/purge")
+def purge_run(
+    request: Request,
+    id: int,
+    purge: PurgeRun = PurgeRun(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> Purged:
+    """Remove a settled run for good, with its attempts and logs; 409 says what hangs on it."""
+    caller = admit(request, Scope.ADMIN)
+    run = caller.run(id)
+    with caller.acting(dry_run, run=run) as caller:
+        return purge_runs(caller.session, [run], caller.by, purge.reason).unless_kept()
 
 
 @router.post("/tasks/{id}/purge")

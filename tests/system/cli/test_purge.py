@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
@@ -47,3 +48,40 @@ def test_removes_the_log_of_a_task_without_a_server_and_says_what_may_still_hold
         "purge --log",
         "purge --outputs",
     ]
+
+
+def test_runs_are_purged_without_a_server_and_what_others_wait_for_is_named(session: Session, tmp_path: Path) -> None:
+    archive = an_archive(session)
+    for number in (2, 3):
+        archive.commit({"a": "depends: [PREV]"})
+        archive.run(f"a@{number}")
+    archive.commit({"a": "depends: [PREV]"})
+    archive.fail("a@4")
+    archive.commit({"a": "depends: [PREV]"})
+    with session.database.connect() as connection:
+        uri = make_conninfo(connection.info.dsn, password=connection.info.password)
+
+    def purge(*arguments: str) -> Done:
+        return run_cli("--home", str(tmp_path / "home"), "purge", *arguments, "--database", uri)
+
+    assert "Say what of it" in purge("papers@2/a").err
+    assert "for one task" in purge("papers@2/a", "papers@3/a", "--log", "--reason", "old").err
+    assert "papers@9: is not in the ledger" in purge("papers@2", "papers@9").err
+    assert archive.state("a@2") == "completed", "nothing is purged where one of the names is none"
+    tried = purge("papers@2", "papers@4", "--dry-run")
+    assert (tried.code, tried.lines) == (1, ["Nothing is changed. It would be:", "papers@2: purged"])
+    assert "papers@4: papers@5/a waits for it, and is kept. arkqueue explain papers@5/a" in tried.err
+    assert archive.state("a@2") == "completed"
+
+    export = tmp_path / "old.jsonl"
+    done = purge("papers@3", "papers@2", "--export", str(export), "--reason", "they are old")
+    assert (done.code, done.lines, done.err) == (0, ["papers@2: purged", "papers@3: purged"], "")
+    kinds = [json.loads(line)["kind"] for line in export.read_text().splitlines()]
+    assert (kinds.count("run"), kinds.count("attempt")) == (2, 2)
+    assert archive.states() == {"a@4": "failed", "a@5": "waiting"}
+    again = purge("papers@2")
+    assert again.code == 1
+    assert "papers@2: was purged on " in again.err
+    assert "because they are old" in again.err
+    assert "cannot be written" in purge("papers@4", "--export", str(export)).err
+    assert purge("papers@4", "--json").json["kept"][0]["run"] == "papers@4"

@@ -351,6 +351,26 @@ def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
     problem(operator.post(f"{run}/undelete"), 409, "is not deleted")
 
 
+def test_a_purged_run_says_who_purged_it(
+    operator: httpx.Client, admin: httpx.Client, reader: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    run = f"/runs/{archive.run_id(2)}"
+    problem(admin.post(f"{run}/purge"), 409, "papers@2: is not settled, and is kept")
+    archive.run("a@2", "b@2")
+    problem(operator.post(f"{run}/purge"), 403, "scope")
+    tried = admin.post(f"{run}/purge?dry_run=true").json()
+    assert tried == {"runs": ["papers@2"], "kept": [], "left": 0}
+    assert reader.get(run).status_code == 200
+    assert admin.post(f"{run}/purge", json={"reason": "it is old"}).json() == tried
+    for client in (reader, admin):
+        problem(client.get(run), 404, "papers@2: was purged on 20")
+        problem(client.get("/find?name=papers@2/a"), 404, "because it is old")
+        problem(client.get("/explain?name=papers@2/a"), 404, "because it is old")
+    problem(admin.post(f"{run}/undelete"), 404, "was purged on")
+
+
 def test_run_is_retried_where_it_failed_and_where_it_is_deferred(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "other": "", "good": "", "later": ""})

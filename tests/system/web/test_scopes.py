@@ -63,6 +63,7 @@ CALLS = {
     "POST /runs/{id}/{verb}": Call(OPERATE, {}),
     "POST /runs/{id}/hold": Call(OPERATE, {}),
     "POST /runs/{id}/release": Call(OPERATE, {}),
+    "POST /runs/{id}/purge": Call(ADMIN),
     "GET /tasks/{id}": Call(READ),
     "GET /tasks/{id}/attempts": Call(READ),
     "GET /tasks/{id}/explain": Call(READ),

@@ -1,0 +1,54 @@
+"""What a purge removes, written as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with their definitions, attempts, and the pieces of their logs.
+
+Every line is an object with its ``kind``. A task names its run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by ``attempt_id``. A piece
+is text where it is UTF-8, else base64 (``base64`` in place of ``text``). The lines are on the disk before anything of them is removed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from arkqueue.db.session import Session
+
+MOST_PIECES = 100
+"""Pieces of logs that are read at once, each of up to 64 KiB."""
+
+
+class Export:
+    """Writes runs to a file, each once, when a purge is about to remove them."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._written: set[int] = set()
+
+    def __call__(self, session: Session, runs: Sequence[int]) -> None:
+        new = [run for run in runs if run not in self._written]
+        for block in ("export_runs", "export_tasks", "export_attempts"):
+            for row in session.rows(block, runs=new):
+                self._write(row.body)
+        self._write_logs(session, new)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._written.update(new)
+
+    def _write_logs(self, session: Session, runs: Sequence[int]) -> None:
+        attempt, position = 0, -1
+        while pieces := session.rows("export_logs", runs=runs, attempt=attempt, position=position, most=MOST_PIECES):
+            for piece in pieces:
+                line = {"kind": "log", "attempt_id": piece.attempt_id, "position": piece.position}
+                self._write(line | {"stream": piece.stream, "at": piece.at.isoformat(), **_content(bytes(piece.data))})
+            attempt, position = pieces[-1].attempt_id, pieces[-1].position
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _content(data: bytes) -> dict[str, str]:
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}

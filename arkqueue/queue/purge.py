@@ -1,0 +1,205 @@
+"""Purging whole runs: they are removed for good, with their attempts and logs (design 5.27; docs/decisions/0001, point 27).
+
+The archive is locked for one batch of runs at a time. The batch takes them out of the graph: nobody sees a part of a run. Their attempts and logs, which are large
+and which nobody can see any more, are deleted after that in steps that lock nothing else (`sweep`). A purge that is killed leaves whole runs, and the next one goes on.
+
+What other runs wait for is passed over. Nothing that runs is touched: only settled runs go, and what is claimed has no part in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from arkqueue.db import Connection
+from arkqueue.db.session import SQL, Session, rows
+from arkqueue.errors import Conflict
+from arkqueue.model import RunId
+from arkqueue.queue.control import run_name_of, task_name_of
+from arkqueue.queue.graph import Graph, change
+
+MOST_RUNS = 200
+"""Runs that one transaction takes out of the graph."""
+MOST_TASKS = 5000
+"""Tasks of these runs, unless they are of one run."""
+MOST_SWEPT = 500
+"""Tasks whose attempts one step deletes."""
+MOST_PIECES = 200
+"""Pieces of logs that one step deletes, each of up to 64 KiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A run that was passed over. ``fault``: what keeps it; ``remedy``: what helps."""
+
+    run: str
+    fault: str
+    remedy: str = ""
+
+
+@dataclass(slots=True)
+class Purged:
+    """The names of the runs that were purged, and of those that were passed over."""
+
+    runs: list[str] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    left: int = 0
+    """How many were not judged, as a trial does not last longer."""
+
+    def unless_kept(self) -> Purged:
+        """The same; raises the first reason where nothing was purged."""
+        if self.kept and not self.runs:
+            first, more = self.kept[0], len(self.kept) - 1
+            fault = f"{first.fault}, and is kept" + (f"; and {more} more are kept" if more else "")
+            raise Conflict(first.run, fault, first.remedy)
+        return self
+
+
+Export = Callable[[Session, Sequence[int]], None]
+"""Writes runs that are about to go."""
+
+
+def purge_runs(
+    session: Session,
+    runs: Sequence[RunId],
+    by: str,
+    reason: str = "",
+    export: Export | None = None,
+    *,
+    dry_run: bool = False,
+) -> Purged:
+    """Remove runs for good, the oldest of each branch first. What is settled and nothing hangs on goes; the rest is named. ``dry_run``: all of that is undone."""
+    places: dict[int, list[tuple[str, int, int, int]]] = defaultdict(list)
+    for run in runs:
+        for row in session.rows("place_of_run", run=run):
+            places[row.archive_id].append((row.branch, row.number, row.run, row.id))
+    done = Purged()
+    for archive, of_one in places.items():
+        last = Purged()
+        with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
+            for last in purging(acting, archive, [place[-1] for place in sorted(of_one)], by, reason, export):
+                done.runs += last.runs
+        done.kept += last.kept
+        done.left += last.left
+    return done
+
+
+def purging(
+    session: Session,
+    archive: int,
+    runs: Sequence[int],
+    by: str,
+    reason: str,
+    export: Export | None = None,
+) -> Iterator[Purged]:
+    """Purge runs of an archive batch by batch. Yields after each of them what it purged, and all that was passed over so far.
+
+    What is passed over is asked again where others went since: it may have waited for these. ``export`` gets each batch before the archive is locked, as logs are
+    long; a run that changes meanwhile stays.
+    """
+    entry: list[int] = []
+    left, is_progress = deque(runs), True
+    while left and is_progress:
+        kept: list[tuple[int, Kept]] = []
+        is_progress = False
+        while left:
+            batch = [left.popleft() for _ in range(min(MOST_RUNS, len(left)))]
+            exported = _exported(session, batch, export) if export else None
+            work = partial(_purge, runs=batch, by=by, reason=reason, entry=entry, exported=exported)
+            purged, passed, rest = change(session, [archive], work)
+            if session.until == math.inf:  # else it is undone
+                sweep(session)
+            left.extendleft(reversed(rest))
+            kept += passed
+            is_progress = is_progress or bool(purged)
+            is_over = session.is_over
+            yield Purged(purged, [why for _, why in kept], len(left) if is_over else 0)
+            if is_over:
+                return
+        left.extend(run for run, _ in kept)
+
+
+def sweep(session: Session) -> None:
+    """Delete what purges have left of attempts and logs, those that were killed, too. What somebody else is deleting is left to them."""
+
+    def step(connection: Connection) -> bool:
+        tasks = [row.id for row in rows(connection, "left_of_purged", most=MOST_SWEPT)]
+        if tasks:
+            pieces = connection.execute(SQL["delete_logs_of_purged"], {"tasks": tasks, "most": MOST_PIECES}).rowcount
+            if pieces < MOST_PIECES:
+                connection.execute(SQL["delete_attempts_of_purged"], {"tasks": tasks})
+        return bool(tasks)
+
+    while session.retrying(step):
+        pass
+
+
+def _exported(session: Session, runs: Sequence[int], export: Export) -> dict[int, datetime]:
+    """Export those of a batch that nothing keeps; when the last task of each of them had settled."""
+    rows = [row for row in session.rows("to_purge", runs=list(runs)) if not _is_kept(row)]
+    if rows:
+        export(session, [row.id for row in rows])
+    return {row.id: row.settled_at for row in rows}
+
+
+def _purge(
+    graph: Graph,
+    runs: Sequence[int],
+    by: str,
+    reason: str,
+    entry: list[int],
+    exported: Mapping[int, datetime] | None,
+) -> tuple[list[str], list[tuple[int, Kept]], list[int]]:
+    """Take those of a batch out of the graph that nothing keeps. Returns their names, what was passed over, and the runs that are too many for one transaction."""
+    kept: list[tuple[int, Kept]] = []
+    going: list[Any] = []
+    rest: list[int] = []
+    tasks = 0
+    for row in graph.rows("to_purge", runs=list(runs)):
+        if going and tasks + row.tasks > MOST_TASKS:
+            rest.append(row.id)
+        elif why := _why_kept(graph, row):
+            kept.append((row.id, why))
+        elif exported is not None and exported.get(row.id) != row.settled_at:
+            again = Kept(run=run_name_of(row), fault="changed while it was exported", remedy="Purge it again.")
+            kept.append((row.id, again))
+        else:
+            going.append(row)
+            tasks += row.tasks
+    if not going:
+        return [], kept, rest
+    if not entry:
+        entry += graph.ids("remember", by=by, verb="purge", archive=graph.archives[0], run=None, task=None, note=reason)
+    ids = [row.id for row in going]
+    graph.do("purge_edges", runs=ids)
+    graph.do("purge_tasks", runs=ids)
+    graph.do("purge_items", runs=ids)
+    graph.do("purge_schedules", runs=ids)
+    graph.do("purge_runs", runs=ids, entry=entry[0])
+    return [run_name_of(row) for row in going], kept, rest
+
+
+def _is_kept(row: Any) -> bool:
+    return row.unsettled or any(task is not None for task in (row.target, row.skipped, row.blocks))
+
+
+def _why_kept(graph: Graph, row: Any) -> Kept | None:
+    here = run_name_of(row)
+    if row.unsettled:
+        return Kept(run=here, fault="is not settled", remedy=f"Wait for its end, or cancel it: arkqueue cancel {here}")
+    if row.target is not None:
+        other = task_name_of(graph, row.target)
+        return Kept(run=here, fault=f"{other} waits for it", remedy=f"arkqueue explain {other}")
+    if row.skipped is not None:
+        other = task_name_of(graph, row.skipped)
+        return Kept(run=here, fault=f"{other} was skipped because of it", remedy="Purge that run, too.")
+    if row.blocks is not None:
+        own = task_name_of(graph, row.blocks)
+        return Kept(run=here, fault=f"later runs wait for what {own} waited for", remedy=f"arkqueue explain {own}")
+    return None

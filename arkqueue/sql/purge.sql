@@ -1,0 +1,116 @@
+-- Whole runs that are removed for good (design 5.27; decision 0001, point 27). Called by queue/purge.py inside a transaction that has locked the archive's row.
+--
+-- One transaction takes runs out of the graph: whoever looks sees them whole or not at all. What is large and nobody can see any more, attempts and logs, is deleted
+-- after that in steps (`purged_task` names whose), beside all other work. Whoever purges next goes on with what was left when a purge was killed.
+
+-- name: to_purge
+-- Of some runs, the oldest first: how many tasks they have, and what keeps them. `unsettled`: one of their tasks is. `blocks`: a canceled or skipped task of theirs still
+-- blocks later runs. `target`: a task of another run that an unmet edge leads to, and that waits, blocks, or was skipped because of it. `skipped`: one that was skipped with a root of theirs.
+select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
+       t.settled_at, run.deleted_at,
+       (select min(e.target) from task s cross join lateral (
+            select e.target, e.product, e.failed from edge e where e.source = s.id and e.crossing and not e.met and e.kind <> 'cancels' offset 0) e
+        join task w on w.id = e.target
+        where s.run_id = run.id and (w.settled_at is null or w.blocks > 0 or e.product or e.failed)) as target,
+       (select min(w.id) from task s join task w on w.root_id = s.id and w.run_id <> s.run_id where s.run_id = run.id) as skipped
+from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
+cross join lateral (
+    select count(*)::int as tasks, bool_or(t.settled_at is null) as unsettled, min(t.id) filter (where t.blocks > 0) as blocks, max(t.settled_at) as settled_at
+    from task t where t.run_id = run.id offset 0) t
+where run.id = any(%(runs)s)
+order by run.branch_id, run.number, run.run;
+
+-- name: purge_edges
+-- Delete the edges from and to tasks of runs. Those that are not met count as met: they are counted off their targets in other runs.
+with own as materialized (
+    select id from task where run_id = any(%(runs)s)
+), gone as (
+    delete from edge e where e.source = any(array(select id from own)) returning e.target, e.source, e.kind, e.met
+), into_them as (
+    delete from edge e where e.target = any(array(select id from own)) and e.source <> all(array(select id from own))
+)
+update task t set unmet = t.unmet - c.n
+from (select target, count(*)::int as n from gone where not met and kind <> 'cancels' group by target) c
+where t.id = c.target and t.run_id <> all(%(runs)s);
+
+-- name: purge_tasks
+-- Delete the tasks of runs, and remember whose attempts and logs are still to be deleted.
+with gone as (
+    delete from task where run_id = any(%(runs)s) returning id, attempt_id
+)
+insert into purged_task select id from gone where attempt_id is not null;
+
+-- name: purge_items
+-- Delete the items of runs.
+delete from item where run_id = any(%(runs)s);
+
+-- name: purge_schedules
+-- Forget that schedules made these runs.
+with forgotten as (
+    update schedule s set run_id = null
+    where s.branch_id = any(array(select branch_id from run where id = any(%(runs)s))) and s.run_id = any(%(runs)s)
+)
+update schedule_fire set run_id = null where run_id = any(%(runs)s);
+
+-- name: purge_runs
+-- Delete runs. Their places are given to no other run.
+with gone as (
+    delete from run where id = any(%(runs)s) returning branch_id, number, run, id
+)
+insert into purged_run (branch_id, number, run, id, deed_id) select branch_id, number, run, id, %(entry)s from gone;
+
+-- name: left_of_purged
+-- Lock some tasks of purged runs whose attempts and logs are still to be deleted, as far as nobody else deletes them.
+select id from purged_task order by id limit %(most)s for update skip locked;
+
+-- name: delete_logs_of_purged
+-- Delete the next pieces of their logs, as many as one step may.
+delete from log_chunk c
+using (select l.attempt_id, l.position from attempt a join log_chunk l on l.attempt_id = a.id where a.task_id = any(%(tasks)s) limit %(most)s) l
+where c.attempt_id = l.attempt_id and c.position = l.position;
+
+-- name: delete_attempts_of_purged
+-- Delete their attempts, which have no log any more, and forget the tasks.
+with gone as (
+    delete from attempt where task_id = any(%(tasks)s)
+)
+delete from purged_task where id = any(%(tasks)s);
+
+-- name: export_runs
+-- Runs as JSON, for a person to keep.
+select to_jsonb(x) as body
+from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id join revision r on r.id = run.revision_id
+cross join lateral (
+    select 'run' as kind, run.id, a.name as archive, b.name as branch, run.number, run.run, r.name as revision, r.author, r.date, r.message, run.trigger, run.by, run.faults,
+           run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
+           (select coalesce(jsonb_agg(jsonb_build_object('at', d.at, 'by', d.by, 'verb', d.verb, 'task_id', d.task_id, 'note', d.note) order by d.id), '[]')
+            from deed d where d.run_id = run.id) as deeds) x
+where run.id = any(%(runs)s) order by run.id;
+
+-- name: export_tasks
+-- The tasks of runs as JSON, each with its frozen definition and what it depended on.
+select to_jsonb(x) as body
+from task t left join definition d on d.id = t.definition_id left join item i on i.id = t.item_id
+cross join lateral (
+    select 'task' as kind, t.id, t.run_id, t.name, t.item, i.body as item_body, t.state, t.priority, t.attempts, t.waived, t.as_completed, t.root_id, t.superseded_by, t.by, t.settled_at,
+           d.body as definition,
+           (select coalesce(jsonb_agg(jsonb_build_object('source', e.source, 'kind', e.kind, 'met', e.met) order by e.source), '[]')
+            from edge e where e.target = t.id) as edges) x
+where t.run_id = any(%(runs)s) order by t.run_id, t.position, t.id;
+
+-- name: export_attempts
+-- The attempts of runs as JSON.
+select to_jsonb(x) as body
+from task t join attempt at on at.task_id = t.id
+cross join lateral (
+    select 'attempt' as kind, at.id, at.task_id, at.number, at.host, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, at.outputs, at.base, at.image,
+           at.log_bytes) x
+where t.run_id = any(%(runs)s) order by at.id;
+
+-- name: export_logs
+-- The next pieces of the logs of runs, so many at a time, behind a place.
+select c.attempt_id, c.position, c.stream, c.at, c.data
+from log_chunk c
+where c.attempt_id = any(array(select at.id from task t join attempt at on at.task_id = t.id where t.run_id = any(%(runs)s) and at.log_removal_id is null))
+  and (c.attempt_id, c.position) > (%(attempt)s, %(position)s)
+order by c.attempt_id, c.position limit %(most)s;

@@ -1,0 +1,438 @@
+"""Whole runs that are purged (design 5.27; decision 0001, point 27): what goes, what stays, and what keeps a run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from arkqueue.db import Connection
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import AttemptId, End, RunId, TaskId
+from arkqueue.names import PURGED
+from arkqueue.queue import deletion, purge, schedules
+from arkqueue.queue.export import Export
+from arkqueue.views import explain, find, runs, tasks
+from arkqueue.views.doctor import examine
+from tests.builders import AnArchive
+from tests.db.test_races import Connect, InThread, one_after_the_other, wait_until_blocked
+from tests.db.test_removal import write
+from tests.waiting import eventually
+
+
+def purged(archive: AnArchive, *numbers: int | tuple[int, int], reason: str = "") -> purge.Purged:
+    ids = [RunId(archive.run_id(*(number if isinstance(number, tuple) else (number,)))) for number in numbers]
+    return purge.purge_runs(archive.session, ids, "ann", reason)
+
+
+def kept(done: purge.Purged) -> dict[str, str]:
+    return {one.run: one.fault for one in done.kept}
+
+
+def left_of(archive: AnArchive) -> dict[str, int]:
+    """How many rows there are of what belongs to runs."""
+    tables = ("run", "task", "edge", "item", "attempt", "log_chunk", "purged_task")
+    return {table: archive.sql(f"select count(*) as n from {table}")[0]["n"] for table in tables}
+
+
+def a_logged_run(archive: AnArchive, name: str, data: bytes = b"hello\n") -> AttemptId:
+    attempt = archive.attempt(name)
+    write(archive, AttemptId(attempt), data)
+    archive.record(AttemptId(attempt), End.EXITED, 0, outputs={"size": "7"})
+    archive.running.clear()
+    return AttemptId(attempt)
+
+
+def test_a_purged_run_is_gone_with_its_tasks_attempts_and_logs(session: Session, archive: AnArchive) -> None:
+    before = left_of(archive)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    a_logged_run(archive, "a@2")
+    archive.run("b@2")
+    run, task = archive.run_id(2), archive.task("a@2")
+    archive.sql("insert into item (run_id, body) values (%s, '{}')", run)
+
+    done = purged(archive, 2, reason="it is old")
+
+    assert (done.runs, done.kept) == (["papers@2"], [])
+    assert left_of(archive) == before
+    with pytest.raises(NotFound):
+        runs.run(session, RunId(run))
+    with pytest.raises(NotFound):
+        tasks.task(session, TaskId(task))
+
+
+def test_the_address_of_a_purged_run_tells_who_purged_it_and_is_never_given_again(
+    session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"a": "on: [commit, manual]"})
+    archive.run("a@2")
+    archive.trigger(2)
+    archive.run("a@2.2")
+    purged(archive, (2, 2), reason="it is old")
+
+    told = r"papers@2\.2(/a)?: was purged on 20\d\d-.* UTC by ann, because it is old"
+    with pytest.raises(NotFound, match=told):
+        find.find_run(session, "papers@2.2")
+    with pytest.raises(NotFound, match=told):
+        find.find_task(session, "papers@2.2/a")
+    archive.trigger(2)
+    assert archive.states() == {"a@2": "completed", "a@2.3": "ready"}
+    archive.run("a@2.3")
+    purged(archive, 2, (2, 3))
+    with pytest.raises(NotFound, match="papers@2: was purged on"):
+        find.find_run(session, "papers@2")
+    with pytest.raises(NotFound, match=r"there is no run 9 of this revision"):
+        find.find_run(session, "papers@2.9")
+    with pytest.raises(NotFound, match="papers@2/a: was purged on"):
+        explain.explain_name(session, "papers@2/a")
+
+
+def test_an_unsettled_run_is_passed_over(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
+    assert kept(purged(archive, 2)) == {"papers@2": "is not settled"}
+    archive.claim("a@2")
+    assert kept(purged(archive, 2)) == {"papers@2": "is not settled"}
+    archive.run("a@2", "b@2")
+    assert kept(purged(archive, 2)) == {}
+
+
+def test_a_failure_that_something_waits_for_is_passed_over(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    archive.commit({"a": "depends: [PREV]"})
+    assert kept(purged(archive, 2)) == {"papers@2": "papers@3/a waits for it"}
+    archive.skip("a@2")
+    archive.run("a@3")
+    assert purged(archive, 2).runs == ["papers@2"]
+
+
+def test_a_failure_that_nothing_waits_for_goes_and_later_tasks_do_not_wait_for_it(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    assert purged(archive, 2).runs == ["papers@2"]
+    archive.commit({"a": "depends: [PREV]"})
+    assert archive.states() == {"a@3": "ready"}
+
+
+def test_what_never_began_and_blocks_later_runs_is_passed_over(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    archive.commit({"a": "depends: [PREV]"})
+    archive.cancel("a@3")
+    done = purged(archive, 3)
+    assert kept(done) == {"papers@3": "later runs wait for what papers@3/a waited for"}
+    with pytest.raises(Conflict, match=r"papers@3: later runs wait .* and is kept"):
+        done.unless_kept()
+    archive.run("a@2")
+    assert purged(archive, 3).runs == ["papers@3"]
+
+
+def test_a_run_because_of_which_others_were_skipped_goes_after_them(archive: AnArchive) -> None:
+    archive.commit({"build": "", "deploy": "depends: [build]\non: [manual]"})
+    archive.fail("build@2")
+    archive.trigger(2, "deploy")
+    archive.skip("build@2")
+    assert archive.states() == {"build@2": "failed", "deploy@2.2": "skipped"}
+    assert kept(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy waits for it"}
+    # Given both, the later one goes, and then nothing hangs on the earlier one.
+    assert purged(archive, 2, (2, 2)).runs == ["papers@2.2", "papers@2"]
+
+
+def test_an_edge_from_a_purged_task_counts_as_met(session: Session, archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"a": "depends: [PREV]"})
+    archive.cancel("a@3")
+    archive.cancel("a@2")
+    # The edge from what was canceled to what is settled stays unmet: either may be retried.
+    assert archive.sql("select unmet from task where id = %s", archive.task("a@3")) == [{"unmet": 1}]
+    purged(archive, 2)
+    assert archive.sql("select unmet from task where id = %s", archive.task("a@3")) == [{"unmet": 0}]
+    archive.retry("a@3")
+    assert archive.states() == {"a@3": "ready"}
+    assert examine(session).is_sound
+
+
+def test_base_and_the_highest_completed_place_survive(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": "on: [commit, manual]"})
+    archive.fail("a@2")
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    purged(archive, 3)
+
+    with pytest.raises(Conflict, match="would replace the work of later revisions: papers@3/a completed"):
+        archive.retry("a@2")
+    reasons = explain.explain(session, TaskId(archive.task("a@2"))).reasons
+    assert "Later revisions have gone on (papers@3/a)" in reasons[0].text
+    archive.commit({"a": ""})
+    assert archive.claim("a@4").base == "3"
+
+
+def test_a_run_by_hand_takes_what_a_purged_task_has_completed(archive: AnArchive) -> None:
+    archive.commit({"build": "", "deploy": "depends: [build]\non: [manual]"})
+    archive.fail("build@2")
+    purged(archive, 2)
+    with pytest.raises(Conflict, match="deploy needs build, which has never run on this branch, or was purged"):
+        archive.trigger(2, "deploy")
+    archive.commit({"build": "", "deploy": "depends: [build]\non: [manual]"})
+    archive.run("build@3")
+    purged(archive, 3)
+    archive.trigger(3, "deploy")
+    assert archive.states() == {"deploy@3.2": "ready"}
+
+
+def test_what_runs_if_something_failed_is_skipped_where_a_purged_task_completed(archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    purged(archive, 2)
+    archive.commit({"a": "", "tell": "depends: [{task: 'PREV:a', when: failed}]"})
+    assert archive.states() == {"a@3": "ready", "tell@3": "skipped"}
+
+
+def test_what_a_purged_run_superseded_stays_so(session: Session, archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"a": "cancels: [PREV]"})
+    archive.run("a@3")
+    purged(archive, 3)
+
+    assert archive.states() == {"a@2": "canceled"}
+    task = TaskId(archive.task("a@2"))
+    assert tasks.task(session, task).superseded_by == PURGED
+    assert runs.run(session, RunId(archive.run_id(2))).state == "superseded"
+    (reason,) = explain.explain(session, task).reasons
+    assert f"superseded by {PURGED}" in reason.text
+    with pytest.raises(Conflict, match=f"is superseded by {PURGED}"):
+        archive.retry("a@2")
+    archive.retry("a@2", force=True)
+    assert archive.states() == {"a@2": "ready"}
+
+
+def test_all_runs_of_an_archive_may_go_and_it_goes_on(archive: AnArchive) -> None:
+    archive.commit({"a": "depends: [PREV]\nexclusive: true"})
+    archive.run("a@2")
+    assert purged(archive, 1, 2).runs == ["papers@1", "papers@2"]
+    archive.commit({"a": "depends: [PREV]\nexclusive: true", "b": "depends: ['PREV:*']"})
+    assert archive.states() == {"a@3": "ready", "b@3": "ready"}
+
+
+def test_a_schedule_forgets_a_purged_run(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": "schedule: '0 3 * * *'\ntimezone: UTC"})
+    archive.sql("update schedule set next_at = clock_timestamp()")
+    schedules.fire(session)
+    archive.run("a@2.2")
+    assert archive.sql("select count(*) as n from schedule where run_id is not null") == [{"n": 1}]
+    purged(archive, (2, 2))
+    fires = "select (select count(*) from schedule where run_id is not null) + (select count(*) from schedule_fire where run_id is not null) as n"
+    assert archive.sql(fires) == [{"n": 0}]
+    archive.sql("update schedule set next_at = clock_timestamp()")
+    schedules.fire(session)
+    assert archive.states() == {"a@2.3": "ready"}
+
+
+def test_a_deleted_run_is_purged_and_brought_back_until_then(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(session, run, "ann")
+    deletion.undelete_run(session, run, "ann")
+    deletion.delete_run(session, run, "ann")
+    assert purged(archive, 2).runs == ["papers@2"]
+    with pytest.raises(NotFound):
+        deletion.undelete_run(session, run, "ann")
+
+
+def test_a_dry_run_removes_nothing_and_says_what_would_go(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    a_logged_run(archive, "a@2")
+    archive.commit({"a": ""})
+    before = left_of(archive)
+    ids = [RunId(archive.run_id(2)), RunId(archive.run_id(3))]
+    done = purge.purge_runs(session, ids, "ann", dry_run=True)
+    assert (done.runs, kept(done)) == (["papers@2"], {"papers@3": "is not settled"})
+    assert left_of(archive) == before
+
+
+def test_what_goes_is_exported_before(session: Session, archive: AnArchive, tmp_path: Path) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
+    attempt = a_logged_run(archive, "a@2", b"hello\n")
+    archive.sql("insert into log_chunk values (%s, 100, 'stderr', now(), %s)", attempt, b"\xff\xfe")
+    archive.sql("update attempt set log_bytes = 102 where id = %s", attempt)
+    archive.run("b@2")
+    archive.commit({"a": ""})
+    ids = [RunId(archive.run_id(2)), RunId(archive.run_id(3))]
+    with (tmp_path / "old.jsonl").open("x") as file:
+        purge.purge_runs(session, ids, "ann", export=Export(file))
+
+    lines = [json.loads(line) for line in (tmp_path / "old.jsonl").read_text().splitlines()]
+    (run,) = [line for line in lines if line["kind"] == "run"]
+    assert (run["archive"], run["number"], run["run"], run["author"]) == ("papers", 2, 1, "ann")
+    names = {line["id"]: line for line in lines if line["kind"] == "task"}
+    assert [task["name"] for task in names.values()] == ["COMMIT", "a", "b", "REPORT"]
+    (a, b) = (next(task for task in names.values() if task["name"] == name) for name in "ab")
+    assert a["definition"]["command"] == "true"
+    assert {"source": a["id"], "kind": "depends", "met": True} in b["edges"]
+    ended = {line["task_id"]: line["outputs"] for line in lines if line["kind"] == "attempt"}
+    assert ended == {a["id"]: {"size": "7"}, b["id"]: None}
+    logged = [line for line in lines if line["kind"] == "log"]
+    assert [(line["attempt_id"], line.get("text"), line.get("base64")) for line in logged] == [
+        (attempt, "hello\n", None),
+        (attempt, None, "//4="),
+    ]
+
+
+def test_a_run_that_changes_while_it_is_exported_stays(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+
+    def retried(_: Session, __: object) -> None:
+        archive.retry("a@2")
+        archive.fail("a@2")
+
+    done = purge.purge_runs(session, [RunId(archive.run_id(2))], "ann", export=retried)
+    assert kept(done) == {"papers@2": "changed while it was exported"}
+    assert archive.states() == {"a@2": "failed"}
+
+
+def test_a_purge_of_many_runs_takes_few_with_each_transaction(
+    session: Session, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2, 9):
+        archive.commit({"a": ""})
+        archive.run(f"a@{number}")
+    monkeypatch.setattr(purge, "MOST_RUNS", 4)
+    monkeypatch.setattr(purge, "MOST_TASKS", 6)  # each run has three
+    ids = [archive.run_id(number) for number in range(2, 9)]
+    steps = [list(done.runs) for done in purge.purging(session, archive.id, ids, "ann", "")]
+    assert [len(step) for step in steps] == [2, 2, 2, 1]
+    assert archive.sql("select count(*) as n from deed where verb = 'purge'") == [{"n": 1}]
+
+
+# Beside others
+
+
+def test_of_a_purge_and_a_retry_the_first_wins(
+    session: Session, archive: AnArchive, second_connection: Connect
+) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    ids = [RunId(archive.run_id(2))]
+    retrying, purging = one_after_the_other(
+        archive,
+        second_connection,
+        lambda: archive.retry("a@2"),
+        lambda: purge.purge_runs(session, ids, "ann"),
+    )
+    retrying.result()
+    assert kept(purging.result()) == {"papers@2": "is not settled"}
+    archive.fail("a@2")
+    purging, retrying = one_after_the_other(
+        archive,
+        second_connection,
+        lambda: purge.purge_runs(session, ids, "ann"),
+        lambda: archive.retry("a@2"),
+    )
+    assert purging.result().runs == ["papers@2"]
+    with pytest.raises(NotFound, match="its run was purged"):
+        retrying.result()
+
+
+def test_of_a_purge_and_an_undelete_the_first_wins(
+    session: Session, archive: AnArchive, second_connection: Connect
+) -> None:
+    archive.commit({"a": ""})
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(session, run, "ann")
+    undeleting, purging = one_after_the_other(
+        archive,
+        second_connection,
+        lambda: deletion.undelete_run(session, run, "ann"),
+        lambda: purge.purge_runs(session, [run], "ann"),
+    )
+    undeleting.result()
+    assert kept(purging.result()) == {"papers@2": "is not settled"}
+    deletion.delete_run(session, run, "ann")
+    purging, undeleting = one_after_the_other(
+        archive,
+        second_connection,
+        lambda: purge.purge_runs(session, [run], "ann"),
+        lambda: deletion.undelete_run(session, run, "ann"),
+    )
+    assert purging.result().runs == ["papers@2"]
+    with pytest.raises(NotFound, match="was purged"):
+        undeleting.result()
+
+
+def test_logs_are_deleted_without_the_archive(session: Session, archive: AnArchive, second_connection: Connect) -> None:
+    """Tasks of the archive are planned, claimed and end while the logs of a purged run, which may be many, are deleted."""
+    archive.commit({"a": ""})
+    attempt = a_logged_run(archive, "a@2")
+    ids = [RunId(archive.run_id(2))]
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        holder.execute("select from log_chunk where attempt_id = %s for update", [attempt])
+        purging = InThread(lambda: purge.purge_runs(session, ids, "ann"))
+        wait_until_blocked(watcher)
+        archive.commit({"a": ""})
+        archive.run("a@3")
+    assert purging.result().runs == ["papers@2"]
+    assert left_of(archive)["log_chunk"] == 0
+
+
+def uri_of(session: Session) -> str:
+    with session.database.connect() as connection:
+        return make_conninfo(connection.info.dsn, password=connection.info.password)
+
+
+def test_a_purge_that_is_killed_leaves_whole_runs_and_the_next_one_goes_on(
+    session: Session, archive: AnArchive, second_connection: Connect, tmp_path: Path
+) -> None:
+    """Killed for real: once while it deletes the logs of the first run, then, before it reaches the second one, which waits for its archive."""
+    archive.commit({"a": ""})
+    attempt = a_logged_run(archive, "a@2")
+    archive.commit({"a": ""})
+    a_logged_run(archive, "a@3")
+
+    def start(*names: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "arkqueue", "--home", str(tmp_path / "home"), "purge", *names]
+        return subprocess.Popen([*command, "--database", uri_of(session)], stderr=subprocess.PIPE)
+
+    def kill_when_blocked(process: subprocess.Popen[bytes], watcher: Connection) -> None:
+        wait_until_blocked(watcher)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    holder, watcher = second_connection(), second_connection()
+    with holder.transaction():
+        holder.execute("select from log_chunk where attempt_id = %s for update", [attempt])
+        kill_when_blocked(start("papers@2"), watcher)
+    nobody_waits(watcher)
+    assert left_of(archive)["purged_task"] == 1
+    assert archive.states() == {"a@3": "completed"}
+    assert examine(session).is_sound
+
+    with holder.transaction():
+        holder.execute("select from archive for update")
+        kill_when_blocked(start("papers@3"), watcher)
+    nobody_waits(watcher)
+    assert archive.states() == {"a@3": "completed"}
+    assert examine(session).is_sound
+
+    process = start("papers@3")
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert archive.states() == {}
+    assert {name: n for name, n in left_of(archive).items() if name in ("attempt", "log_chunk", "purged_task")} == {
+        "attempt": 0, "log_chunk": 0, "purged_task": 0,
+    }  # fmt: skip
+
+
+def nobody_waits(watcher: Connection) -> None:
+    """Until the backend of a killed command has gone, too."""
+    backends = (
+        "select from pg_stat_activity where datname = current_database() and application_name like 'arkqueue purge%'"
+    )
+    eventually(lambda: not watcher.execute(backends).fetchall())
