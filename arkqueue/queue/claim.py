@@ -36,6 +36,8 @@ LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
 
 
+FEW_POOLS = 10
+"""Pools of an archive that stay said to have ready tasks, whether they have some or not."""
 SPARE = 8
 """Archives that a claim considers beyond its slots, for where other claims have locked what this one sees."""
 
@@ -207,7 +209,8 @@ def parameters(
 
 
 def withdraw(session: Session) -> None:
-    """Take archives that have no ready task any more from those that take turns; what is locked just now stays until the next time.
+    """Take archives that have no ready task any more from those that take turns, and pools from those of archives that have many; what is locked just now stays
+    until the next time.
 
     Called by every queue manager each second. Claims cannot do it: they would have to wait for whoever makes tasks ready.
     """
@@ -217,7 +220,12 @@ def withdraw(session: Session) -> None:
         if left_over := rows(connection, "left_over"):
             connection.execute(SQL["withdraw"], {"archives": [row.id for row in left_over]})
 
+    def forget(connection: Connection) -> None:
+        if many := rows(connection, "many_pools", few=FEW_POOLS):
+            connection.execute(SQL["forget_pools"], {"archives": [row.id for row in many]})
+
     session.retrying(work)
+    session.retrying(forget)
 
 
 def _claim(row: Any) -> Claim:

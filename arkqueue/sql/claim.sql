@@ -5,16 +5,17 @@
 -- beside the join (`end`), look up what is there also then.
 
 -- part: found
--- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task.
+-- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task. It goes from the few
+-- pools that are asked for, so that an archive of many labels makes no claim dearer.
 select array_agg(p.pool) as pools, f.*
 from (select coalesce((%(priorities)s::int[])[f.n], -2147483648) as priority, coalesce((%(entries)s::bigint[])[f.n], 0) as entry_id,
              coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
       from (select array_position(%(archives)s::bigint[], r.archive_id) as n) f) f
-cross join unnest(r.pools) p(pool)
+cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
         and (t.priority, t.entry_id, t.run, t.position) >= (f.priority, f.entry_id, f.run, f.position) limit 1) t
-where p.pool = any(%(pools)s)
+where p.pool = any(r.pools)
 group by f.priority, f.entry_id, f.run, f.position
 
 -- part: picked
@@ -350,6 +351,22 @@ delete from ready_archive r
 where r.archive_id = any(%(archives)s) and not exists (
     select from unnest(r.pools) p(pool) cross join lateral (
         select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id limit 1) t);
+
+-- name: many_pools
+-- Lock archives that are said to have ready tasks of more than %(few)s pools and have none of some of these, as far as they are free.
+select a.id from archive a
+where a.id in (
+    select r.archive_id from ready_archive r
+    where cardinality(r.pools) > %(few)s and exists (select from unnest(r.pools) p(pool) where not exists (
+        select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id)))
+order by a.id for no key update skip locked;
+
+-- name: forget_pools
+-- Forget the pools of which locked archives have no ready task.
+update ready_archive r
+set pools = array(select p.pool from unnest(r.pools) p(pool) where exists (
+    select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id))
+where r.archive_id = any(%(archives)s);
 
 -- name: attempts_of
 -- Those of some attempts that belong to some archives.

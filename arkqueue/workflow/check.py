@@ -75,7 +75,8 @@ def _many_labels(tasks: Sequence[FoundTask]) -> Iterator[Fault]:
     """Claims look at each set of labels that an archive has: so there are not any number of them."""
     sets: set[frozenset[str]] = set()
     for task in tasks:
-        sets.add(frozenset(task.fields.runs_on or ()))
+        if task.fields.runs_on:
+            sets.add(frozenset(task.fields.runs_on))
         if len(sets) > MAX_LABELS:
             message = f"runs_on: the tasks of a revision name at most {MAX_LABELS} different sets of labels; use fewer"
             yield task.fault(task.name_node, message)

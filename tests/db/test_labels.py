@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
 
-from arkqueue.db.session import Session
+from arkqueue.db.session import SQL, Session
 from arkqueue.model import Pool
 from arkqueue.queue import claim, finish
 from arkqueue.views.explain import explain
@@ -125,7 +126,7 @@ def test_a_task_manager_that_is_started_anew_has_the_labels_that_it_has_then(ses
 def test_a_revision_has_so_many_sets_of_labels_at_most() -> None:
     with pytest.raises(AssertionError, match="different sets of labels"):
         a_workflow({f"t{n}": f"runs_on: l{n}" for n in range(101)})
-    assert a_workflow({f"t{n}": f"runs_on: l{n % 100}" for n in range(200)}).tasks
+    assert a_workflow({"any": ""} | {f"t{n}": f"runs_on: l{n % 100}" for n in range(200)}).tasks
 
 
 def test_revisions_of_ever_new_labels_leave_the_archive_in_its_turns(session: Session) -> None:
@@ -134,3 +135,23 @@ def test_revisions_of_ever_new_labels_leave_the_archive_in_its_turns(session: Se
     archive.append("", entries)
     archive.commit({"last": ""})
     assert claimed(session, "l5-7", "l11-49", slots=3) == ["t7", "t49", "last"]
+
+
+def test_an_archive_of_many_labels_makes_no_claim_dearer_and_forgets_those_that_are_over(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"any": "", "a": "runs_on: gpu", "b": "runs_on: tex"})
+    archive.sql(
+        "update ready_archive set pools = pools || (select array_agg('process l' || n) from generate_series(1, 5000) n)"
+    )
+    asked = claim.parameters(PROCESS, HOST, 1, 90, tuple(Pool), claim.Turns(), ())
+    del asked["labels"]
+    with session.database.transaction() as connection:
+        plan = "\n".join(
+            row["QUERY PLAN"] for row in connection.execute(b"explain (analyze, timing off) " + SQL["claim"], asked)
+        )
+    seen = [float(rows) for rows in re.findall(r"(?:actual rows=|Removed by .*Filter: )([\d.]+)", plan)]
+    assert max(seen) < 100, plan
+    claim.withdraw(session)
+    (row,) = archive.sql("select pools from ready_archive")
+    assert sorted(row["pools"]) == ["process gpu", "process tex"], "what was claimed, and what nobody has, is forgotten"
+    assert claimed(session, "tex", "gpu") == ["a", "b"]
