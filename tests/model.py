@@ -76,6 +76,7 @@ class Reason(StrEnum):
     UNKNOWN = "no such revision, run or task"
     ON_HOLD = "the archive is on hold"
     WAITED_FOR = "other runs wait for a task of it, or name it as the reason of their state"
+    GUARDED = "it is guarded, and only an approver may act on it"
 
 
 class Refused(Exception):
@@ -174,6 +175,9 @@ class Task:
     stop_by: Task | None = None
     to_release: bool = False
     """It is held, or was canceled or skipped while it was: it does not start before a person releases it (design 5.21)."""
+    released: bool = False
+    by_a_guard: bool = False
+    """What is to be released was held by a guard of the archive (design 5.22)."""
     priority: int = 50
     prioritized: bool = False
     """A person set the priority."""
@@ -316,6 +320,10 @@ class Model:
         self.max_running: int | None = None
         """How many attempts run at once (design 5.26)."""
         self.on_hold = False
+        self.guards: frozenset[str] = frozenset()
+        """The names of the tasks that are held whatever their file says (design 5.22)."""
+        self.approves = True
+        """Whether whoever says the next verb may act on what is guarded."""
         self.capacities: dict[str, int | None] = {}
         """Of locks, where it is not 1; None: unlimited (design 5.25)."""
         self.paused_locks: set[str] = set()
@@ -443,6 +451,8 @@ class Model:
             raise Refused(Reason.UNKNOWN)
         if not chosen:
             raise Refused(Reason.NOTHING)
+        if trigger is Trigger.MANUAL and not self.approves and self.guards & _left_out(workflow.tasks, chosen):
+            raise Refused(Reason.GUARDED)
         missing = {
             wish.task
             for task in chosen
@@ -511,8 +521,8 @@ class Model:
         for first, second in pairwise(exclusive):
             self._edge(first, second, When.SETTLED, Kind.EXCLUSIVE)
         for task in run.own:
-            if task.definition.hold or ((hold or self.on_hold) and not task.is_gate):
-                self._hold(task)
+            if task.definition.hold or task.name in self.guards or ((hold or self.on_hold) and not task.is_gate):
+                self._hold(task, by_a_guard=task.name in self.guards)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
@@ -861,6 +871,7 @@ class Model:
 
     def cancel(self, key: Key) -> Changes:
         before = self.states()
+        self._refuse_unapproved([self.task(key)])
         self._stop_by_person(self._in(key, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.RUNNING))
         return self._follow(before)
 
@@ -870,6 +881,7 @@ class Model:
         tasks = [task for task in run.own if not task.settled]
         if run.deleted or not tasks:
             raise Refused(Reason.GONE if run.deleted else Reason.NOTHING)
+        self._refuse_unapproved(tasks)
         for task in tasks:
             self._stop_by_person(task)
         return self._follow(before)
@@ -882,6 +894,7 @@ class Model:
 
     def restart(self, key: Key) -> Changes:
         before = self.states()
+        self._refuse_unapproved([self.task(key)])
         task = self._in(key, State.RUNNING)
         if task.stop == "cancel":
             raise Refused(Reason.CANCELING, key)
@@ -909,6 +922,7 @@ class Model:
 
     def retry(self, key: Key, force: bool = False) -> Changes:
         before = self.states()
+        self._refuse_unapproved([self.task(key)])
         root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
         if root.state is State.DEFERRED:
             root.failures = root.deferrals = root.losses = 0
@@ -928,6 +942,7 @@ class Model:
         self._bring_back(root)
         self._reopen(reopened, stay, again)
         self._hold_again(again)
+        self._hold_reopened(reopened)
         return self._follow(before)
 
     def _bring_back(self, task: Task) -> None:
@@ -978,6 +993,7 @@ class Model:
 
     def skip(self, key: Key, as_completed: bool = False, force: bool = False) -> Changes:
         before = self.states()
+        self._refuse_unapproved([self.task(key)])
         task = self._in(key, State.WAITING, State.HELD, State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
         reopened, stay = self._judge_again([task]) if as_completed else ([], {})
         if reopened and not force:
@@ -991,15 +1007,20 @@ class Model:
             task.as_completed = True
             self._reopen(reopened, stay, reopened)
             self._hold_again(reopened)
+            self._hold_reopened(reopened)
         return self._follow(before)
 
     def skip_until(self, name: str, branch: str, until: int) -> Changes:
         """Waive what failed or was rejected, up to a revision, and nothing else (design 5.9)."""
         before = self.states()
-        for run in self.on_branch(branch):
-            task = run.tasks.get(Name(name))
-            if task and run.place.number <= until and not run.deleted and task.state in (State.FAILED, State.REJECTED):
-                task.waived = True
+        having = [
+            r for r in self.on_branch(branch) if r.place.number <= until and not r.deleted and Name(name) in r.tasks
+        ]
+        tasks = [run.tasks[Name(name)] for run in having]
+        bad = [task for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+        self._refuse_unapproved(bad)
+        for task in bad:
+            task.waived = True
         return self._follow(before)
 
     def delete(self, key: RunKey) -> Changes:
@@ -1007,6 +1028,7 @@ class Model:
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
+        self._refuse_unapproved(run.own)
         if any(task.state is State.RUNNING for task in run.own):
             raise Refused(Reason.STATE)
         run.deleted = True
@@ -1021,6 +1043,7 @@ class Model:
         run = self.run(key)
         if not run.deleted:
             raise Refused(Reason.STATE)
+        self._refuse_unapproved(run.own)
         run.deleted = False
         back, run.canceled_with_it = run.canceled_with_it, []
         stale = {
@@ -1035,8 +1058,9 @@ class Model:
         self._reopen(reopened, stay, [*back, *reopened])
         for task in [*back, *reopened]:
             if task.run is run:
-                self._hold(task)
+                self._hold(task, by_a_guard=task.by_a_guard)
         self._hold_again(task for task in reopened if task.run is not run)
+        self._hold_reopened(reopened)
         return self._follow(before)
 
     def purge(self, key: RunKey) -> Changes:
@@ -1165,6 +1189,9 @@ class Model:
         before = self.states()
         if self.on_hold or not tasks:
             raise Refused(Reason.ON_HOLD if self.on_hold else Reason.NOTHING)
+        tasks = [task for task in tasks if not self.is_closed(task)]
+        if not tasks:
+            raise Refused(Reason.GUARDED)
         outdated = [task for task in tasks if not force and self.is_outdated(task)]
         if len(outdated) == len(tasks) and not skip_outdated:
             raise Refused(Reason.OVERWRITES, *(task.key for task in outdated))
@@ -1174,7 +1201,8 @@ class Model:
             self._follow(before)  # what needs them is skipped with them, before the rest is released
         for task in tasks:
             if task not in outdated and task.state is State.HELD:
-                task.state, task.to_release = move(task.state, Event.RELEASE), False
+                task.state = move(task.state, Event.RELEASE)
+                task.to_release, task.by_a_guard, task.released = False, False, True
         return self._follow(before)
 
     def is_outdated(self, task: Task) -> bool:
@@ -1186,8 +1214,9 @@ class Model:
             return True
         return False
 
-    def _hold(self, task: Task) -> None:
-        task.state, task.to_release = move(task.state, Event.HOLD), True
+    def _hold(self, task: Task, by_a_guard: bool = False) -> None:
+        task.state = move(task.state, Event.HOLD)
+        task.to_release, task.by_a_guard, task.released = True, by_a_guard, False
 
     def _holdable(self, run: Run) -> list[Task]:
         """What a hold of the whole run holds; its gates pass."""
@@ -1197,7 +1226,35 @@ class Model:
         """What comes back to work is held where nobody has released it, or where its archive is on hold and its run has not begun."""
         for task in back:
             if task.to_release or (self.on_hold and not task.is_gate and not _has_begun(task.run)):
-                self._hold(task)
+                self._hold(task, by_a_guard=task.by_a_guard)
+
+    def _hold_reopened(self, reopened: Iterable[Task]) -> None:
+        """What comes back because of another task, too, where the guard came after it had been skipped."""
+        for task in reopened:
+            if task.name in self.guards and not task.to_release and not task.released:
+                self._hold(task, by_a_guard=True)
+
+    def guard(self, names: frozenset[str]) -> Changes:
+        """Hold what has not started of the tasks with these names, and what is planned of them; what was guarded before is held already, or released."""
+        before = self.states()
+        new, self.guards = names - self.guards, names
+        for task in self.tasks():
+            if task.name in new and task.state in (State.WAITING, State.READY):
+                self._hold(task, by_a_guard=True)
+        return self._follow(before)
+
+    def act_as(self, approver: bool) -> Changes:
+        """Whoever says the next verbs is an approver, or is not."""
+        self.approves = approver
+        return {}
+
+    def is_closed(self, task: Task) -> bool:
+        """Whether whoever speaks may not act on the task."""
+        return not self.approves and (task.by_a_guard or task.name in self.guards)
+
+    def _refuse_unapproved(self, tasks: Iterable[Task]) -> None:
+        if closed := [task.key for task in tasks if self.is_closed(task)]:
+            raise Refused(Reason.GUARDED, *closed)
 
     def rewrite(self, branch: str, dropped: Iterable[int]) -> Changes:
         """A force-push took these revisions off the branch (design 5.16)."""
@@ -1504,6 +1561,17 @@ def _exists(task: TaskDefinition, run: Run, changed: frozenset[str] | None) -> b
 def _named(task: Task, wish: Depends) -> Name:
     """The name of what an entry of ``depends`` means."""
     return Name(wish.task) if wish.task else task.key.inside
+
+
+def _left_out(defined: Iterable[TaskDefinition], chosen: Collection[TaskDefinition]) -> set[str]:
+    """The tasks that are not chosen and on which chosen ones depend, directly or through others that are not."""
+    left, reached = [*chosen], set[str]()
+    for task in left:
+        new = {d.name: d for d in defined if d.name in {w.task for w in task.depends if not w.previous}}
+        new = {name: d for name, d in new.items() if name not in reached | _names(chosen)}
+        reached |= new.keys()
+        left += new.values()
+    return reached - {COMMIT}
 
 
 def _names(tasks: Iterable[TaskDefinition]) -> set[str]:

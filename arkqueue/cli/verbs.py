@@ -113,9 +113,10 @@ _runs = click.argument("names", metavar="RUN…", nargs=-1, required=True)
 
 @click.command(epilog="A run of which a task is running is not deleted: cancel it first. `arkqueue runs --state deleted` lists what was deleted.")  # fmt: skip
 @_runs
+@dry_run
 @as_json
 @calls_server
-def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
+def delete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
     """Leave a tombstone in place of a run of which nothing runs.
 
     What is not settled of it is canceled. What waits for its failed tasks goes on, as if they were waived. No list shows it any more, and its history is readable with
@@ -123,24 +124,25 @@ def delete(client: Client, names: Sequence[str], as_json: bool) -> None:
     """
 
     def one(name: str) -> tuple[Any, list[str]]:
-        deleted = client.send("DELETE", f"/runs/{_run_id(client, name)}")
+        deleted = client.send("DELETE", f"/runs/{_run_id(client, name)}", dry_run="true" if dry_run else None)
         return deleted, [f"{bold(deleted['full_name'])}: {state(deleted['state'])}"]
 
-    each(names, one, as_json)
+    each(names, one, as_json, dry_run)
 
 
 @click.command(epilog="Example: arkqueue undelete papers@12, and then arkqueue release papers@12")
 @_runs
+@dry_run
 @as_json
 @calls_server
-def undelete(client: Client, names: Sequence[str], as_json: bool) -> None:
+def undelete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
     """Take the tombstone of a run away. What its deletion canceled comes back, held until somebody releases it."""
 
     def one(name: str) -> tuple[Any, list[str]]:
-        run = client.post(f"/runs/{_run_id(client, name)}/undelete", {})
+        run = client.post(f"/runs/{_run_id(client, name)}/undelete", {}, dry_run="true" if dry_run else None)
         return run, [f"{bold(run['full_name'])}: {state(run['state'])}"]
 
-    each(names, one, as_json)
+    each(names, one, as_json, dry_run)
 
 
 def _run_id(client: Client, name: str) -> int:

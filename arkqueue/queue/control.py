@@ -21,7 +21,7 @@ from arkqueue.names import PURGED, name_of
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.guards import Approver, refuse_unapproved, unapproved
+from arkqueue.queue.guards import Approver, hold_reopened, refuse_unapproved, unapproved
 from arkqueue.queue.triggering import MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
@@ -166,6 +166,7 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False, appro
         back = [row.id, *reopened]
         again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]
         graph.do("hold_again", tasks=back)
+        hold_reopened(graph, reopened)
         graph.follow(entering=back, again=again)
 
     _on_task(session, task, "retry", by, work, _options(force=force))
@@ -279,6 +280,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
             refuse_outdated(graph, row, reopened, f"arkqueue skip {_name(graph, row)} --as-completed")
         again = [*tasks, *reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
         graph.do("hold_again", tasks=reopened)
+        hold_reopened(graph, reopened)
     graph.follow(entering=reopened, again=again)
 
 

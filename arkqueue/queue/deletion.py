@@ -22,7 +22,7 @@ from arkqueue.queue.control import (
     unjudged,
 )
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.guards import Approver, refuse_unapproved
+from arkqueue.queue.guards import Approver, hold_reopened, refuse_unapproved
 from arkqueue.states import State
 
 
@@ -74,6 +74,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         back += reopened
         graph.do("hold_undeleted", tasks=back, run=run, hold=entry)
         graph.do("hold_again", tasks=back)
+        hold_reopened(graph, reopened)
         # What settled while the run was deleted was not judged for what comes back now.
         settled = graph.ids("settled_of_run", run=run) if back else []
         graph.follow(entering=back, again=[*back, *staying, *targets, *unjudged(graph, back), *settled, *unwaived])

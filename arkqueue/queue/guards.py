@@ -80,6 +80,16 @@ def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: A
         raise Forbidden(why.thing, why.fault, why.remedy)
 
 
+def hold_reopened(graph: Graph, tasks: Collection[int]) -> None:
+    """Hold the guarded ones of tasks that come back to work because of another one. None held them before where the guard came after they had been skipped."""
+    rows = graph.rows("guarded", tasks=list(tasks)) if tasks else ()
+    guarded = [
+        row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and matches(row.globs or (), row.name)
+    ]
+    if guarded:
+        graph.ids("hold", tasks=guarded, hold=BY_A_GUARD, unbegun=False)
+
+
 def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Approver | None) -> None:
     """Raise `Forbidden` where a run by hand leaves out guarded tasks, on which its tasks depend. ``row``: the revision's, of ``revision_at``."""
     for name in sorted(left_out):

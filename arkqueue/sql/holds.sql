@@ -80,7 +80,7 @@ with held as materialized (
     where branch_id = b.id and dropped_at is null and number between coalesce(accepted.number, -1) and r.number) c
   group by h.id
 )
-select t.id, t.number, t.run, t.name, t.item, t.hold_id, a.name as archive, b.name as branch, b.main, r.author, c.authors as changers,
+select t.id, t.number, t.run, t.name, t.item, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, c.authors as changers,
        a.settings->'require_approval' as globs, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
 left join changed c on c.id = r.id and t.hold_id = -2

@@ -99,6 +99,8 @@ labels = st.sampled_from([LABELS] * 3 + [(), ("gpu",), ("tex",)])
 LOCKS = ("tex", "printer")
 locks = st.sampled_from(LOCKS)
 capacities = st.sampled_from([1, 1, 2, None])
+guarded = st.sampled_from([frozenset[str](), *(frozenset(names) for names in ("a", "b", "ab", "cd"))])
+"""The names that an archive guards."""
 priorities = st.sampled_from([10, 90])
 outputs = st.sampled_from([None] * 6 + [10, 90])
 """The output `arkqueue.priority` of an attempt."""

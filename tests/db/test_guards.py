@@ -156,6 +156,20 @@ def test_a_guard_that_is_set_holds_what_has_not_started(session: Session) -> Non
     }  # fmt: skip
 
 
+def test_what_was_skipped_before_the_guard_came_does_not_come_back_unapproved(session: Session) -> None:
+    """Seen by the model: no guard holds what has settled, and a retry of what it needs takes no approver."""
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    archive.fail("build@2")
+    assert archive.state("publish@2") == "skipped"
+    archives.change_settings(session, archive.id, GUARDED, "ann")
+    archive.retry("build@2")
+    archive.run("build@2")
+    assert archive.state("publish@2") == "held"
+    holds.release(session, archive.task("publish@2"), "bob", how=How(approver=SOMEBODY))
+    archive.run("publish@2")
+
+
 def test_a_change_of_settings_takes_no_release_back(guarded: AnArchive) -> None:
     guarded.commit({"check": "", "publish": "depends: [check]"})
     holds.release(guarded.session, guarded.task("publish@2"), "bob", how=How(approver=SOMEBODY))

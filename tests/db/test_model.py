@@ -70,6 +70,8 @@ class Subject(Protocol):
     def pause_lock(self, name: str) -> object: ...
     def resume_lock(self, name: str) -> object: ...
     def man(self, labels: Collection[str]) -> object: ...
+    def guard(self, names: frozenset[str]) -> object: ...
+    def act_as(self, approver: bool) -> object: ...
     def pause(self) -> object: ...
     def resume(self) -> object: ...
     def hold(self, key: Key) -> object: ...
@@ -412,7 +414,7 @@ class Beside(RuleBasedStateMachine):
 
     def limit(self, data: st.DataObject) -> None:
         running = len(self.keys(State.RUNNING))
-        most = data.draw(st.sampled_from([None, 1, 2, 3]))
+        most = data.draw(st.sampled_from([None, 1, 1, 2, 3]))
         self.saw("more run than may from now on", most and running > most)
         self.both("limit", most)
 
@@ -429,6 +431,16 @@ class Beside(RuleBasedStateMachine):
         """A task manager takes the place of those that were there."""
         self.both("man", data.draw(strategies.labels))
 
+    def guard(self, data: st.DataObject) -> None:
+        """The archive guards some names from now on; whoever goes on speaking is mostly no approver."""
+        before = {task.key for task in self.model.tasks() if task.by_a_guard}
+        self.both("guard", data.draw(strategies.guarded))
+        self.both("act_as", data.draw(st.sampled_from([False, False, True])))
+        self.saw("held by a guard", {task.key for task in self.model.tasks() if task.by_a_guard} - before)
+
+    def act_as(self, data: st.DataObject) -> None:
+        self.both("act_as", data.draw(st.booleans()))
+
     def pause_archive(self, data: st.DataObject) -> None:  # noqa: ARG002  # there is nothing to draw
         self.both("pause")
 
@@ -444,7 +456,12 @@ class Beside(RuleBasedStateMachine):
         )
 
     def hold(self, data: st.DataObject) -> None:
-        self.both("hold", self.pick_any(data, State.WAITING, State.READY))
+        """Rather what a later run has, too: it may be out of date by its release."""
+        here = self.keys(State.WAITING, State.READY)
+        older = [key for key in here if any(_is_later(other, key) for other in here)]
+        self.both(
+            "hold", data.draw(st.sampled_from(older)) if older else self.pick_any(data, State.WAITING, State.READY)
+        )
 
     def hold_run(self, data: st.DataObject) -> None:
         self.both("hold_run", self.draw_run(data, [run for run in self.model.runs if run.place.number > 1]).key)
@@ -473,6 +490,7 @@ class Beside(RuleBasedStateMachine):
         how = data.draw(st.sampled_from([(False, False)] * (1 if outdated else 3) + [(True, False), (False, True)]))
         what = data.draw(st.sampled_from("ttra"))
         fired = {task.key for task in self.model.tasks() if task.fired}
+        guarded = {task.key for task in self.model.tasks() if task.by_a_guard}
         if what == "t":
             key = data.draw(st.sampled_from(outdated)) if outdated else self.pick_any(data, State.HELD)
             self.both("release", key, *how)
@@ -486,6 +504,11 @@ class Beside(RuleBasedStateMachine):
         self.saw("what is outdated is skipped", how[1] and any(self.model.task(key).waived for key in outdated))
         released = [key for key in held if self.model.task(key).state is not State.HELD]
         self.saw("released", released)
+        self.saw("an approver releases what is guarded", any(key in guarded for key in released))
+        self.saw(
+            "what is guarded is left when the rest is released",
+            released and any(key in guarded for key in held if key not in released),
+        )
         self.saw("cancels fire at a release", any(self.model.task(key).fired and key not in fired for key in released))
 
     def go_past_what_is_held(self) -> None:
@@ -493,8 +516,7 @@ class Beside(RuleBasedStateMachine):
         held = [key for key in self.keys(State.HELD) if not self.model.task(key).is_gate]
         self.claim_all()
         for key in self.keys(State.RUNNING):
-            older = [o for o in held if (o.branch, o.name) == (key.branch, key.name) and o.run_key < key.run_key]
-            if older and self.model.task(key).stop is None:
+            if any(_is_later(key, older) for older in held) and self.model.task(key).stop is None:
                 self.both("finish", key, End.EXITED, 0)
 
     # ------------------------------------------------------------------------------------------------------------------------ together
@@ -581,6 +603,9 @@ class Beside(RuleBasedStateMachine):
         self.saw(
             "outdated by what was purged", is_outdated and ours and not {*ours.tasks} <= self.model.states().keys()
         )
+        self.saw("a release is refused", ours and verb.startswith("release"))
+        for what in (verb, "a verb"):
+            self.saw(f"{what} is refused to who is no approver", ours and ours.reason is Reason.GUARDED)
         self.saw(f"an attempt ends: {' '.join(map(str, words[1:3]))}", verb == "finish")
         self.saw("an attempt says a priority", verb == "finish" and words[3:] and words[3])
         return ours
@@ -650,6 +675,7 @@ class Beside(RuleBasedStateMachine):
             if self.agree:
                 self.sweep()
                 self.take_turn()
+                self.both("act_as", True)
                 if self.model.paused:
                     self.both("resume")
                 for name in sorted(self.model.paused_locks):
@@ -738,7 +764,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("claim", 6, {State.READY}),
     ("work", 6, {State.READY}),
     ("finish", 8, {State.RUNNING}),
-    ("lose", 1, {State.RUNNING}),
+    ("lose", 2, {State.RUNNING}),
     ("due", 3, {State.DEFERRED}),
     ("cancel", 2, UNSETTLED),
     ("cancel_run", 1, UNSETTLED),
@@ -756,16 +782,23 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("pause_lock", 1, UNSETTLED),
     ("resume_lock", 2, UNSETTLED),
     ("man", 1, UNSETTLED),
+    ("guard", 1, UNSETTLED),
+    ("act_as", 1, {State.HELD}),
     ("pause_archive", 1, UNSETTLED),
     ("resume_archive", 2, UNSETTLED),
-    ("hold", 1, {State.WAITING, State.READY}),
+    ("hold", 2, {State.WAITING, State.READY}),
     ("hold_run", 1, {State.WAITING, State.READY}),
     ("hold_archive", 1, UNSETTLED),
-    ("release", 4, {State.HELD}),
+    ("release", 6, {State.HELD}),
 ]
 """The verbs of a step, how often each is chosen, and which of these states some task must be in."""
 OUTSIDE = [entry for entry in VERBS if entry[0] in ("commit", "rewrite", "delete_branch", "deliver", "look")]
 """Those of the repository and of who looks at it."""
+
+
+def _is_later(key: Key, than: Key) -> bool:
+    """Whether one is a task of the other's name in a later run of its branch."""
+    return (key.branch, key.name) == (than.branch, than.name) and key.run_key > than.run_key
 
 
 def _refusal(say: Callable[[], object]) -> Refused | None:

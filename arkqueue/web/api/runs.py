@@ -237,21 +237,23 @@ def graph_of_revisions(
 
 
 @router.delete("/runs/{id}")
-def delete_run(request: Request, id: int) -> RunDetail:
+def delete_run(request: Request, id: int, dry_run: DryRun = False) -> RunDetail:
     """Leave a tombstone in place of a run of which nothing runs; what is not settled of it is canceled. Its history stays readable with the scope `admin`."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
-    deletion.delete_run(caller.session, run, caller.by, caller.approver)
-    return runs.run(caller.session, run)
+    with caller.acting(dry_run, run=run) as caller:
+        deletion.delete_run(caller.session, run, caller.by, caller.approver)
+        return runs.run(caller.session, run)
 
 
 @router.post("/runs/{id}/undelete")
-def undelete_run(request: Request, id: int) -> RunDetail:
+def undelete_run(request: Request, id: int, dry_run: DryRun = False) -> RunDetail:
     """Take a tombstone away: what the deletion canceled comes back as held."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
-    deletion.undelete_run(caller.session, run, caller.by, caller.approver)
-    return runs.run(caller.session, run)
+    with caller.acting(dry_run, run=run) as caller:
+        deletion.undelete_run(caller.session, run, caller.by, caller.approver)
+        return runs.run(caller.session, run)
 
 
 @router.post("/runs/{id}/note")

@@ -457,12 +457,17 @@ def test_runs_are_deleted_and_undeleted(arkqueue: Cli, session: Session) -> None
     archive.commit({"a": ""})
     archive.claim("a@2")
     archive.commit({"a": "", "b": "depends: [a]"})
+    trial = arkqueue("delete", "papers@3", "papers@2", "--dry-run")
+    assert (trial.code, trial.lines) == (1, ["Nothing is changed. It would be:", "papers@3: deleted"])
+    assert "papers@2: cannot be deleted" in trial.err
+    assert archive.states() == {"a@2": "running", "a@3": "ready", "b@3": "waiting"}
     done = arkqueue("delete", "papers@3", "papers@2", "papers@3/a")
     assert (done.code, done.lines) == (2, ["papers@3: deleted"])
     assert "papers@2: cannot be deleted: papers@2/a is running. arkqueue cancel papers@2, and delete it" in done.err
     assert "papers@3/a: is the name of a task, not of a run. Its run is papers@3." in done.err
     assert "papers@3" not in arkqueue("runs").out
     assert [line.split()[0] for line in arkqueue("runs", "--state", "deleted").lines[1:]] == ["papers@3"]
+    assert arkqueue("undelete", "papers@3", "--dry-run").lines[1:] == ["papers@3: held"]
     assert arkqueue("undelete", "papers@3").lines == ["papers@3: held"]
     assert archive.states() == {"a@2": "running", "a@3": "held", "b@3": "held"}
     assert arkqueue("undelete", "papers@3").code == 1
