@@ -309,10 +309,20 @@ class FileChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
-    """What bringing a plain tree to another revision did to it: what was made (paths in it), and by how many bytes it has grown."""
+    """What bringing a plain tree to another revision did to it: what was made (paths in it), and by how many bytes it has grown.
+
+    ``began``: when the first change was about to be made, by `STAMPS`; None: nothing was changed. ``entered``: the folders in which something was changed, by when
+    each of them had been changed last (`st_ctime_ns`); where several have the same time, one of them stands for all.
+    """
 
     made: tuple[bytes, ...]
     grown: int
+    began: int | None = None
+    entered: Mapping[int, bytes] = field(default_factory=dict)
+
+
+STAMPS = 5
+"""CLOCK_REALTIME_COARSE, by which the kernel stamps files; it is a little behind the clock that it stands for."""
 
 
 class Checkout(StrEnum):

@@ -81,16 +81,6 @@ class Survey:
     not_followed: tuple[str, ...] = ()
 
 
-class TreeWatch(Protocol):
-    """Who looks after a tree that is updated; what it raises ends the update."""
-
-    def begin(self) -> None:
-        """Called once, before anything is changed."""
-
-    def look(self, path: bytes, status: os.stat_result) -> None:
-        """Called with each folder on the way to what is changed, as it is before."""
-
-
 class Archive(Protocol):
     """One archive, open for reading. Revision ids are those of ``Revision.id``; paths are relative to the archive's root."""
 
@@ -211,15 +201,16 @@ class Archive(Protocol):
         before: str,
         revision_id: str,
         target: Path,
-        watch: TreeWatch,
         *,
+        good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,
     ) -> TreeChange:
         """Make of the export of revision ``before`` in ``target`` the export of another one; it costs what differs.
 
         ``before_key``: the `Survey.tree_key` of ``before`` when it was exported; None: it is not compared. Where the repository has another one now, `WorkspaceError` is raised before
-        anything is changed. After an error that came later than ``watch.begin`` the tree is good for nothing.
+        anything is changed. ``good``: a file that says that the tree is good. It is removed before anything is changed: where it is gone after an error, the tree is good
+        for nothing.
         """
 
     def working_copy(

@@ -13,7 +13,7 @@ from pathlib import Path
 from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
-from arkqueue.repository.protocol import Archive, Survey, TreeWatch
+from arkqueue.repository.protocol import Archive, Survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,10 @@ class Recorded:
     def changes(self, base: str | None) -> tuple[FileChange, ...]:
         return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
-    def update(self, before: str, revision_id: str, target: Path, watch: TreeWatch, *, before_key: str) -> TreeChange:
-        return self.archive.update(before, revision_id, target, watch, before_key=before_key, recorded=self.revision)
+    def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
+        return self.archive.update(
+            before, revision_id, target, good=good, before_key=before_key, recorded=self.revision
+        )
 
     def working_copy(
         self, branch: str, target: Path, *, author: str, origin: Origin | None = None, handover: Handover | None = None

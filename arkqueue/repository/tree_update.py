@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 from arkqueue.errors import WorkspaceError
-from arkqueue.model import TreeChange
-from arkqueue.repository import TreeWatch
+from arkqueue.model import STAMPS, TreeChange
 from arkqueue.repository.tree_writer import TreeWriter
 
 
@@ -26,11 +26,13 @@ def another_now(revision_id: str) -> WorkspaceError:
 
 
 class TreeUpdate(TreeWriter):
-    """Changes a tree that is there, under the eyes of a watch."""
+    """Changes a tree that is there. ``good``: the file that says that it is good, which is removed before anything is changed."""
 
-    def __init__(self, target: Path, watch: TreeWatch) -> None:
+    def __init__(self, target: Path, good: Path | None = None) -> None:
         super().__init__(target)
-        self._watch, self._has_begun = watch, False
+        self._good = good
+        self._began: int | None = None
+        self._entered: dict[int, bytes] = {}
         self._walked: set[bytes] = {b""}
         self._new: dict[bytes, None] = {}  # in order, and each once
         self._freed = 0
@@ -64,7 +66,7 @@ class TreeUpdate(TreeWriter):
         for path in self._new:
             with self._explained(path):
                 grown += _space(os.lstat(self._place(path)))
-        return TreeChange(tuple(self._new), grown)
+        return TreeChange(tuple(self._new), grown, self._began, self._entered)
 
     def _prepare(self, path: bytes) -> None:
         self._change()
@@ -80,15 +82,16 @@ class TreeUpdate(TreeWriter):
             status = os.lstat(self._place(folder))
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError("it is no folder")
-            self._watch.look(folder, status)
+        self._entered.setdefault(status.st_ctime_ns, folder)  # before it is changed: its time will be new then
         self._walked.add(folder)
 
     def _change(self) -> None:
-        if not self._has_begun:
+        if self._began is None:
             with self._explained(b""):
-                self._watch.look(b"", os.lstat(self._place(b"")))
-                self._watch.begin()
-            self._has_begun = True
+                self._entered.setdefault(os.lstat(self._place(b"")).st_ctime_ns, b"")
+                if self._good is not None:
+                    self._good.unlink(missing_ok=True)
+            self._began = time.clock_gettime_ns(STAMPS)
 
 
 def _space(status: os.stat_result) -> int:

@@ -7,7 +7,7 @@ The life of a base: exported for an attempt that found none → shared by all at
 idle → updated for an attempt of another revision → … → removed, because the pool is full (the least lately used first) or
 because it is broken. In use it never changes.
 
-An update removes ``state`` before it changes anything and writes it anew at the end, so a base whose update was killed has
+An update removes ``state`` before it changes anything, and it is written anew at the end, so a base whose update was killed has
 none, and is removed at the next start. A base of an earlier boot of the host is removed, too: after a loss of power nobody
 knows what of it has reached the disk. What others change is found by ``watch``. Whatever is wrong with a base, the answer is
 another one, exported; only an archive that cannot be read fails an attempt.
@@ -29,11 +29,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from arkqueue.errors import ArchiveUnreachable, ArkqueueError
-from arkqueue.model import AttemptId, TreeChange
+from arkqueue.model import STAMPS, AttemptId, TreeChange
 from arkqueue.workspace import removal
 from arkqueue.workspace.removal import Later, TakesLong, remove_folder
 from arkqueue.workspace.watch import AT_A_TIME, Changed, Watch, Window
@@ -52,7 +53,7 @@ class TreeSource(Protocol):
 
     def export(self, revision_id: str, target: Path) -> None: ...
 
-    def update(self, before: str, revision_id: str, target: Path, watch: Base, *, before_key: str) -> TreeChange: ...
+    def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +113,19 @@ class Base:
     def written(self) -> float:
         """When it became what it is."""
         try:
-            return self._state.stat().st_mtime
+            return self.state.stat().st_mtime
         except OSError:
             return 0.0
 
     @property
-    def _state(self) -> Path:
+    def state(self) -> Path:
+        """The file that says that it is good."""
         return self.folder / "state"
-
-    def begin(self) -> None:
-        """An update is about to change it."""
-        assert self.watch is not None
-        self.is_broken = True  # until all is done
-        self._state.unlink(missing_ok=True)
-        self.watch.open()
-
-    def look(self, path: bytes, status: os.stat_result) -> None:
-        assert self.watch is not None
-        self.watch.check_one(path, status)
 
     def is_now(self, tree: Tree) -> None:
         """It has become another revision, and is good."""
-        assert self.watch is not None
-        self.watch.close()
         self.branch, self.revision, self.key = tree.branch, tree.revision, tree.key
         self.save()
-        self.is_broken = False
 
     def save(self) -> None:
         assert self.watch is not None
@@ -152,9 +140,16 @@ class Base:
             "since": self.watch.since,
             "windows": self.watch.windows,
         }
-        new = self.folder / "state.new"
-        new.write_text(json.dumps(state), encoding="utf-8")
-        new.rename(self._state)
+        new = f"{self.folder}/state.new"
+        # Not by a file object, whose looks at what it was given are as many calls of the system again.
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            text = json.dumps(state).encode()
+            while text:
+                text = text[os.write(file, text) :]
+        finally:
+            os.close(file)
+        os.rename(new, self.state)
 
     @staticmethod
     def load(folder: Path) -> Base | None:
@@ -200,7 +195,7 @@ class Bases:
                 return base
             except BaseException as error:
                 # An archive that cannot be read says nothing about a base that has not been touched; of a new one, only a part may be there.
-                base.is_broken |= was_new or not isinstance(error, ArchiveUnreachable)
+                base.is_broken |= not (isinstance(error, ArchiveUnreachable) and base.state.exists())
                 self._let_go(base, attempt)
                 if not self._is_worth_another(error, was_new):
                     raise
@@ -364,11 +359,17 @@ def _export(base: Base, tree: Tree) -> None:
 
 
 def _update(base: Base, tree: Tree) -> None:
-    change = tree.source.update(base.revision, tree.revision, base.tree, base, before_key=base.key)
+    assert base.watch is not None
+    asked = time.clock_gettime_ns(STAMPS)
+    change = tree.source.update(base.revision, tree.revision, base.tree, good=base.state, before_key=base.key)
+    for changed, path in change.entered.items():
+        base.watch.check_one(path, changed)
     if base.owner != OURS:
         for path in change.made:
             os.lchown(os.fsencode(base.tree) + b"/" + path, *base.owner)
     base.size += change.grown
+    if change.began is not None:
+        base.watch.changed_since(max(asked, change.began))
     base.is_now(tree)
 
 
@@ -390,6 +391,7 @@ def _give_all(tree: Path, owner: Owner) -> int:
     return size
 
 
+@cache
 def _boot() -> str:
     """Which boot of the host this is."""
     try:

@@ -6,7 +6,7 @@ a base looks at some thousand more of its files, so that any change is found in 
 a task manager is looked at whole. When all have been seen, ``since`` moves to when that walk began, and the windows before
 it are forgotten.
 
-A folder that an update is about to change is looked at before, as its time will be new then. What cannot be noticed: a
+Of a folder that an update has changed, the update tells when it was last changed before, as its time is new now. What cannot be noticed: a
 change in the very window of an update, and one by somebody who sets the host's clock back.
 """
 
@@ -18,11 +18,10 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
+from arkqueue.model import STAMPS
+
 AT_A_TIME = 4096
 """Files and folders that one use of a base looks at: a few milliseconds, and all there are in most archives."""
-
-_COARSE = 5
-"""CLOCK_REALTIME_COARSE, by which the kernel stamps files; it is a little behind the clock that it stands for."""
 
 Window = tuple[int, int]
 
@@ -37,33 +36,26 @@ class Watch:
     def __init__(self, tree: bytes, since: int, windows: list[Window]) -> None:
         self._tree = tree
         self.since, self.windows = since, windows
-        self._opened: int | None = None
         self._walk, self._began = iter(()), since  # type: Iterator[tuple[bytes, os.stat_result]], int
 
-    def open(self) -> None:
-        """From now on we change it ourselves."""
-        self._opened = time.clock_gettime_ns(_COARSE)
-
-    def close(self) -> None:
-        """What we changed until now was changed by us."""
-        if self._opened is not None:
-            self.windows.append((self._opened, time.time_ns()))
-            self._opened = None
+    def changed_since(self, began: int) -> None:
+        """What was changed from then on until now was changed by us."""
+        self.windows.append((began, time.time_ns()))
 
     def check(self, most: int | None = AT_A_TIME) -> None:
         """Look at the next files, or (None) at all of them; raises Changed."""
-        self.check_one(self._tree, self._status(self._tree))
+        self.check_one(self._tree, self._status(self._tree).st_ctime_ns)
         if most is None:
             self._begin()
         seen = 0
         for path, status in islice(self._walk, most):
-            self.check_one(path, status)
+            self.check_one(path, status.st_ctime_ns)
             seen += 1
         if most is None or seen < most:
             self._all_seen()
 
     def _begin(self) -> None:
-        self._began = time.clock_gettime_ns(_COARSE)
+        self._began = time.clock_gettime_ns(STAMPS)
         self._walk = self._all()
 
     def _all_seen(self) -> None:
@@ -71,9 +63,8 @@ class Watch:
         self.windows = [window for window in self.windows if window[1] > self.since]
         self._begin()
 
-    def check_one(self, path: bytes, status: os.stat_result) -> None:
-        """One of them, as it is now; raises Changed."""
-        changed = status.st_ctime_ns
+    def check_one(self, path: bytes, changed: int) -> None:
+        """One of them, by when it was last changed; raises Changed."""
         if changed > self.since and not any(start <= changed <= end for start, end in self.windows):
             raise Changed(f"{path.decode(errors='backslashreplace')} was changed by somebody else")
 

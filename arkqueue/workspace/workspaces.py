@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ LayeredBy = Literal["kernel", "engine"]
 """Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workspace:
     """The folder of one attempt. ``path_first``: to be put first on the task's PATH.
 
@@ -55,11 +56,11 @@ class Workspace:
     layer: Layer | None = None
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def tree(self) -> Path:
         return self.folder / "tree"
 
-    @property
+    @cached_property
     def files(self) -> Path:
         """What is the attempt's own beside the tree: all of it may be shown to the task."""
         return self.folder / "files"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from arkqueue import workflow
 from arkqueue.errors import ArkqueueError
-from arkqueue.repository import Archive, TreeWatch, locate, open_archive
+from arkqueue.repository import Archive, locate, open_archive
 from tests.fuzzing import fuzzed
 
 ODD = [
@@ -75,14 +75,6 @@ HEADERS = st.sampled_from(
         b"",
     ]
 ) | st.binary(max_size=30)
-
-
-class Watch:
-    """Nobody else is in the tree."""
-
-    def begin(self) -> None: ...
-
-    def look(self, path: bytes, status: os.stat_result) -> None: ...
 
 
 class Forge:
@@ -151,10 +143,9 @@ def test_whatever_is_pushed_is_read_or_refused_and_writes_nowhere_else(
         (outer / "secret").write_text("untouched")
         target = outer / "tree"
         target.mkdir()
-        watch: TreeWatch = Watch()
         with suppress(ArkqueueError):
             archive.export(before, target)
-            archive.update(before, after, target, watch)
+            archive.update(before, after, target)
         assert sorted(os.listdir(outer)) == ["secret", "tree"]
         assert (outer / "secret").read_text() == "untouched"
     finally:

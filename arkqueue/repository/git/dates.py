@@ -20,11 +20,9 @@ MOST_COMMITS, MOST_ENTRIES = 500, 200_000
 """How many commits, and how many entries of their folders, are looked at for the dates of one tree."""
 
 
-def set_dates(repository: pygit2.Repository, commit: pygit2.Oid, writer: TreeWriter, paths: Iterable[bytes]) -> None:
+def set_dates(repository: pygit2.Repository, commit: Commit, writer: TreeWriter, paths: Iterable[bytes]) -> None:
     """Give files that were written the date of the commit that last changed each of them."""
-    missing = dict.fromkeys(paths)
-    at = read_commit(repository, commit)
-    assert at is not None, "it was written"
+    missing, at = dict.fromkeys(paths), commit
     budget = PathBudget(MOST_ENTRIES)
     for _ in range(MOST_COMMITS):
         parent = _first_parent(repository, at) if missing else None

@@ -25,7 +25,6 @@ from arkqueue.repository import (
     WORKFLOWS,
     Advance,
     Survey,
-    TreeWatch,
     is_workflow_file,
     limits,
     linked,
@@ -254,10 +253,7 @@ class GitArchive:
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
         with self._reading() as repository:
-            try:
-                return references.of(repository, self._commit(repository, revision_id).tree)
-            except TooManyPaths:
-                return ()
+            return _not_followed(repository, self._commit(repository, revision_id))
 
     def survey(
         self,
@@ -271,12 +267,12 @@ class GitArchive:
         base_recorded: Revision | None = None,  # noqa: ARG002
     ) -> Survey:
         with self._reading() as repository:
-            key = self._tree_key(repository, revision_id)
-        found = None
-        if changes:
-            with suppress(NotFound, TooManyPaths):
-                found = self.changes(base, revision_id, most=most)
-        return Survey(key, found, self.not_followed(revision_id) if notes else ())
+            commit, found = self._commit(repository, revision_id), None
+            if changes:
+                with suppress(NotFound, TooManyPaths):
+                    before = self._commit(repository, base).tree if base is not None else None
+                    found = listed(changed_files(repository, before, commit.tree, PathBudget(most)))
+            return Survey(str(commit.tree), found, _not_followed(repository, commit) if notes else ())
 
     # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.
 
@@ -289,7 +285,8 @@ class GitArchive:
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> None:
         with self._reading() as repository:
-            tree = self._tree(repository, revision_id)
+            commit = self._commit(repository, revision_id)
+            tree = _tree_of(repository, commit)
             entries: list[_Entry] = []
             for path in outermost(paths):
                 try:
@@ -301,25 +298,26 @@ class GitArchive:
             written = self._write(
                 repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree]
             )
-            set_dates(repository, self._commit(repository, revision_id).id, writer, written)
+            set_dates(repository, commit, writer, written)
 
     def update(
         self,
         before: str,
         revision_id: str,
         target: Path,
-        watch: TreeWatch,
         *,
+        good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> TreeChange:
-        with self._reading() as repository, TreeUpdate(target, watch) as update:
-            if before_key not in (None, self._tree_key(repository, before)):
+        with self._reading() as repository, TreeUpdate(target, good) as update:
+            exported, commit = (self._commit(repository, id) for id in (before, revision_id))
+            if before_key not in (None, str(exported.tree)):
                 raise another_now(before)
-            old, new = (self._tree(repository, id) for id in (before, revision_id))
+            old, new = _tree_of(repository, exported), _tree_of(repository, commit)
             self._check_size(repository, revision_id, [new])
             written = self._write(repository, update, changed_entries(repository, old, new, update))
-            set_dates(repository, self._commit(repository, revision_id).id, update, written)
+            set_dates(repository, commit, update, written)
             return update.result()
 
     def working_copy(
@@ -423,13 +421,8 @@ class GitArchive:
             raise NotFound(self._location.shown, f"has no commit {id}", "It may have been removed by a force-push.")
         return commit
 
-    def _tree_key(self, repository: pygit2.Repository, id: str) -> str:
-        return str(self._commit(repository, id).tree)
-
     def _tree(self, repository: pygit2.Repository, id: str) -> pygit2.Tree:
-        tree = repository[self._commit(repository, id).tree]
-        assert isinstance(tree, pygit2.Tree), "what a commit names as its tree is one"
-        return tree
+        return _tree_of(repository, self._commit(repository, id))
 
     def _known(self, repository: pygit2.Repository, known: Revision) -> pygit2.Oid:
         try:
@@ -504,6 +497,19 @@ class GitArchive:
         """What has the name of the folder of workflow files, if anything has."""
         tree = self._tree(repository, revision_id)
         return tree[WORKFLOWS] if WORKFLOWS in tree else None  # noqa: SIM401  it has no get
+
+
+def _tree_of(repository: pygit2.Repository, commit: Commit) -> pygit2.Tree:
+    tree = repository[commit.tree]
+    assert isinstance(tree, pygit2.Tree), "what a commit names as its tree is one"
+    return tree
+
+
+def _not_followed(repository: pygit2.Repository, commit: Commit) -> tuple[str, ...]:
+    try:
+        return references.of(repository, commit.tree)
+    except TooManyPaths:
+        return ()
 
 
 def _any_name(_name: str) -> bool:

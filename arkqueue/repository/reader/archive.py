@@ -13,7 +13,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, Survey, TreeWatch
+from arkqueue.repository.protocol import Advance, Survey
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
 from arkqueue.repository.reader.messages import (
@@ -217,8 +217,8 @@ class ReadArchive:
         before: str,
         revision_id: str,
         target: Path,
-        watch: TreeWatch,
         *,
+        good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,
     ) -> TreeChange:
@@ -226,8 +226,8 @@ class ReadArchive:
             "update",
             f"writing the files of revision {revision_id}",
             take_change,
-            watch,
             before=before,
+            good=None if good is None else str(good),
             before_key=before_key,
             revision_id=revision_id,
             target=str(target),
@@ -290,12 +290,10 @@ class ReadArchive:
         second = self._request(call, deadline, again) if again else None
         return self._ask(Call(self._location.shown, doing, request, deadline, again=second), take)
 
-    def _write(
-        self, call: str, doing: str, take: Callable[[Any], T], watch: TreeWatch | None = None, **given: Any
-    ) -> T:
+    def _write(self, call: str, doing: str, take: Callable[[Any], T], **given: Any) -> T:
         deadline = client.TRANSFER_DEADLINE if self._mirror else client.DEADLINE
         request = self._request(call, 0, given)
-        return self._ask(Call(self._location.shown, doing, request, deadline, writes=True, watch=watch), take)
+        return self._ask(Call(self._location.shown, doing, request, deadline, writes=True), take)
 
     def _request(self, call: str, deadline: float, given: dict[str, Any]) -> dict[str, Any]:
         return {

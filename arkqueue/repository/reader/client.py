@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, HostFault, WorkspaceError
-from arkqueue.repository.protocol import TreeWatch
 from arkqueue.repository.reader.messages import (
     LENGTH,
     Malformed,
@@ -44,8 +43,6 @@ from arkqueue.repository.reader.messages import (
     length,
     message,
     take_error,
-    take_path,
-    take_status,
 )
 from arkqueue.repository.reader.process import OUT_OF_MEMORY, TERMINATED
 
@@ -98,7 +95,7 @@ class Call:
     """One call. ``thing``: whose repository is asked, for people; ``doing``: what is being done.
 
     ``request``: what the process is told. ``deadline``: seconds. ``writes``: it makes or changes files: it is not made a second time, and may go on for as
-    long as something happens. ``watch``: who looks after the tree that it changes. ``again``: what another process is told where the first one breaks, if that is
+    long as something happens. ``again``: what another process is told where the first one breaks, if that is
     something else. ``longest``: seconds that it may take in all; ``most_written``: bytes that its process may write; more is a `WorkspaceError`.
     """
 
@@ -107,7 +104,6 @@ class Call:
     request: Mapping[str, Any]
     deadline: float
     writes: bool = False
-    watch: TreeWatch | None = None
     again: Mapping[str, Any] | None = None
     longest: float | None = None
     most_written: int | None = None
@@ -149,7 +145,7 @@ class ReaderProcess:
         return self._process.poll() is None
 
     def ask(self, call: Call, while_slow: Callable[[], None]) -> dict[str, Any]:
-        """Its answer or its error. Raises `Broken`, `Malformed`, and what the watch raises; it is good for nothing then.
+        """Its answer or its error. Raises `Broken` and `Malformed`; it is good for nothing then.
 
         ``while_slow``: is called now and then while it has not answered for a while.
         """
@@ -180,22 +176,10 @@ class ReaderProcess:
                 raise _Overdue(has_computed=has_computed)
 
         self._send(request)
-        while True:
-            said = self._hear(check)
-            if "answer" in said or "error" in said:
-                return said
-            if call.watch is None:
-                raise Malformed("a question that nobody answers")
-            try:
-                call.watch.look(take_path(said.get("look")), take_status(said.get("status")))
-                if said.get("begins") is True:
-                    call.watch.begin()
-            except BaseException:
-                # The process ends its update, so that nothing changes the tree any more when this call has ended.
-                self._send(frame({"go": False}))
-                self._hear(check)
-                raise
-            self._send(frame({"go": True}))
+        said = self._hear(check)
+        if "answer" not in said and "error" not in said:
+            raise Malformed("an answer that is none")
+        return said
 
     def end(self) -> str:
         """End it, with what it has started; the answer says how it ended, in case that it had done so by itself."""

@@ -6,8 +6,6 @@ an object of `model`. What is not as it must be is `Malformed`. Nothing here can
     server                                          reader
                                                     {"ready": true}
     {"archive", "location", "call", "given", …}
-                                                    {"look": path, "status": […], "begins"}   of an update, any number of times
-    {"go": true} or {"go": false}
                                                     {"answer": …} or {"error": …}
 """
 
@@ -52,6 +50,7 @@ LENGTH = struct.Struct(">I")
 """What stands before each frame: its bytes."""
 SHORT = 2**14
 """Bytes of workflow files that the server parses itself, which takes it some milliseconds. The parser takes 11 MB of memory, once."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 LONGEST_FAULT = 2**16
 """Characters of an error's text."""
 
@@ -80,7 +79,7 @@ class ReaderFault(Exception):
 
 def frame(message: Mapping[str, Any]) -> bytes:
     """A message as it goes over the socket. Raises `Malformed` where it is too long."""
-    body = json.dumps(message, separators=(",", ":")).encode()
+    body = _ENCODER.encode(message).encode()
     if len(body) > LONGEST:
         raise Malformed(f"an answer of {len(body):,} bytes, more than {LONGEST:,}")
     return LENGTH.pack(len(body)) + body
@@ -331,12 +330,29 @@ def take_path(value: object) -> bytes:
 
 
 def put_change(change: TreeChange) -> dict[str, Any]:
-    return {"made": [put_path(path) for path in change.made], "grown": change.grown}
+    return {
+        "made": [put_path(path) for path in change.made],
+        "grown": change.grown,
+        "began": change.began,
+        "entered": [[changed, put_path(path)] for changed, path in change.entered.items()],
+    }
 
 
 def take_change(value: object) -> TreeChange:
     found = _dict(value)
-    return TreeChange(tuple(map(take_path, _list(found.get("made")))), number(found.get("grown")))
+    return TreeChange(
+        tuple(map(take_path, _list(found.get("made")))),
+        number(found.get("grown")),
+        optional(number)(found.get("began")),
+        dict(map(_entered, _list(found.get("entered")))),
+    )
+
+
+def _entered(value: object) -> tuple[int, bytes]:
+    parts = _list(value)
+    if len(parts) != 2:
+        raise Malformed("a folder that was entered and is none")
+    return number(parts[0]), take_path(parts[1])
 
 
 def put_changes(changes: Sequence[FileChange]) -> dict[str, list[str]]:
@@ -364,20 +380,6 @@ def take_survey(value: object) -> Survey:
     found = _dict(value)
     changes = optional(take_changes)(found.get("changes"))
     return Survey(text(found.get("tree_key")), changes, texts(found.get("not_followed")))
-
-
-_NANOSECONDS = ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")
-
-
-def put_status(status: os.stat_result) -> list[int]:
-    return [*status[:10], *(getattr(status, name) for name in _NANOSECONDS)]
-
-
-def take_status(value: object) -> os.stat_result:
-    parts = [number(one) for one in _list(value)]
-    if len(parts) != 10 + len(_NANOSECONDS):
-        raise Malformed("a status that is none")
-    return os.stat_result(parts[:10], dict(zip(_NANOSECONDS, parts[10:], strict=True)))
 
 
 def inside(folder: Path) -> Callable[[Any], Path | None]:

@@ -41,9 +41,7 @@ from arkqueue.repository.reader.messages import (
     put_error,
     put_file,
     put_identity,
-    put_path,
     put_revision,
-    put_status,
     put_survey,
     put_workflow,
     receive,
@@ -63,10 +61,6 @@ SPARE = 5.0
 """Seconds after a deadline at which a reader ends by itself, should nobody be there any more who ends it."""
 
 Given = dict[str, Any]
-
-
-class NotWanted(Exception):
-    """The server's watch over a tree has ended the update."""
 
 
 def main() -> None:
@@ -108,7 +102,6 @@ class _Reader:
         self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._used: dict[str, float] = {}
         """When each of them had its last call."""
-        self._tree: os.stat_result | None = None
 
     def serve(self) -> None:
         poll = select.poll()
@@ -139,7 +132,7 @@ class _Reader:
 
     def _answer(self, request: Given) -> bytes:
         try:
-            answer = {"answer": CALLS[request["call"]](self._archive(request), request["given"], self)}
+            answer = {"answer": CALLS[request["call"]](self._archive(request), request["given"])}
         except Exception as error:
             if _is_out_of_memory(error):
                 raise MemoryError from error
@@ -171,27 +164,6 @@ class _Reader:
         self._opened.move_to_end(key)
         return self._opened[key]
 
-    # An update is watched by the server
-
-    def look(self, path: bytes, status: os.stat_result) -> None:
-        """The look at the tree itself is asked for with ``begin``, which comes right after it."""
-        if path:
-            self._ask(path, status, begins=False)
-        else:
-            self._tree = status
-
-    def begin(self) -> None:
-        assert self._tree is not None
-        self._ask(b"", self._tree, begins=True)
-
-    def _ask(self, path: bytes, status: os.stat_result, *, begins: bool) -> None:
-        self._connection.sendall(frame({"look": put_path(path), "status": put_status(status), "begins": begins}))
-        said = receive(self._connection)
-        if said is None:
-            raise SystemExit(TERMINATED)
-        if not said["go"]:
-            raise NotWanted
-
 
 def _count(paths: Any) -> int:
     return len(paths["paths"] if isinstance(paths, dict) else paths)
@@ -210,7 +182,7 @@ def _files(given: Given) -> dict[str, Any]:
     return {"recorded": given["recorded"] and take_revision(given["recorded"])}
 
 
-def _survey(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+def _survey(archive: Archive, given: Given) -> dict[str, Any]:
     base = given["base_recorded"]
     found = archive.survey(
         given["revision_id"],
@@ -224,7 +196,7 @@ def _survey(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
     return put_survey(found)
 
 
-def _working_copy(archive: Archive, given: Given, _reader: _Reader) -> str | None:
+def _working_copy(archive: Archive, given: Given) -> str | None:
     origin, handover = given["origin"], given["handover"]
     path = archive.working_copy(
         given["revision_id"],
@@ -238,13 +210,13 @@ def _working_copy(archive: Archive, given: Given, _reader: _Reader) -> str | Non
     return None if path is None else str(path)
 
 
-def _follow(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+def _follow(archive: Archive, given: Given) -> dict[str, Any]:
     following = Following(tuple(given["prefixes"]), tuple(Login(*login) for login in given["logins"]))
     followed = archive.follow(given["revision_id"], Path(given["target"]), following, **_files(given))
     return {"notes": list(followed.notes), "wanted": list(followed.wanted)}
 
 
-def _heads(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+def _heads(archive: Archive, given: Given) -> dict[str, Any]:
     """With the main branch, which is asked for right afterwards."""
     heads = archive.heads(tuple(given["branches"]), given["main"])
     main = None
@@ -253,7 +225,7 @@ def _heads(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
     return {"heads": heads, "main": main}
 
 
-def _advance(archive: Archive, given: Given, _reader: _Reader) -> dict[str, Any]:
+def _advance(archive: Archive, given: Given) -> dict[str, Any]:
     """With the keys of the workflow files, if they are asked for, each of which would be a call of its own."""
     advance = archive.advance(
         given["branch"],
@@ -275,38 +247,36 @@ def _of(revision: Any) -> Any:
     return None if revision is None else put_revision(revision)
 
 
-CALLS: dict[str, Callable[[Archive, Given, _Reader], Any]] = {
-    "identity": lambda archive, _, __: put_identity(archive.identity()),
-    "main_branch": lambda archive, given, _: archive.main_branch(given["known"]),
+CALLS: dict[str, Callable[[Archive, Given], Any]] = {
+    "identity": lambda archive, _: put_identity(archive.identity()),
+    "main_branch": lambda archive, given: archive.main_branch(given["known"]),
     "heads": _heads,
-    "baseline": lambda archive, given, _: _of(archive.baseline(given["branch"], given["at"], digests=given["digests"])),
-    "has": lambda archive, given, _: archive.has(given["revision"]),
-    "baselines": lambda archive, given, _: {
+    "baseline": lambda archive, given: _of(archive.baseline(given["branch"], given["at"], digests=given["digests"])),
+    "has": lambda archive, given: archive.has(given["revision"]),
+    "baselines": lambda archive, given: {
         name: put_revision(one) for name, one in archive.baselines(given["heads"]).items()
     },
-    "check_known": lambda archive, given, _: archive.check_known(*map(take_revision, given["known"])),
-    "check_gone": lambda archive, given, _: archive.check_gone(given["branch"]),
+    "check_known": lambda archive, given: archive.check_known(*map(take_revision, given["known"])),
+    "check_gone": lambda archive, given: archive.check_gone(given["branch"]),
     "advance": _advance,
-    "workflows_key": lambda archive, given, _: archive.workflows_key(given["revision_id"]),
-    "read_workflows": lambda archive, given, _: [
-        put_file(file) for file in archive.read_workflows(given["revision_id"])
-    ],
-    "workflow": lambda archive, given, _: put_workflow(archive.read_workflows(given["revision_id"])),
-    "changed_paths": lambda archive, given, _: archive.changed_paths(given["previous"], given["revision_id"]),
-    "changes": lambda archive, given, _: put_changes(
+    "workflows_key": lambda archive, given: archive.workflows_key(given["revision_id"]),
+    "read_workflows": lambda archive, given: [put_file(file) for file in archive.read_workflows(given["revision_id"])],
+    "workflow": lambda archive, given: put_workflow(archive.read_workflows(given["revision_id"])),
+    "changed_paths": lambda archive, given: archive.changed_paths(given["previous"], given["revision_id"]),
+    "changes": lambda archive, given: put_changes(
         archive.changes(given["base"], given["revision_id"], most=given["most"], **_files(given))
     ),
-    "not_followed": lambda archive, given, _: archive.not_followed(given["revision_id"]),
-    "export": lambda archive, given, _: archive.export(
+    "not_followed": lambda archive, given: archive.not_followed(given["revision_id"]),
+    "export": lambda archive, given: archive.export(
         given["revision_id"], Path(given["target"]), tuple(given["paths"]), **_files(given)
     ),
     "survey": _survey,
-    "update": lambda archive, given, reader: put_change(
+    "update": lambda archive, given: put_change(
         archive.update(
             given["before"],
             given["revision_id"],
             Path(given["target"]),
-            reader,
+            good=given["good"] and Path(given["good"]),
             before_key=given["before_key"],
             **_files(given),
         )

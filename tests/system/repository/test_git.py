@@ -27,7 +27,6 @@ from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
 from tests.attacks import a_tree_without_end, many_names_of_one_file, stored
 from tests.counting import counted_calls
 from tests.repositories import GitRepository, Link, a_git_repository, reaches, run, said
-from tests.system.repository.test_update import Unwatched
 from tests.users import as_ordinary_user
 from tests.waiting import eventually
 
@@ -1041,7 +1040,7 @@ def test_a_tree_without_end_is_judged_before_anything_of_it_is_written(
     with pytest.raises(WorkspaceError, match="at most 1,000,000"):
         archive.working_copy(huge, "huge", target, author="A <a@b>")
     with pytest.raises(WorkspaceError, match="at most 1,000,000"):
-        archive.update(before, huge, base, Unwatched())
+        archive.update(before, huge, base)
     assert not target.exists()
     assert tree(base) == {"paper": "x"}
     archive.export(huge, target, ["0007/0007"])

@@ -12,7 +12,7 @@ import pytest
 
 from arkqueue.repository import locate, open_archive
 from tests.repositories import run
-from tests.system.repository.test_update import Unwatched, picture, write_commit
+from tests.system.repository.test_update import picture, write_commit
 
 NAMES = [b"a", b"b.txt", b"c d", "é".encode(), b"n\xff", b".gitattributes", b"-r"]
 TEXTS = [
@@ -60,7 +60,7 @@ def check_history(place: Path, seed: int, revisions: int) -> None:
         )
         archive.export(commit, ours)
         if before:
-            archive.update(before, commit, forward, Unwatched())
+            archive.update(before, commit, forward)
         else:
             archive.export(commit, forward)
         before = commit

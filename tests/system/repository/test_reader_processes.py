@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,7 +18,7 @@ import pygit2
 import pytest
 
 from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, NotFound, WorkspaceError
-from arkqueue.model import TreeChange
+from arkqueue.model import STAMPS, TreeChange
 from arkqueue.repository import Following, locate
 from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client
@@ -292,34 +293,25 @@ def test_commit_that_takes_more_memory_than_a_reader_has_stops_nothing(
 
 
 @pytest.mark.parametrize("kind", ["git", "subversion"])
-def test_tree_is_changed_under_the_eyes_of_the_server(opened: Open, tmp_path: Path, kind: str) -> None:
+def test_update_tells_which_folders_it_entered_and_as_they_were_before(opened: Open, tmp_path: Path, kind: str) -> None:
     repository = (a_git_repository if kind == "git" else a_subversion_repository)(tmp_path)
-    first = repository.commit({"a/b": "1", "c": "1"})
+    first = repository.commit({"a/b": "1", "c/d": "1"})
     second = repository.commit({"a/b": "2"})
-    archive, tree = opened(repository.path), tmp_path / "tree"
+    archive, tree, good = opened(repository.path), tmp_path / "tree", tmp_path / "good"
     archive.export(first, tree)
-    seen: list[bytes] = []
-
-    class Watch:
-        is_wanted = True
-
-        def begin(self) -> None:
-            seen.append(b"begin")
-            if not self.is_wanted:
-                raise InterruptedError
-
-        def look(self, path: bytes, status: os.stat_result) -> None:
-            seen.append(path)
-            assert status.st_ctime_ns == os.lstat(os.fsencode(tree) + b"/" + path).st_ctime_ns
-
-    assert isinstance(archive.update(first, second, tree, Watch()), TreeChange)
-    assert set(seen) == {b"", b"begin", b"a"}
+    good.touch()
+    changed = {os.lstat(tree / path).st_ctime_ns: path for path in ("", "a")}
+    asked = time.clock_gettime_ns(STAMPS)
+    change = archive.update(first, second, tree, good=good)
+    assert change.entered.keys() == changed.keys()
+    assert set(change.entered.values()) <= {b"", b"a"}
+    assert change.began is not None
+    assert asked <= change.began <= os.lstat(tree / "a" / "b").st_ctime_ns
+    assert not good.exists()
     assert (tree / "a" / "b").read_text() == "2"
-    unwanted = Watch()
-    unwanted.is_wanted = False
-    with pytest.raises(InterruptedError):
-        archive.update(second, first, tree, unwanted)
-    assert (tree / "a" / "b").read_text() == "2"
+    good.touch()
+    assert archive.update(second, second, tree, good=good) == TreeChange((), 0)
+    assert good.exists()
 
 
 def test_processes_end_with_their_server(tmp_path: Path) -> None:

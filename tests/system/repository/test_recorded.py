@@ -19,21 +19,21 @@ from tests.repositories import GitRepository, SubversionRepository, a_git_reposi
 Look = Callable[[Recorded, Path], object]
 
 
-class Nobody:
-    """Looks after an update that must not begin."""
-
-    def begin(self) -> None:
-        pytest.fail("it was begun")
-
-    def look(self, path: bytes, status: os.stat_result) -> None:
-        """Nothing."""
+def updated(recorded: Recorded, target: Path) -> None:
+    """It must not begin."""
+    good = target.with_name("good")
+    good.touch()
+    try:
+        recorded.update("1", recorded.revision.id, target, good=good, before_key="")
+    finally:
+        assert good.exists(), "it was begun"
 
 
 LOOKS: dict[str, Look] = {
     "survey": lambda recorded, _: recorded.survey(),
     "export": lambda recorded, target: recorded.export(recorded.revision.id, target),
     "export of paths": lambda recorded, target: recorded.export(recorded.revision.id, target, ["x"]),
-    "update": lambda recorded, target: recorded.update("1", recorded.revision.id, target, Nobody(), before_key=""),
+    "update": updated,
     "working copy": lambda recorded, target: recorded.working_copy("", target, author="bot"),
 }
 

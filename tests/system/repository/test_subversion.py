@@ -27,7 +27,6 @@ from arkqueue.repository import (
 )
 from arkqueue.repository.limits import TooManyPaths
 from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run, said
-from tests.system.repository.test_update import Unwatched
 
 
 @pytest.fixture
@@ -661,7 +660,7 @@ def test_properties_that_are_not_utf_8_stand_in_nobodys_way(
         archive.export("3", tmp_path / "some", ["d", "x"])
         assert tree(tmp_path / "some") == {"d/f": "1", "d/g": "2", "x": "3"}
         with pytest.raises(WorkspaceError, match="has a property that is not UTF-8"):
-            archive.update("1", "2", tmp_path / "1", Unwatched())
+            archive.update("1", "2", tmp_path / "1")
 
 
 def test_export_of_some_paths(repository: SubversionRepository, tmp_path: Path) -> None:
@@ -820,7 +819,7 @@ def test_folders_without_end_are_not_written_for_ever(
             lambda target: archive.export(youngest, target),
             lambda target: archive.export(youngest, target, ["a"]),
             lambda target: archive.working_copy(youngest, "", target, author="ada"),
-            lambda _: archive.update("2", youngest, tmp_path / "base", Unwatched()),
+            lambda _: archive.update("2", youngest, tmp_path / "base"),
         )
     ):
         target = tmp_path / str(number)
@@ -845,7 +844,7 @@ def test_folders_without_end_are_counted_once_there_is_much(
     for act in (
         lambda: archive.export(youngest, tmp_path / "all"),
         lambda: archive.export(youngest, tmp_path / "some", ["a"]),
-        lambda: archive.update("2", youngest, tmp_path / "base", Unwatched()),
+        lambda: archive.update("2", youngest, tmp_path / "base"),
     ):
         with pytest.raises(WorkspaceError, match="there are more files and folders: a workspace has at most 1,500"):
             act()

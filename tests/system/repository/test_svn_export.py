@@ -14,7 +14,7 @@ from tests.repositories import SubversionRepository, a_subversion_repository, ru
 from tests.requirements import a_mount
 from tests.system.repository.subversion_histories import RandomHistory, load_project
 from tests.system.repository.test_http import Apache, apache, ports
-from tests.system.repository.test_update import Unwatched, picture
+from tests.system.repository.test_update import picture
 
 __all__ = ["apache", "ports"]
 
@@ -49,10 +49,10 @@ def check_history(
     archive, tree = open_archive(locate(url, **opening)), place / "tree"
     archive.export("1", tree)
     for number in range(2, history.head + 1):
-        archive.update(str(number - 1), str(number), tree, Unwatched())
+        archive.update(str(number - 1), str(number), tree)
         check_revision(archive, url, number, tree, place, *options)
     for before, after in ((history.head, 2), (2, history.head), (history.head, history.head // 2)):
-        archive.update(str(before), str(after), tree, Unwatched())
+        archive.update(str(before), str(after), tree)
         check_revision(archive, url, after, tree, place, *options)
 
 
@@ -97,7 +97,7 @@ def test_the_history_of_the_project_is_exported_as_svn_exports_it(tmp_path: Path
     archive = open_archive(locate(url))
     archive.export("1", tree)
     for number in range(2, head + 1):
-        archive.update(str(number - 1), str(number), tree, Unwatched())
+        archive.update(str(number - 1), str(number), tree)
         check_revision(archive, url, number, tree, tmp_path)
 
 
@@ -108,7 +108,7 @@ def test_bringing_keywords_forward_touches_the_files_that_changed_alone(tmp_path
     repository.commit({"b": "$Rev$\n"})
     archive, tree = open_archive(locate(repository.url)), tmp_path / "tree"
     archive.export("2", tree)
-    assert archive.update("2", "3", tree, Unwatched()).made == (b"b",)
+    assert archive.update("2", "3", tree).made == (b"b",)
     assert {name: (tree / name).read_text() for name in "abc"} == {
         "a": "$Rev: 2 $",
         "b": "$Rev: 3 $\n",
@@ -124,7 +124,7 @@ def test_a_file_that_got_its_old_text_back_shows_who_changed_it_last(tmp_path: P
     repository.commit({"a": "$Rev$ $Author$"}, author="bob")
     archive, tree = open_archive(locate(repository.url)), tmp_path / "tree"
     archive.export("2", tree)
-    archive.update("2", "4", tree, Unwatched())
+    archive.update("2", "4", tree)
     assert (tree / "a").read_text() == "$Rev: 4 $ $Author: bob $"
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pygit2.enums import ObjectType
 
 from arkqueue.errors import ArchiveError, NotFound, WorkspaceError
-from arkqueue.model import TreeChange
 from arkqueue.repository import Archive, Survey, locate, open_archive
 from arkqueue.repository.git import dates
 from tests.repositories import (
@@ -25,19 +24,6 @@ from tests.repositories import (
     a_git_repository,
     a_subversion_repository,
 )
-
-
-class Unwatched:
-    def begin(self) -> None:
-        """It may."""
-
-    def look(self, path: bytes, status: os.stat_result) -> None:
-        """It is as it was."""
-
-
-class Refusal(Unwatched):
-    def begin(self) -> None:
-        raise OSError("no")
 
 
 def picture(folder: Path) -> dict[bytes, object]:
@@ -76,7 +62,7 @@ def check_every_step(archive: Archive, revisions: list[str], place: Path) -> Non
         archive.export(before, tree)
         size_before = size(tree)
         old = {path: os.lstat(os.fsencode(tree) + b"/" + path).st_ino for path in fresh[before]}
-        change = archive.update(before, after, tree, Unwatched())
+        change = archive.update(before, after, tree)
         assert picture(tree) == fresh[after]
         assert size(tree) - size_before == change.grown
         for path in fresh[after]:
@@ -85,7 +71,7 @@ def check_every_step(archive: Archive, revisions: list[str], place: Path) -> Non
     tree = place / "through"
     archive.export(revisions[-1], tree)
     for before, after in itertools.pairwise(reversed(revisions)):
-        archive.update(before, after, tree, Unwatched())
+        archive.update(before, after, tree)
     assert picture(tree) == fresh[revisions[0]]
 
 
@@ -259,14 +245,15 @@ def test_subversion_update_is_an_export(histories: list[list[tuple[str, ...]]]) 
 # One step at a time
 
 
-def test_an_update_that_cannot_begin_changes_nothing(tmp_path: Path) -> None:
+def test_an_update_that_cannot_take_back_that_the_tree_is_good_changes_nothing(tmp_path: Path) -> None:
     repository = a_git_repository(tmp_path)
     first, second = repository.commit({"x": "1"}), repository.commit({"x": "2"})
     archive = open_archive(locate(str(repository.path)))
     archive.export(first, tmp_path / "tree")
 
-    with pytest.raises(WorkspaceError, match="no"):
-        archive.update(first, second, tmp_path / "tree", Refusal())
+    (tmp_path / "good").mkdir()
+    with pytest.raises(WorkspaceError, match="cannot be written"):
+        archive.update(first, second, tmp_path / "tree", good=tmp_path / "good")
     assert picture(tmp_path / "tree") == {b"x": (oct(0o100644), b"1")}
 
 
@@ -283,23 +270,29 @@ def test_nothing_is_begun_for_a_revision_that_is_not_there(
     repository: SubversionRepository | GitRepository, tmp_path: Path
 ) -> None:
     first = repository.commit({"x": "1"})
+    good = tmp_path / "good"
+    good.touch()
     opened(repository).export(first, tmp_path / "tree")
     unknown = "77" if isinstance(repository, SubversionRepository) else "7" * 40
     for before, after in ((first, unknown), (unknown, first)):
         with pytest.raises((NotFound, ArchiveError)):
-            opened(repository).update(before, after, tmp_path / "tree", Refusal())
+            opened(repository).update(before, after, tmp_path / "tree", good=good)
+    assert good.exists()
 
 
 def test_nothing_is_begun_where_the_tree_was_exported_from_another_revision_of_the_number(
     repository: SubversionRepository | GitRepository, tmp_path: Path
 ) -> None:
     first, second = repository.commit({"x": "1"}), repository.commit({"x": "2"})
-    archive, tree = opened(repository), tmp_path / "tree"
+    archive, tree, good = opened(repository), tmp_path / "tree", tmp_path / "good"
+    good.touch()
     archive.export(first, tree)
     key, another = (archive.survey(revision).tree_key for revision in (first, second))
     with pytest.raises(WorkspaceError, match=f"revision {first}: is another one now"):
-        archive.update(first, second, tree, Refusal(), before_key=another)
-    archive.update(first, second, tree, Unwatched(), before_key=key)
+        archive.update(first, second, tree, good=good, before_key=another)
+    assert good.exists()
+    archive.update(first, second, tree, good=good, before_key=key)
+    assert not good.exists()
     assert picture(tree) == {b"x": (oct(0o100644), b"2")}
 
 
@@ -345,7 +338,7 @@ def test_what_was_changed_by_hand_is_noticed_where_it_matters_and_never_followed
             (tree / "d").rename(tmp_path / "was d")
             (tree / "d").symlink_to(outside)
     try:
-        opened(repository).update(first, second, tree, Unwatched())
+        opened(repository).update(first, second, tree)
     except WorkspaceError:
         pass
     else:
@@ -362,7 +355,7 @@ def test_a_served_repository_tells_the_difference_too(tmp_path: Path) -> None:
     with repository.served() as server:
         archive = open_archive(locate(server.url))
         archive.export(first, tmp_path / "tree")
-        archive.update(first, second, tmp_path / "tree", Unwatched())
+        archive.update(first, second, tmp_path / "tree")
         archive.export(second, tmp_path / "fresh")
     assert picture(tmp_path / "tree") == picture(tmp_path / "fresh")
 
@@ -373,7 +366,8 @@ def test_an_update_touches_what_differs_and_nothing_else(
     first = repository.commit({f"d{number}/x": "1" for number in range(5)})
     second = repository.commit({"d3/x": "2"})
     opened(repository).export(first, tmp_path / "tree")
-    assert opened(repository).update(first, second, tmp_path / "tree", Unwatched()) == TreeChange((b"d3/x",), 0)
+    change = opened(repository).update(first, second, tmp_path / "tree")
+    assert (change.made, change.grown) == ((b"d3/x",), 0)
 
 
 # Times
@@ -406,7 +400,7 @@ def test_a_git_file_has_the_date_of_the_commit_that_last_changed_it(tmp_path: Pa
     for number, (commit, found) in enumerate(zip([*commits, repository.id()], expected, strict=True)):
         archive.export(commit, tmp_path / f"{number}")
         assert seconds_of(tmp_path / f"{number}") == found
-    archive.update(commits[0], repository.id(), tmp_path / "0", Unwatched())
+    archive.update(commits[0], repository.id(), tmp_path / "0")
     assert seconds_of(tmp_path / "0") == expected[-1]
 
 

@@ -23,7 +23,6 @@ from arkqueue.repository import Archive, locate, open_archive
 from arkqueue.repository import Recorded as InLedger
 from arkqueue.workspace import Tree, Workspaces, owner_named, removal
 from arkqueue.workspace import bases as bases_module
-from arkqueue.workspace.bases import Base
 from arkqueue.workspace.layers import mounts_below
 from tests.repositories import GitRepository, Link, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.requirements import a_mount
@@ -45,9 +44,9 @@ class Recorded:
         self.asked.append("export")
         self.archive.export(revision_id, target)
 
-    def update(self, before: str, revision_id: str, target: Path, watch: Base, *, before_key: str) -> TreeChange:
+    def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
         self.asked.append("update")
-        return self.archive.update(before, revision_id, target, watch, before_key=before_key)
+        return self.archive.update(before, revision_id, target, good=good, before_key=before_key)
 
 
 @pytest.fixture(params=["subversion", "git"])
@@ -478,10 +477,9 @@ class TestBroken:
                 f"import os, signal, sys; sys.path[:0] = {sys.path!r}",
                 "from tests.system.workspace.test_bases import *",
                 "class Killing(Recorded):",
-                "    def update(self, before, revision, target, watch, *, before_key):",
-                "        (target / 'd2' / 'x').unlink() if watch.begin() else None",
-                "        (target / 'd1' / 'x').unlink()",
-                "        os.kill(os.getpid(), signal.SIGKILL)",
+                "    def update(self, before, revision, target, **given):",
+                "        os.unlink = lambda *args, unlink=os.unlink, **ways: (unlink(*args, **ways), os.kill(os.getpid(), signal.SIGKILL))",
+                "        self.archive.update(before, revision, target, **given)",
                 f"killing = Killing(open_archive(locate({str(repository.path)!r})))",
                 f"workspaces = Workspaces(Path({str(tmp_path)!r}) / 'home')",
                 f"workspaces.prepare(1, source=tree_of(killing, {first!r}), layered_by='engine')",
@@ -575,12 +573,31 @@ class TestBroken:
         recorded = source(svn)
         workspaces.prepare(ONE, source=tree_of(recorded, first), layered_by="engine")
         workspaces.remove(ONE)
+        tree = tree_of(recorded, second)
         svn.path.rename(tmp_path / "away")
         with pytest.raises(ArchiveUnreachable):
-            workspaces.prepare(ONE, source=tree_of(recorded, second), layered_by="engine")
+            workspaces.prepare(ONE, source=tree, layered_by="engine")
         (tmp_path / "away").rename(svn.path)
         workspaces.prepare(ONE, source=tree_of(recorded, second), layered_by="engine")
-        assert recorded.asked == ["export", "update"]
+        assert recorded.asked == ["export", "update", "update"]
+
+    def test_an_archive_that_goes_away_in_the_midst_of_an_update_costs_the_base(
+        self, workspaces: Workspaces, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = repository.commit({"x": "1"}), repository.commit({"x": "2"})
+        recorded = source(repository)
+        workspaces.prepare(ONE, source=tree_of(recorded, first), layered_by="engine")
+        workspaces.remove(ONE)
+        update = recorded.update
+
+        def cut_off(before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
+            update(before, revision_id, target, good=good, before_key=before_key)
+            raise ArchiveUnreachable("svn", "the server closed the connection")
+
+        monkeypatch.setattr(recorded, "update", cut_off)
+        with pytest.raises(ArchiveUnreachable):
+            workspaces.prepare(ONE, source=tree_of(recorded, second), layered_by="engine")
+        assert bases(tmp_path) == []
 
     def test_an_archive_that_is_away_in_the_midst_of_a_first_export_leaves_nothing_in_its_way(
         self, workspaces: Workspaces, svn: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
