@@ -158,6 +158,8 @@ class ArchiveSettings:
     ``require_approval``: globs of the tasks that are held until somebody with a token of scope `approve` releases them; ``approval_not_author``: nobody who is the
     author of their revision (design 5.22). ``workflow_authors``: globs of the authors who may change workflow files; what others change is held.
     ``tier``: archives of a lower one go first at claims. ``max_running``: how many of its attempts run at once (None: as many as there is room for).
+
+    ``keep``: how long runs are kept after they reached a state, by the state: ``{"completed": "30d"}`` (none: for ever). ``keep_logs``: the same of logs alone (5.27).
     """
 
     branches: tuple[str, ...] = ()
@@ -175,6 +177,8 @@ class ArchiveSettings:
     workflow_authors: tuple[str, ...] = ()
     tier: int = USUAL_TIER
     max_running: int | None = None
+    keep: Mapping[str, str] = field(default_factory=dict)
+    keep_logs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

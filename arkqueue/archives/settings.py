@@ -9,6 +9,7 @@ import pwd
 import shlex
 from collections.abc import Sequence
 
+from arkqueue.archives import retention
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
@@ -50,6 +51,8 @@ def check_settings(
             if "[" in glob:
                 fault = "matches no branch: [ stands for itself in a glob here, and no branch's name can hold it"
                 raise Invalid(f"branch {glob}", fault, "Use * or ?, or name each branch.")
+    if changed & {"keep", "keep_logs"}:
+        retention.check(settings.keep, settings.keep_logs)
     if "users" in changed:
         _check_users(settings.users)
     if "networks" in changed:

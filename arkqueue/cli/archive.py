@@ -28,6 +28,8 @@ LOOK_AT_HEALTH = 1.0
 UNSET = {
     "tier": str(USUAL_TIER),
     "max_running": "no limit",
+    "keep": "everything for ever",
+    "keep_logs": "for ever",
     "images": "every one",
     "users": "every one",
     "networks": "bridge, none",
@@ -142,6 +144,8 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ),
         ("tier", str(settings["tier"]) if settings["tier"] != USUAL_TIER else ""),
         ("max running", str(settings["max_running"] or "")),
+        ("keeps", _shown(settings["keep"])),
+        ("keeps logs", settings["keep_logs"] or ""),
         ("added", at(found["created_at"])),
         ("removed", at(found["removed_at"]) if found["removed_at"] else ""),
         ("read", at(found["read_at"])),
@@ -209,7 +213,7 @@ def _left_out(schedule: Any) -> str:
 @click.argument(
     "words",
     nargs=-1,
-    metavar="[tier N | max_running N | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]",
+    metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]",
 )
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
 @_settings
@@ -222,26 +226,33 @@ def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as
     "require-approval GLOB..." holds every task whose name matches until somebody with a token
     of scope approve releases it, whatever the workflow file says; "workflow-authors GLOB..." does so with the runs of workflow files that somebody else has changed.
     An empty text ends either.
+
+    "keep completed=30d failed=400d" purges runs that have been in these states for so long, and keeps all others; "keep-logs 90d" removes logs alone. An empty text
+    keeps everything.
     """
     from arkqueue.cli.client import archive_path
 
-    guards: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     key, values = (words[0], words[1:]) if words else ("", ())
     if key == "require-approval" and values:
-        guards = {"require_approval": [glob for glob in values if glob], "approval_not_author": not_author}
+        given = {"require_approval": [glob for glob in values if glob], "approval_not_author": not_author}
     elif key == "workflow-authors" and values and not not_author:
-        guards = {"workflow_authors": [glob for glob in values if glob]}
+        given = {"workflow_authors": [glob for glob in values if glob]}
     elif not_author:
         raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
+    elif key == "keep" and values:
+        given = {"keep": dict(_kept(value) for value in values if value)}
+    elif key == "keep-logs" and len(values) == 1:
+        given = {"keep_logs": values[0] or None}
     elif key == "follow" and values and not options[key]:
         options[key] = values
     elif key in ("tier", "max_running") and len(values) == 1 and not options[key]:
         options[key] = values[0]
     elif words:
         raise click.UsageError(
-            'After NAME come options, or "tier N", or "max_running N", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs.'
+            'After NAME come options, or "tier N", or "max_running N", or "keep" and STATE=AGE, or "keep-logs AGE", or "follow" and the URL prefixes that are followed, or "require-approval" or "workflow-authors" and globs.'
         )
-    body = _given(options) | guards
+    body = _given(options) | given
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
     changed = client.send("PATCH", archive_path(name), body)
@@ -456,6 +467,14 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def _kept(text: str) -> tuple[str, str]:
+    """A state and an age, of ``completed=30d``."""
+    state, equals, age = text.partition("=")
+    if not (state and equals and age):
+        raise click.UsageError(f"Write STATE=AGE after keep, for example completed=30d, not {text!r}.")
+    return state, age
+
+
 def _number(key: str, text: str) -> int | None:
     if text in ("", "none"):
         return None
@@ -518,6 +537,8 @@ def _notice(notice: Any) -> str:
 
 def _shown(value: Any) -> str:
     """A setting; empty where it is unset."""
+    if isinstance(value, dict):
+        return visible(" ".join(f"{key}={one}" for key, one in sorted(value.items())))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return visible(", ".join(map(str, value)))
     if isinstance(value, int) and not isinstance(value, bool):

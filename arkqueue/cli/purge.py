@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,19 @@ import click
 
 from arkqueue.cli.options import as_json, dry_run
 from arkqueue.cli.output import bold, print_json, say, visible
+from arkqueue.cli.verbs import MOST_LINES, is_archive
 
 if TYPE_CHECKING:
     from arkqueue.db.session import Session
+    from arkqueue.queue.export import Export
+    from arkqueue.queue.purge import Kept
 
 
 @click.command(
     epilog="Examples: arkqueue purge papers@12 papers@13 --export old.jsonl; arkqueue purge papers@12/upload --log --reason 'it printed a password'. "
     "Change the secret as well: whoever could read the log may have it."
 )
-@click.argument("names", metavar="RUN... | TASK", nargs=-1, required=True)
+@click.argument("names", metavar="RUN... | ARCHIVE | TASK", nargs=-1, required=True)
 @click.option("--log", "log", is_flag=True, help="Of a task: the logs of its attempts that have ended, and the messages with which they ended.")  # fmt: skip
 @click.option("--outputs", is_flag=True, help="Of a task: their outputs, and the same messages.")
 @click.option("--reason", metavar="TEXT", default="", help="Why. Whoever may see the task, or asks for the run, sees this in place of what is removed, and the audit log keeps it: do not quote the secret. A task's log or outputs need one.")  # fmt: skip
@@ -45,15 +48,17 @@ def purge(
 ) -> None:
     """Remove whole runs for good, with their attempts and logs; or at once the log or the outputs of a task, as after a secret was printed.
 
-    A run goes when it is settled and nothing hangs on it. Its address is never given to another run, and says who purged it. The log of a task cannot be read from
+    A run goes when it is settled and nothing hangs on it. Of an archive goes what it keeps no longer (arkqueue archive set NAME keep completed=30d). A run's address is never given to another run, and says who purged it. The log of a task cannot be read from
     then on, the database is vacuumed, and what may still hold it is said. The command needs no server, but the database, as `arkqueue migrate` does.
     """
     from arkqueue.cli.serve import load, opened
 
-    is_of_task = log or outputs
+    is_of_task, is_of_archive = log or outputs, any(map(is_archive, names))
     _check(names, reason, export, is_of_task=is_of_task, dry_run=dry_run)
     with opened(load(ctx, **options), "purge", threading.Event()) as session:
-        if is_of_task:
+        if is_of_archive:
+            _forget(session, names[0], reason, export, dry_run, as_json)
+        elif is_of_task:
             _remove(session, names[0], reason, log, outputs, as_json)
         else:
             _purge(session, names, reason, export, dry_run, as_json)
@@ -65,11 +70,29 @@ def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task
             raise click.UsageError("--log and --outputs are for one task, and go without --export and --dry-run.")
         if not reason.strip():
             raise click.UsageError("Say why, with --reason: it is shown in place of what is removed.")
+    if any(map(is_archive, names)) and (len(names) > 1 or is_of_task):
+        raise click.UsageError("Name one archive alone, or runs, or with --log or --outputs a task.")
     if export and dry_run:
         raise click.UsageError("--export and --dry-run do not go together: nothing is written in a trial.")
     for name in () if is_of_task else names:
         if "/" in name:
             raise click.UsageError(f"{name} is a task. Say what of it: --log, --outputs, or both.")
+
+
+@contextmanager
+def _writing(export: Path | None) -> Iterator[Export | None]:
+    """Writes runs to a new file; None: nothing is written."""
+    from arkqueue.queue.export import Export
+
+    if export is None:
+        yield None
+        return
+    try:
+        file = export.open("x", encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{export}: cannot be written: {error.strerror}. Name a new file.") from None
+    with file:
+        yield Export(file)
 
 
 def _by() -> str:
@@ -106,18 +129,11 @@ def _purge(
     """Purge runs. All names are read before anything is removed."""
     from dataclasses import asdict
 
-    from arkqueue.queue.export import Export
     from arkqueue.queue.purge import purge_runs
     from arkqueue.views.find import find_run
 
     runs = [find_run(session, name) for name in names]
-    with ExitStack() as stack:
-        writes = None
-        if export is not None:
-            try:
-                writes = Export(stack.enter_context(export.open("x", encoding="utf-8")))
-            except OSError as error:
-                raise click.ClickException(f"{export}: cannot be written: {error.strerror}. Name a new file.") from None
+    with _writing(export) as writes:
         done = purge_runs(session, runs, _by(), reason, writes, dry_run=dry_run)
     if as_json:
         print_json(asdict(done))
@@ -127,8 +143,40 @@ def _purge(
         for run in done.runs:
             say(f"{bold(visible(run))}: purged")
         for kept in done.kept:
-            say(f"arkqueue: {visible(kept.run)}: {visible(kept.fault)}, and is kept. {visible(kept.remedy)}", err=True)
+            _say_kept(kept)
         if done.left:
             say(f"arkqueue: {done.left} more runs were not judged: a trial lasts two seconds", err=True)
     if done.kept or done.left:
         sys.exit(1)
+
+
+def _forget(session: Session, name: str, reason: str, export: Path | None, dry_run: bool, as_json: bool) -> None:
+    """Purge what an archive keeps no longer, however long that takes."""
+    from dataclasses import asdict
+
+    from arkqueue.archives.retention import forget
+    from arkqueue.views.find import find_archive
+
+    archive = find_archive(session, name)
+    with _writing(export) as writes:
+        done = forget(session, archive, _by(), reason, writes, dry_run=dry_run, longest=None)
+    if as_json:
+        print_json(asdict(done))
+        return
+    if dry_run:
+        say("Nothing is changed. It would be:" if done.is_whole else "Nothing is changed. It would be more than:")
+    runs, logs = len(done.runs), done.logs
+    say(
+        f"{bold(visible(name))}: {runs} run{'' if runs == 1 else 's'} purged, and the log{'' if logs == 1 else 's'} of {logs} attempt{'' if logs == 1 else 's'} removed"
+    )
+    if dry_run:
+        for run in done.runs[:MOST_LINES]:
+            say(f"  {visible(run)}")
+    for kept in done.kept[:MOST_LINES]:
+        _say_kept(kept)
+    if len(done.kept) > MOST_LINES:
+        say(f"arkqueue: and {len(done.kept) - MOST_LINES} more are kept", err=True)
+
+
+def _say_kept(kept: Kept) -> None:
+    say(f"arkqueue: {visible(kept.run)}: {visible(kept.fault)}, and is kept. {visible(kept.remedy)}", err=True)

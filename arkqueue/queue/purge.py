@@ -97,13 +97,14 @@ def purging(
     by: str,
     reason: str,
     export: Export | None = None,
+    entry: list[int] | None = None,
 ) -> Iterator[Purged]:
     """Purge runs of an archive batch by batch. Yields after each of them what it purged, and all that was passed over so far.
 
     What is passed over is asked again where others went since: it may have waited for these. ``export`` gets each batch before the archive is locked, as logs are
-    long; a run that changes meanwhile stays.
+    long; a run that changes meanwhile stays. ``entry``: the entry of the audit log that stands for the purge, as soon as there is one.
     """
-    entry: list[int] = []
+    entry = [] if entry is None else entry
     left, is_progress = deque(runs), True
     while left and is_progress:
         kept: list[tuple[int, Kept]] = []

@@ -9,9 +9,10 @@ never after it, so that nothing comes back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any
 
 from psycopg.errors import Diagnostic
@@ -89,6 +90,30 @@ def remove(
     _delete(session, [attempt.id for attempt in marked if attempt.is_removed])
     holders = _vacuum(session) + _beside(session, task, log=log, outputs=outputs)
     return Removed(full_name=here, logs=logs, outputs=gone, live=len(live), holders=holders)
+
+
+def remove_old_logs(
+    session: Session, archive: int, runs: Sequence[int], age: timedelta, by: str, reason: str, entry: list[int]
+) -> int:
+    """Remove the logs of what ended in some runs so long ago; of how many attempts. ``entry``: the entry of the audit log, as soon as there is one.
+
+    Nothing is vacuumed: this is to keep the database small, and no secret is at stake.
+    """
+    attempts = [row.id for row in session.rows("old_logs", runs=list(runs), age=age)]
+
+    def mark(connection: Connection) -> int:
+        if not entry:
+            told: dict[str, Any] = {"by": by, "verb": "purge --log", "archive": archive, "run": None, "task": None}
+            entry.extend(row.id for row in rows(connection, "remember", note=reason, **told))
+        return len(rows(connection, "remove_old_logs", attempts=attempts, removal=entry[0]))
+
+    if not attempts:
+        return 0
+    removed = session.retrying(mark)
+    session.wake("log")
+    if session.until == math.inf:  # else it is undone
+        _delete(session, attempts)
+    return removed
 
 
 def _name(row: Any) -> str:

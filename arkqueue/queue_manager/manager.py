@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arkqueue.archives import retention
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import claim, finish, locks, schedules
@@ -9,7 +10,7 @@ from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
 
-CONNECTIONS = 5
+CONNECTIONS = 6
 """Database connections: one for each loop."""
 PACE = 0.02
 """Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
@@ -24,12 +25,14 @@ class QueueManager:
         bell = session.wakeups.bell
         look = bell("look")
         self._readers = Readers(self._session, configuration, idle=look.ring)
+        self._retention = retention.Retention(self._session)
         poll = configuration.poll
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),
+            Loop("purge by age", self._retention.turn, bell("retention"), retention.EVERY),
             Loop("grant locks", self._grant_locks, bell("locks"), 5 * poll),
             # Often enough never to take its own pauses for gaps of the database, after which no lease lapses for a while.
             Loop("lapse leases", self._lapse_leases, bell("lapse"), min(configuration.lease / 9, 5.0)),

@@ -59,6 +59,15 @@ with gone as (
 )
 insert into purged_run (branch_id, number, run, id, deed_id) select branch_id, number, run, id, %(entry)s from gone;
 
+-- name: archives_that_forget
+-- Archives that do not keep everything for ever, removed ones, too.
+select id, name, settings from archive where settings->>'keep_logs' is not null or coalesce(settings->'keep', '{}') <> '{}' order by id;
+
+-- name: page_of_runs_by_age
+-- The next runs of an archive, the oldest first: whether they were made so long ago that anything of them may have to go.
+select id, clock_timestamp() as now, created_at < clock_timestamp() - %(age)s::interval as is_old
+from run where archive_id = %(archive)s and id > %(after)s order by id limit %(limit)s;
+
 -- name: left_of_purged
 -- Lock some tasks of purged runs whose attempts and logs are still to be deleted, as far as nobody else deletes them.
 select id from purged_task order by id limit %(most)s for update skip locked;

@@ -13,6 +13,20 @@ update attempt a set log_removal_id = %(removal)s, message = ''
 from ended where a.id = any(array(select id from ended)) and a.id = ended.id
 returning a.id, ended.is_new;
 
+-- name: old_logs
+-- The attempts of some runs that ended so long ago and still have pieces of a log, also where a removal of these was killed.
+select a.id from task t join attempt a on a.task_id = t.id
+where t.run_id = any(%(runs)s) and a."end" is not null and a.ended_at < clock_timestamp() - %(age)s::interval
+  and exists (select from log_chunk c where c.attempt_id = a.id)
+order by a.id;
+
+-- name: remove_old_logs
+-- Make the logs of some ended attempts unreadable, unless they are already. `removal`: the audit log entry, which is told in their place.
+update attempt a set log_removal_id = %(removal)s
+where a.id = any(array(
+    select id from attempt where id = any(%(attempts)s) and "end" is not null and log_removal_id is null order by id for no key update))
+returning a.id;
+
 -- name: remove_outputs
 -- Remove the outputs and the messages of a task's ended attempts. `removal` and `is_new` are as in `remove_logs`.
 with ended as materialized (

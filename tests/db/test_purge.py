@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from arkqueue.archives.retention import Forgotten
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
@@ -31,7 +32,7 @@ def purged(archive: AnArchive, *numbers: int | tuple[int, int], reason: str = ""
     return purge.purge_runs(archive.session, ids, "ann", reason)
 
 
-def kept(done: purge.Purged) -> dict[str, str]:
+def kept_of(done: purge.Purged | Forgotten) -> dict[str, str]:
     return {one.run: one.fault for one in done.kept}
 
 
@@ -95,18 +96,18 @@ def test_the_address_of_a_purged_run_tells_who_purged_it_and_is_never_given_agai
 
 def test_an_unsettled_run_is_passed_over(archive: AnArchive) -> None:
     archive.commit({"a": "", "b": "depends: [a]"})
-    assert kept(purged(archive, 2)) == {"papers@2": "is not settled"}
+    assert kept_of(purged(archive, 2)) == {"papers@2": "is not settled"}
     archive.claim("a@2")
-    assert kept(purged(archive, 2)) == {"papers@2": "is not settled"}
+    assert kept_of(purged(archive, 2)) == {"papers@2": "is not settled"}
     archive.run("a@2", "b@2")
-    assert kept(purged(archive, 2)) == {}
+    assert kept_of(purged(archive, 2)) == {}
 
 
 def test_a_failure_that_something_waits_for_is_passed_over(archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.fail("a@2")
     archive.commit({"a": "depends: [PREV]"})
-    assert kept(purged(archive, 2)) == {"papers@2": "papers@3/a waits for it"}
+    assert kept_of(purged(archive, 2)) == {"papers@2": "papers@3/a waits for it"}
     archive.skip("a@2")
     archive.run("a@3")
     assert purged(archive, 2).runs == ["papers@2"]
@@ -126,7 +127,7 @@ def test_what_never_began_and_blocks_later_runs_is_passed_over(archive: AnArchiv
     archive.commit({"a": "depends: [PREV]"})
     archive.cancel("a@3")
     done = purged(archive, 3)
-    assert kept(done) == {"papers@3": "later runs wait for what papers@3/a waited for"}
+    assert kept_of(done) == {"papers@3": "later runs wait for what papers@3/a waited for"}
     with pytest.raises(Conflict, match=r"papers@3: later runs wait .* and is kept"):
         done.unless_kept()
     archive.run("a@2")
@@ -139,7 +140,7 @@ def test_a_run_because_of_which_others_were_skipped_goes_after_them(archive: AnA
     archive.trigger(2, "deploy")
     archive.skip("build@2")
     assert archive.states() == {"build@2": "failed", "deploy@2.2": "skipped"}
-    assert kept(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy waits for it"}
+    assert kept_of(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy waits for it"}
     # Given both, the later one goes, and then nothing hangs on the earlier one.
     assert purged(archive, 2, (2, 2)).runs == ["papers@2.2", "papers@2"]
 
@@ -252,7 +253,7 @@ def test_a_dry_run_removes_nothing_and_says_what_would_go(session: Session, arch
     before = left_of(archive)
     ids = [RunId(archive.run_id(2)), RunId(archive.run_id(3))]
     done = purge.purge_runs(session, ids, "ann", dry_run=True)
-    assert (done.runs, kept(done)) == (["papers@2"], {"papers@3": "is not settled"})
+    assert (done.runs, kept_of(done)) == (["papers@2"], {"papers@3": "is not settled"})
     assert left_of(archive) == before
 
 
@@ -293,7 +294,7 @@ def test_a_run_that_changes_while_it_is_exported_stays(session: Session, archive
         archive.fail("a@2")
 
     done = purge.purge_runs(session, [RunId(archive.run_id(2))], "ann", export=retried)
-    assert kept(done) == {"papers@2": "changed while it was exported"}
+    assert kept_of(done) == {"papers@2": "changed while it was exported"}
     assert archive.states() == {"a@2": "failed"}
 
 
@@ -327,7 +328,7 @@ def test_of_a_purge_and_a_retry_the_first_wins(
         lambda: purge.purge_runs(session, ids, "ann"),
     )
     retrying.result()
-    assert kept(purging.result()) == {"papers@2": "is not settled"}
+    assert kept_of(purging.result()) == {"papers@2": "is not settled"}
     archive.fail("a@2")
     purging, retrying = one_after_the_other(
         archive,
@@ -353,7 +354,7 @@ def test_of_a_purge_and_an_undelete_the_first_wins(
         lambda: purge.purge_runs(session, [run], "ann"),
     )
     undeleting.result()
-    assert kept(purging.result()) == {"papers@2": "is not settled"}
+    assert kept_of(purging.result()) == {"papers@2": "is not settled"}
     deletion.delete_run(session, run, "ann")
     purging, undeleting = one_after_the_other(
         archive,

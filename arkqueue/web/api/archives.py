@@ -78,6 +78,14 @@ class Settings(BaseModel):
     max_running: StrictInt | None = Field(
         default=None, ge=1, le=100_000, description="how many of its attempts run at once; none: no limit"
     )
+    keep: dict[str, str] | None = Field(
+        default=None,
+        max_length=10,
+        description='how long its runs are kept, by their states: {"completed": "30d", "failed": "400d"}; of others, and with none: for ever',
+    )
+    keep_logs: str | None = Field(
+        default=None, max_length=10, description="how long the logs of its attempts are kept: 90d; none: for ever"
+    )
 
     @field_validator(*GLOBS)
     @classmethod
@@ -111,6 +119,8 @@ class Settings(BaseModel):
         given = self.model_dump(include=self.model_fields_set & set(Settings.model_fields))
         given |= {key: tuple(given[key] or ()) for key in (*GLOBS, "follow") if key in given}
         given |= {key: bool(given[key]) for key in ("process", "approval_not_author") if key in given}
+        if "keep" in given:
+            given["keep"] = given["keep"] or {}
         if given.get("tier", 0) is None:
             given["tier"] = USUAL_TIER
         return replace(present, **given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from arkqueue.archives.retention import Forgotten, forget
 from arkqueue.errors import Invalid
 from arkqueue.queue.purge import Purged, purge_runs
 from arkqueue.queue.removal import LONGEST_REASON, Removed, remove
@@ -26,7 +27,7 @@ class Purge(BaseModel):
 
 
 class PurgeRun(BaseModel):
-    """Why a run is purged; it is told to who asks for the run later."""
+    """Why runs are purged; it is told to who asks for the run later."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,6 +46,18 @@ def purge_run(
     run = caller.run(id)
     with caller.acting(dry_run, run=run) as caller:
         return purge_runs(caller.session, [run], caller.by, purge.reason).unless_kept()
+
+
+@router.post("/archives/{name}/purge")
+def purge_archive(
+    request: Request,
+    name: str,
+    purge: PurgeRun = PurgeRun(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> Forgotten:
+    """Remove what an archive keeps no longer (`keep`, `keep_logs`). Give it again where `is_whole` is false: the time for one call was over."""
+    caller = admit(request, Scope.ADMIN)
+    return forget(caller.session, caller.archive(name), caller.by, purge.reason, dry_run=dry_run)
 
 
 @router.post("/tasks/{id}/purge")

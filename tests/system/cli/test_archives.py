@@ -61,6 +61,7 @@ def test_settings_are_given_changed_and_unset(arkqueue: Cli, tmp_path: Path) -> 
         "branches": ["main", "release/*"], "process": True, "process_user": "nobody",
         "author": "Ark <ark@example.org>", "task_url": None, "follow": [], "image": None, "images": [], "users": [], "networks": [],
         "require_approval": [], "approval_not_author": False, "workflow_authors": [], "tier": 5, "max_running": None,
+        "keep": {}, "keep_logs": None,
     }  # fmt: skip
     done = arkqueue("archive", "set", "book", "--executor", "none", "--process-user", "", "--task-url", "file:///x")
     assert done.lines[0] == "book: process_user none, task_url file:///x, process no"
@@ -94,6 +95,23 @@ def test_tier_and_limit_are_set_in_words_or_by_options_and_unset(arkqueue: Cli, 
         assert arkqueue("archive", "set", "papers", *wrong).code == 2
     assert "tier" in arkqueue("archive", "set", "papers", "tier", "101").err
     assert "max_running" in arkqueue("archive", "set", "papers", "max_running", "0").err
+
+
+def test_how_long_runs_and_logs_are_kept_is_set_in_words_shown_and_unset(arkqueue: Cli, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    arkqueue("archive", "add", "papers", repository.url)
+    done = arkqueue("archive", "set", "papers", "keep", "failed=400d", "completed=30d")
+    assert done.lines == ["papers: keep completed=30d failed=400d"]
+    assert arkqueue("archive", "set", "papers", "keep-logs", "90d").lines == ["papers: keep_logs 90d"]
+    shown = [line.split() for line in arkqueue("archive", "show", "papers").lines]
+    assert ["keeps", "completed=30d", "failed=400d"] in shown
+    assert ["keeps", "logs", "90d"] in shown
+    for wrong in (("keep", "completed"), ("keep",), ("keep-logs",), ("keep", "=3d")):
+        assert arkqueue("archive", "set", "papers", *wrong).code == 2
+    assert "is no state in which runs are purged" in arkqueue("archive", "set", "papers", "keep", "running=3d").err
+    assert "is no age: 'soon'" in arkqueue("archive", "set", "papers", "keep-logs", "soon").err
+    assert arkqueue("archive", "set", "papers", "keep", "").lines == ["papers: keep everything for ever"]
+    assert arkqueue("archive", "set", "papers", "keep-logs", "").lines == ["papers: keep_logs for ever"]
 
 
 def test_user_that_this_host_lacks_is_told_at_once(arkqueue: Cli, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from arkqueue.logs import Logs
 from arkqueue.model import AttemptId, End, Outcome, Stream
 from arkqueue.queue import finish
 from tests.builders import PROCESS, a_gateway, an_archive
+from tests.db.test_retention import let_age, set_to_keep
 from tests.program import Done, run_cli
 
 
@@ -85,3 +86,40 @@ def test_runs_are_purged_without_a_server_and_what_others_wait_for_is_named(sess
     assert "because they are old" in again.err
     assert "cannot be written" in purge("papers@4", "--export", str(export)).err
     assert purge("papers@4", "--json").json["kept"][0]["run"] == "papers@4"
+
+
+def test_what_an_archive_keeps_no_longer_is_purged_by_its_name(session: Session, tmp_path: Path) -> None:
+    archive = an_archive(session)
+    for number in (2, 3):
+        archive.commit({"a": ""})
+        archive.run(f"a@{number}")
+    archive.commit({"a": ""})
+    archive.fail("a@4")
+    archive.commit({"a": "depends: [PREV]"})
+    for number in (1, 2, 4):
+        let_age(archive, number, 40)
+    with session.database.connect() as connection:
+        uri = make_conninfo(connection.info.dsn, password=connection.info.password)
+
+    def purge(*arguments: str) -> Done:
+        return run_cli("--home", str(tmp_path / "home"), "purge", *arguments, "--database", uri)
+
+    assert (
+        "papers: keeps everything. Say for how long: arkqueue archive set papers keep completed=30d"
+        in purge("papers").err
+    )
+    assert "one archive alone" in purge("papers", "papers@2").err
+    set_to_keep(archive, {"completed": "30d", "failed": "30d"})
+    tried = purge("papers", "--dry-run")
+    assert tried.lines == [
+        "Nothing is changed. It would be:",
+        "papers: 2 runs purged, and the logs of 0 attempts removed",
+        "  papers@1",
+        "  papers@2",
+    ]
+    assert archive.state("a@2") == "completed"
+    done = purge("papers", "--export", str(tmp_path / "old.jsonl"))
+    assert (done.code, done.lines) == (0, ["papers: 2 runs purged, and the logs of 0 attempts removed"])
+    assert "papers@4: papers@5/a waits for it, and is kept" in done.err
+    assert archive.states() == {"a@3": "completed", "a@4": "failed", "a@5": "waiting"}
+    assert len((tmp_path / "old.jsonl").read_text().splitlines()) == 2 + 4 + 1

@@ -1,0 +1,212 @@
+"""How long an archive keeps its runs, and logs alone (design 5.27): by the state of a run, as ``archive set NAME keep …`` and ``keep-logs`` say.
+
+A pass goes through an archive's runs from the oldest one on, a page at a time, and ends at the first that is too young for any of its rules. So its cost follows what is
+old and still there. Each step of a pass is one batch of a purge, which locks the archive for less than a second. The queue manager takes the steps in the
+background; a person takes them all with ``arkqueue purge ARCHIVE``. What is passed over is judged again by the next pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import ArkqueueError, Conflict, Invalid
+from arkqueue.model import ArchiveId
+from arkqueue.queue import purge
+from arkqueue.queue.purge import Export, Kept
+from arkqueue.queue.removal import remove_old_logs
+from arkqueue.states import SETTLED
+from arkqueue.views.runs import RunState, run_state
+
+log = logging.getLogger("arkqueue")
+
+AGED = (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED, RunState.SUPERSEDED, RunState.DELETED)
+"""The states in which a run is purged by its age: those in which nothing of it goes on."""
+PAGE = 500
+"""Runs that one step looks at."""
+LONGEST = 60.0
+"""Seconds for which one command of a person's works; who gives it again goes on."""
+EVERY = 3600.0
+"""Seconds between two passes of a queue manager."""
+PAUSE = 0.1
+"""Seconds between two steps of a queue manager, for others who wait for the archive."""
+LONGEST_ENTRY = 300.0
+"""Seconds for which one entry of the audit log stands for what is removed: `doctor` takes an old one for a removal that was killed."""
+WHO = "the queue manager"
+"""Who purges by age, in the audit log."""
+
+_AGE = re.compile(r"([0-9]{1,5})([hd])")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an archive's settings say. ``runs``: the age at which a run goes, by its state; ``logs``: that at which a log goes."""
+
+    runs: Mapping[RunState, timedelta]
+    logs: timedelta | None
+    text: str
+
+    @property
+    def youngest(self) -> timedelta:
+        """The age below which nothing goes."""
+        return min([*self.runs.values(), *([self.logs] if self.logs is not None else [])])
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """What a purge by age did: the names of the runs that it purged, those that were passed over, and of how many attempts it removed the log.
+
+    ``is_whole``: everything was judged. Else the time for one command was over.
+    """
+
+    runs: list[str] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    logs: int = 0
+    is_whole: bool = True
+
+
+def age(text: str, what: str) -> timedelta:
+    """How old something gets: ``30d``, or ``12h``."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise Invalid(what, f"is no age: {text!r}", "Write a number of days or hours: 30d, 12h.")
+    number = int(found[1])
+    return timedelta(days=number) if found[2] == "d" else timedelta(hours=number)
+
+
+def check(keep: Mapping[str, str], keep_logs: str | None) -> None:
+    """Raise ``Invalid`` where settings name no state, or no age."""
+    for state, text in keep.items():
+        if state not in AGED:
+            raise Invalid(f"keep {state}", "is no state in which runs are purged", f"There are: {', '.join(AGED)}.")
+        age(text, f"keep {state}")
+    if keep_logs is not None:
+        age(keep_logs, "keep-logs")
+
+
+def rules(settings: Mapping[str, Any]) -> Rules | None:
+    """The rules of an archive by its settings; None: it keeps everything."""
+    keep, keep_logs = settings.get("keep") or {}, settings.get("keep_logs")
+    if not (keep or keep_logs):
+        return None
+    runs = {RunState(state): age(text, f"keep {state}") for state, text in keep.items()}
+    words = [f"keep {' '.join(f'{state}={text}' for state, text in sorted(keep.items()))}"] if keep else []
+    words += [f"keep-logs {keep_logs}"] if keep_logs else []
+    return Rules(runs, age(keep_logs, "keep-logs") if keep_logs else None, ", ".join(words))
+
+
+def forget(
+    session: Session,
+    archive: ArchiveId,
+    by: str,
+    reason: str = "",
+    export: Export | None = None,
+    *,
+    dry_run: bool = False,
+    longest: float | None = LONGEST,
+) -> Forgotten:
+    """Purge what an archive keeps no longer. ``longest``: seconds for which it works. None: until everything is judged."""
+    (row,) = session.rows("archive", archive=archive)
+    found = rules(row.settings)
+    if found is None:
+        raise Conflict(
+            f"archive {row.name}",
+            "keeps everything",
+            f"Say for how long: arkqueue archive set {row.name} keep completed=30d",
+        )
+    done, until = Forgotten(), None if longest is None else time.monotonic() + longest
+    with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
+        for step in _steps(acting, archive, found, by, reason or found.text, export):
+            done.runs += step.runs
+            done.kept += step.kept
+            done.logs += step.logs
+            if acting.is_over or (until is not None and time.monotonic() > until):
+                done.is_whole = False
+                break
+    return done
+
+
+class Retention:
+    """Lets a queue manager purge by age, a step at a time: ``turn`` says in how many seconds the next one is due."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._steps = self._pass()
+
+    def turn(self) -> float:
+        """Take a step of the present pass."""
+        for _ in self._steps:
+            return PAUSE
+        self._steps = self._pass()
+        return EVERY
+
+    def _pass(self) -> Iterator[Forgotten]:
+        """Each archive on its own: one that is busy, or has a garbled row, holds up no other until the next pass."""
+        purge.sweep(self._session)
+        for row in self._session.rows("archives_that_forget"):
+            try:
+                found = rules(row.settings)
+                if found is not None:
+                    yield from _steps(self._session, row.id, found, WHO, found.text)
+            except ArkqueueError as error:
+                log.warning("what the archive %s keeps no longer is purged later: %s", row.name, error)
+            except Exception:
+                log.exception("what the archive %s keeps no longer could not be purged", row.name)
+
+
+def _steps(
+    session: Session, archive: int, rules: Rules, by: str, reason: str, export: Export | None = None
+) -> Iterator[Forgotten]:
+    after, entries = 0, _Entries()
+    while page := session.rows("page_of_runs_by_age", archive=archive, after=after, age=rules.youngest, limit=PAGE):
+        after, old = page[-1].id, [row.id for row in page if row.is_old]
+        if rules.runs and old:
+            aged = _aged(session, old, rules.runs, page[0].now)
+            kept: list[Kept] = []
+            for purged in purge.purging(session, archive, aged, by, reason, export, entries.of_runs()):
+                kept = purged.kept
+                yield Forgotten(purged.runs)
+            if kept:
+                yield Forgotten(kept=kept)
+        if rules.logs is not None and old:
+            logs = remove_old_logs(session, archive, old, rules.logs, by, reason, entries.of_logs())
+            yield Forgotten(logs=logs)
+        if not page[-1].is_old:
+            return
+
+
+def _aged(session: Session, runs: Sequence[int], ages: Mapping[RunState, timedelta], now: datetime) -> list[int]:
+    """Those of some runs that have been in their state for too long, the oldest first."""
+    aged = []
+    for row in session.rows("show_runs", runs=list(runs)):
+        if row.unsettled or row.report_state not in (None, *SETTLED):
+            continue
+        state = run_state(row)
+        since = row.deleted_at if state is RunState.DELETED else row.settled_at
+        if state in ages and since is not None and now - since >= ages[state]:
+            aged.append((row.number, row.run, row.id))
+    return [run for _, _, run in sorted(aged)]
+
+
+class _Entries:
+    """The entries of the audit log that stand for what is removed, each for a while."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._runs: list[int] = []
+        self._logs: list[int] = []
+
+    def of_runs(self) -> list[int]:
+        return self._runs
+
+    def of_logs(self) -> list[int]:
+        if time.monotonic() - self._since > LONGEST_ENTRY:
+            self._since, self._logs = time.monotonic(), []
+        return self._logs
