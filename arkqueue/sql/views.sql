@@ -337,14 +337,15 @@ select coalesce(d.pool, a.pool) as pool, coalesce(string_to_array(nullif(ltrim(d
 from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
 
 -- name: ready_ahead
--- How many ready tasks, which task managers of some pools and labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
+-- How many ready tasks, which task managers of some pools and some sets of labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
 -- a lower tier, and of each other archive of its tier as many as take their turns meanwhile.
 with me as (
     select t.archive_id, t.priority, t.entry_id, t.run, t.position, a.tier
     from task t join archive a on a.id = t.archive_id where t.id = %(task)s and t.state = 'ready'),
 offered as (
     select r.archive_id, r.tier, p.pool from ready_archive r cross join unnest(r.pools) p(pool)
-    where split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[]),
+    where split_part(p.pool, ' ', 1) = any(%(pools)s)
+      and exists (select from jsonb_array_elements(%(labels)s::jsonb) m(labels) where to_jsonb(string_to_array(split_part(p.pool, ' ', 2), ',')) <@ m.labels)),
 mine as (
     select count(*) as n from (
         select from me join offered p on p.archive_id = me.archive_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -49,8 +50,17 @@ def task_managers(session: Session) -> list[TaskManagerView]:
     return [view_of(row, TaskManagerView) for row in session.rows("show_task_managers", silence=SILENCE)]
 
 
+def called(manager: TaskManagerView, known: Collection[TaskManagerView]) -> str:
+    """How a person names a task manager among some: by its machine, or by the beginning of the id of its home folder where several are on one machine."""
+    several = any(one.hostname == manager.hostname and one.host != manager.host for one in known)
+    return manager.host[:8] if several else manager.hostname
+
+
 def host_named(session: Session, name: str) -> str:
-    """The host of the task managers that a person calls so: by the name of their machine, or by the beginning of the id of their home folder."""
+    """The host of the task managers that a person calls so: by the name of their machine, or by the beginning of the id of their home folder.
+
+    Where a machine has several home folders and one running task manager, that one is meant.
+    """
     known = task_managers(session)
     hosts = {one.host: one.hostname for one in known}
     found = [host for host, hostname in hosts.items() if name == hostname] or [h for h in hosts if h.startswith(name)]
@@ -60,8 +70,19 @@ def host_named(session: Session, name: str) -> str:
         names = ", ".join(sorted(set(hosts.values())))
         there = f"These are there: {names}." if names else "None was heard of within a day."
         raise NotFound(f"task manager {name}", "there is none", there)
-    ids = ", ".join(host[:8] for host in sorted(found))
-    raise Conflict(f"task manager {name}", "has several home folders", f"Name one of them by its id: {ids}.")
+    latest = {one.host: one for one in sorted(known, key=lambda one: one.started_at) if one.host in found}
+    concerned = [host for host, one in latest.items() if one.alive or one.drained_at is not None]
+    if len(concerned) == 1:
+        return concerned[0]
+    ids = ", ".join(f"{host[:8]} ({_doing(latest[host])})" for host in sorted(found))
+    fault = "has several home folders" if name == latest[found[0]].hostname else "is the beginning of several ids"
+    raise Conflict(f"task manager {name}", fault, f"Name one by its id, which HOME/host-id holds: {ids}.")
+
+
+def _doing(manager: TaskManagerView) -> str:
+    if not manager.alive:
+        return "does not run" if manager.drained_at is None else "does not run, drained"
+    return f"runs with {manager.slots} slot{'' if manager.slots == 1 else 's'}" + (", drained" if manager.drained_at else "")  # fmt: skip
 
 
 def no_queue_manager_since(session: Session) -> datetime | None:

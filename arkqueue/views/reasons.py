@@ -5,6 +5,7 @@ A sentence begins with ``subject``: "It", or "It waits for papers@2/index, which
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
-from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
+from arkqueue.views.installation import TaskManagerView, called, no_queue_manager_since, task_managers
 from arkqueue.views.locks import command
 from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.tasks import how_it_ended
@@ -214,15 +215,16 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
             else "; one task at times is tried, at most a minute apart"
         )
         faults = "; ".join(
-            f"{m.hostname}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in labeled
+            f"{called(m, managers)}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}"
+            for m in labeled
         )
         text = f"{subject} is ready, but no host can start it for now{tried}. {faults}."
-        drained = [f"arkqueue undrain {m.hostname}" for m in labeled if m.drained_at is not None]
+        drained = [f"arkqueue undrain {called(m, managers)}" for m in labeled if m.drained_at is not None]
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
-    theirs = sorted({label for m in fit for label in m.labels})
-    asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": theirs}
+    theirs = sorted({tuple(m.labels) for m in fit})
+    asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": json.dumps(theirs)}
     ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
     hosts = f"{_counted(len(fit), 'task manager')} with {_counted(slots, 'slot')}, {free} free"
@@ -241,10 +243,13 @@ def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[Ta
         what = f"no task manager that runs has the label {' or '.join(lacking)}"
     else:
         what = f"no task manager that runs has all of its labels: {', '.join(labels)}"
-    there = "; ".join(f"{m.hostname}: {', '.join(m.labels) or 'none'}" for m in alive)
-    text = f"{subject} is ready, but {what} (`runs_on`). Their labels are: {there}."
+    there = "; ".join(f"{called(m, alive)}: {', '.join(m.labels) or 'none'}" for m in alive)
     start = " ".join(f"--label {label}" for label in labels)
-    return Reason(kind=Why.NO_LABEL, text=text, tasks=[name], commands=[f"arkqueue worker {start}"])
+    text = (
+        f"{subject} is ready, but {what} (`runs_on`). Their labels are: {there}. Restart one of them with {start} beside its own labels, "
+        "or start another one with its own home folder."
+    )
+    return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
 
 
 def _claims_nothing(manager: TaskManagerView) -> str:

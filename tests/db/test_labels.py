@@ -93,11 +93,13 @@ def test_explain_names_a_label_that_no_task_manager_has(session: Session) -> Non
     assert told.kind is Why.NO_LABEL
     assert (
         told.text
-        == "It is ready, but no task manager that runs has the label gpu (`runs_on`). Their labels are: build-1: tex."
+        == "It is ready, but no task manager that runs has the label gpu (`runs_on`). Their labels are: build-1: tex. "
+        "Restart one of them with --label gpu --label tex beside its own labels, or start another one with its own home folder."
     )
-    assert told.commands == ["arkqueue worker --label gpu --label tex"]
+    assert told.commands == [], "no command says which labels a task manager has beside"
     assert why(archive, "b@2").kind is Why.ABOUT_TO_START
-    claim.register(session, "other", "host-2", "build-2", 4, labels=["gpu"])
+    claim.register(session, "other", "abcdefgh-2", "build-1", 4, labels=["gpu"])
+    assert f"abcdefgh: gpu; {HOST}: tex." in why(archive, "a@2").text, "two home folders of one machine"
     assert "no task manager that runs has all of its labels: gpu, tex" in why(archive, "a@2").text
     assert [one.labels for one in task_managers(session)] == [["gpu"], ["tex"]]
     claim.register(session, "third", "host-3", "build-3", 4, labels=["gpu", "tex"], fault="it is full")
@@ -114,6 +116,20 @@ def test_explain_counts_what_the_task_managers_of_its_labels_take_before_it(sess
     told = why(archive, "last@2")
     assert told.kind is Why.NO_SLOT
     assert "2 tasks ahead of it (1 task manager with 2 slots, 2 free)" in told.text
+
+
+def test_explain_counts_only_what_one_task_manager_can_take(session: Session) -> None:
+    """Each label is there, on different task managers: nobody takes a task that wants both."""
+    archive = an_archive(session)
+    archive.commit({f"both{n}": "runs_on: [gpu, tex]" for n in range(3)} | {"gpu": "runs_on: gpu", "last": ""})
+    claim.register(session, PROCESS, HOST, "build-1", 1, labels=["gpu"])
+    claim.register(session, "other", "host-2", "build-2", 1, labels=["tex"])
+    archive.commit({"x": "", "y": ""})
+    assert len(claim.claim(session, PROCESS, HOST, 1, labels=["gpu"])) == 1
+    assert len(claim.claim(session, "other", "host-2", 1, labels=["tex"])) == 1
+    told = why(archive, "y@3")
+    assert told.kind is Why.NO_SLOT
+    assert "1 task ahead of it (2 task managers with 2 slots, 0 free)" in told.text
 
 
 def test_a_task_manager_that_is_started_anew_has_the_labels_that_it_has_then(session: Session) -> None:

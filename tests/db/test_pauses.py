@@ -280,7 +280,11 @@ def test_a_task_manager_is_named_by_its_machine_or_its_id(session: Session, name
 @pytest.mark.parametrize(
     ("name", "error", "text"),
     [
-        ("build-2", Conflict, "has several home folders. Name one of them by its id: 4567abcd, 89ababcd"),
+        (
+            "build-2",
+            Conflict,
+            r"has several home folders. Name one by its id, which HOME/host-id holds: 4567abcd \(runs with 4 slots\), 89ab",
+        ),
         ("nobody", NotFound, "there is none. These are there: build-1, build-2"),
     ],
 )
@@ -290,6 +294,32 @@ def test_a_name_that_is_none_or_several_is_refused(
     test_a_task_manager_is_named_by_its_machine_or_its_id(session, "build-1", "0123abcd")
     with pytest.raises(error, match=text):
         host_named(session, name)
+
+
+def test_of_several_home_folders_of_a_machine_the_one_that_runs_or_is_drained_is_meant(session: Session) -> None:
+    registered(session, "p1", "0123abcd", "build-1")
+    registered(session, "p2", "4567abcd", "build-1")
+    claim.unregister(session, "p1")
+    assert host_named(session, "build-1") == "4567abcd"
+    pauses.drain(session, "0123abcd", WHY, "ann")
+    text = r"0123abcd \(does not run, drained\), 4567abcd \(runs with 4 slots\)"
+    with pytest.raises(Conflict, match=text):
+        host_named(session, "build-1")
+
+
+def test_the_command_that_takes_a_drain_back_names_the_home_folder_where_a_machine_has_several(
+    archive: AnArchive,
+) -> None:
+    session = archive.session
+    registered(session, "p1", "0123abcd-4", "build-1")
+    registered(session, "p2", "4567abcd-4", "build-1")
+    archive.commit({"a": ""})
+    for host in ("0123abcd-4", "4567abcd-4"):
+        pauses.drain(session, host, WHY, "ann")
+    (told,) = why(archive, "a@2").reasons
+    assert sorted(told.commands) == ["arkqueue undrain 0123abcd", "arkqueue undrain 4567abcd"]
+    for command in told.commands:
+        pauses.undrain(session, host_named(session, command.split()[-1]), "", "ann")
 
 
 @pytest.mark.parametrize("key", ["a@2", "b@2"])
