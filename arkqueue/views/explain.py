@@ -19,7 +19,7 @@ from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import PURGED, Name, name_of, parse_name
 from arkqueue.plan import matches_branch
-from arkqueue.states import State
+from arkqueue.states import UNSETTLED, State
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import (
     Place,
@@ -64,6 +64,8 @@ from arkqueue.workflow import from_json
 MOST_EDGES = 20_000
 """Unmet edges that are followed; more are cut off, and that is said."""
 MOST_REASONS = 20
+MOST_HELD = 3
+"""Held tasks that are told one by one."""
 STARVING = 3
 """Supersessions in a row that are worth a word."""
 STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
@@ -172,7 +174,7 @@ class _Task:
         if self.row.state in STARTS_LATER and not kinds & {Why.ARCHIVE_STOPPED, Why.ARCHIVE_PAUSED}:
             reasons = reasons + (stopped(self.row) or paused(self.row))
         if self.row.state != State.COMPLETED:
-            reasons = reasons + fires_left_out(self.row)
+            reasons = reasons + fires_left_out(self.session, self.row, is_open=self.row.state in UNSETTLED)
         return _explanation(self.name, State(self.row.state), reasons + released(self.row) + self._starving(), waits)
 
     def _present(self) -> Reason:
@@ -283,7 +285,7 @@ class _Task:
         if len(ends) > len(chosen):
             text = f"{len(ends) - len(chosen)} more tasks stand in its way."
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
-        return reasons, waits
+        return _held_together(reasons, row.archive), waits
 
     def _without_edges(self) -> Reason:
         row = self.row
@@ -358,7 +360,9 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
     """Why a run does not go on: its faults, or what its unsettled tasks wait for."""
     (row,) = session.rows("show_runs", runs=[run])
     if row.faults:
-        return _explanation(str(name), None, [faults(row.faults, str(name)), *fires_left_out(row)])
+        return _explanation(
+            str(name), None, [faults(row.faults, str(name)), *fires_left_out(session, row, is_open=False)]
+        )
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
     if not unsettled:
         text = (
@@ -376,11 +380,27 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
 def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
     """Those of several tasks of a run, each said once, with whose it is."""
     reasons: dict[str, Reason] = {}
+    archive = ""
     for task in _tasks(session, tasks).values():
+        archive = task.archive
         for reason in _Task(session, task).explanation().reasons:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
             reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
-    return list(reasons.values())[:MOST_REASONS]
+    return _held_together(list(reasons.values()), archive)[:MOST_REASONS]
+
+
+def _held_together(reasons: Sequence[Reason], archive: str) -> list[Reason]:
+    """Reasons of which at most `MOST_HELD` tell of a held task: one more says which other tasks are held, as each of them would say the same again."""
+    held = [reason for reason in reasons if reason.kind is Why.HELD]
+    if len(held) <= MOST_HELD:
+        return list(reasons)
+    rest = held[MOST_HELD:]
+    names = list(dict.fromkeys(name for reason in rest for name in reason.tasks))
+    text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {_some(names)}."
+    more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[f"arkqueue release {archive} --all"])
+    told = [reason for reason in reasons if reason not in rest]
+    place = told.index(held[MOST_HELD - 1]) + 1
+    return [*told[:place], more, *told[place:]]
 
 
 def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanation | None:
@@ -453,7 +473,9 @@ def _scheduled(session: Session, place: Place, task: str) -> Reason | None:
         if not last:
             return Reason(kind=Why.LEFT_OUT, text=f"{text}.")
         run = run_name(last[0])
-        left_out = "".join(f" {reason.text}" for reason in fires_left_out(last[0]))
+        left_out = "".join(
+            f" {reason.text}" for reason in fires_left_out(session, last[0], is_open=last[0].unsettled > 0)
+        )
         text = f"{text}; its last run {run} is {run_state(last[0])}.{left_out}"
         return Reason(kind=Why.LEFT_OUT, text=text, commands=[f"arkqueue explain {run}"])
     return None

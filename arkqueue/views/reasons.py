@@ -20,7 +20,7 @@ from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, called, no_queue_manager_since, task_managers
 from arkqueue.views.locks import command
-from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.naming import run_name, task_name, task_names
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
 
@@ -91,12 +91,19 @@ def faults(faults: Sequence[dict[str, Any]], run: str) -> Reason:
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}"])
 
 
-def fires_left_out(row: Any) -> list[Reason]:
-    """That later fires of a run's schedule made no run, where that is so: this run stands for them (design 5.17)."""
+def fires_left_out(session: Session, row: Any, *, is_open: bool) -> list[Reason]:
+    """That later fires of a run's schedule made no run, where that is so: this run stands for them (design 5.17). ``is_open``: it can be canceled."""
     if not row.left_out:
         return []
-    text = f"{_counted(row.left_out, 'fire')} of its schedule left out{since(row.left_out_since)}: this run stands for {'it' if row.left_out == 1 else 'them'}."
-    return [Reason(kind=Why.FIRES_LEFT_OUT, text=text)]
+    left, stands = ("was", "it") if row.left_out == 1 else ("were", "them")
+    text = f"{_counted(row.left_out, 'fire')} of its schedule {left} left out{since(row.left_out_since)}: this run stands for {stands}."
+    commands = []
+    head = session.rows("head_revision", branch=row.branch_id)
+    if is_open and head and head[0].number > row.number:
+        run = run_name(row)
+        text += f" It is of revision {row.number}, and the newest is {head[0].number}. Once it is canceled, the next fire takes the newest."
+        commands = [f"arkqueue cancel {run}"]
+    return [Reason(kind=Why.FIRES_LEFT_OUT, text=text, commands=commands)]
 
 
 def nobody_manages(session: Session) -> list[Reason]:

@@ -13,7 +13,7 @@ from arkqueue.model import RunId
 from arkqueue.queue import archives, claim, holds, schedules
 from arkqueue.queue.claim import parameters
 from arkqueue.views.archives import archive as archive_view
-from arkqueue.views.explain import explain
+from arkqueue.views.explain import MOST_HELD, explain
 from arkqueue.views.runs import RunState
 from arkqueue.views.runs import run as run_view
 from arkqueue.views.tasks import task as task_view
@@ -276,6 +276,11 @@ def test_ten_commits_of_a_weekend_go_on_as_the_graph_says(archive: AnArchive) ->
     strict = {"COMMIT": 'depends: [{task: "PREV:*", when: settled}]', "a": "", "pdf": "cancels: [PREV]"}
     for _ in range(10):
         archive.commit(strict)
+    told = explain(archive.session, archive.task("a@11"))
+    assert told.text.count("papers is on hold") == MOST_HELD + 1, "its own hold, and some in its way"
+    (more,) = (reason for reason in told.reasons if "more tasks are held" in reason.text)
+    assert more.commands == ["arkqueue release papers --all"]
+    assert len(more.tasks) == 18 - MOST_HELD
     unhold(archive)
     release_all(archive)
     for number in range(2, 12):

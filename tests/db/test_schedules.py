@@ -15,7 +15,7 @@ from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Trigger, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, deletion, ledger, schedules
+from arkqueue.queue import archives, control, deletion, ledger, schedules
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.installation import measure
 from arkqueue.views.runs import RunView
@@ -247,7 +247,7 @@ def test_a_nightly_task_waits_for_a_failure_until_the_next_fire_finds_another_so
     assert (str(waiting.state), waiting.left_out) == ("pending", 2)
     told = explain(archive.session, archive.task("nightly@2.2"))
     assert "papers@2/pdf, which failed" in told.text
-    assert "2 fires of its schedule left out since" in told.text
+    assert "2 fires of its schedule were left out since" in told.text
     assert told.commands == ["arkqueue retry papers@2/pdf", "arkqueue skip papers@2/pdf --as-completed"]
     since = archive.sql(
         "select min(fire_at) as at from schedule_fire where fire_at > (select min(fire_at) from schedule_fire)"
@@ -282,7 +282,7 @@ def test_a_nightly_task_whose_dependency_never_ran_fails_once(archive: AnArchive
     assert reason(archive).startswith("nightly needs pdf, which has never run on this branch")
     told = explain_name(archive.session, "papers@2.2")
     assert "nightly needs pdf, which has never run" in told.text
-    assert "2 fires of its schedule left out since" in told.text
+    assert "2 fires of its schedule were left out since" in told.text
     assert "its last run papers@2.2 is failed" in explain_name(archive.session, "papers@3/nightly").text
     archive.commit(AFTER_PDF, changed=CHAPTER)
     fire(archive, day=4)
@@ -343,6 +343,27 @@ def test_a_fire_supersedes_nothing_that_has_begun(archive: AnArchive) -> None:
     archive.record(claimed, End.EXITED, 0)
 
 
+def test_a_run_that_waits_for_a_person_is_no_trouble_and_says_that_it_is_of_an_old_revision(
+    archive: AnArchive,
+) -> None:
+    nightly = {"nightly": "schedule: '0 3 * * *'\nhold: true"}
+    archive.commit(nightly)
+    for day in (1, 2):
+        fire(archive, day=day)
+    assert archive.states() == {"nightly@2.2": "held"}
+    told = explain(archive.session, archive.task("nightly@2.2")).reasons[-1]
+    assert told.text.endswith("this run stands for it.")
+    archive.commit(nightly)
+    fire(archive, day=3)
+    assert list(measure(archive.session).fires_left_out) == [2, 0, None], "a person is awaited"
+    told = explain(archive.session, archive.task("nightly@2.2")).reasons[-1]
+    assert "It is of revision 2, and the newest is 3. Once it is canceled, the next fire takes the newest." in told.text
+    assert told.commands == ["arkqueue cancel papers@2.2"]
+    control.cancel_run(archive.session, RunId(archive.run_id(2, 2)), "ann")
+    fire(archive, day=4)
+    assert archive.states() == {"nightly@2.2": "canceled", "nightly@3.2": "held"}
+
+
 def test_a_failed_run_that_was_deleted_stands_for_nothing(archive: AnArchive) -> None:
     archive.commit(AFTER_PDF)
     fire(archive, day=1)
@@ -357,6 +378,7 @@ def test_fires_left_out_are_measured_until_the_run_begins(archive: AnArchive) ->
     for day in (1, 2, 3):
         fire(archive, day=day)
     assert measure(archive.session).fires_left_out[0] == 2
+    assert measure(archive.session).fires_left_out[1] == 2
     archive.retry("pdf@2")
     archive.run("pdf@2", "nightly@2.2")
     assert measure(archive.session).fires_left_out[0] == 0

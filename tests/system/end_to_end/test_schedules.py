@@ -66,7 +66,7 @@ def test_nightly_task_that_waits_for_a_failure_runs_as_soon_as_another_revision_
     eventually(lambda: papers.shown(2, run=2)["left_out"] == 1)
     said = papers.explained("nightly@2.2")
     assert f"{papers.task('pdf@2')}, which failed" in said
-    assert "1 fire of its schedule left out since" in said
+    assert "1 fire of its schedule was left out since" in said
     assert any("left out since" in fault for fault in shared.api.get("/healthz")["faults"])
     assert papers.run(2, 2) in shared("archive", "show", papers.name).out
     mended.touch()
