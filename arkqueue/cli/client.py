@@ -206,7 +206,8 @@ class Client:
 
 def typed(remedy: str) -> str:
     """A remedy of the queue, which speaks of what can be done, in the words in which it is typed."""
-    return "use --force" + remedy.removeprefix("force it") if remedy.startswith("force it") else remedy
+    said = "use --force" + remedy.removeprefix("force it") if remedy.startswith("force it") else remedy
+    return said if said.startswith("arkqueue ") else said[:1].upper() + said[1:]
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:

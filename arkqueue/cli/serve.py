@@ -305,7 +305,9 @@ _slots = click.option(
 def _names(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
     for value in values:
         if not re.fullmatch(LABEL, value):
-            raise click.BadParameter(f"{value!r} is no label; use letters, digits, '.', '_' and '-', at most 40")
+            raise click.BadParameter(
+                f"{value!r} is no label; use letters, digits, '.', '_' and '-' (at most 40), beginning with a letter or a digit"
+            )
     return values or None
 
 

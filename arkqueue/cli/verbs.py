@@ -57,7 +57,7 @@ def retry(client: Client, names: Sequence[str], force: bool, failed: bool, dry_r
         raise click.UsageError("--failed and --force do not go together: name the task or run that is to be forced.")
     for name in names:
         if is_archive(name) and not failed:
-            raise click.UsageError(f"{name} is the name of an archive: name a run or a task, or add --failed.")
+            raise click.UsageError(f"{name!r} is the name of an archive: name a run or a task, or add --failed.")
     body = {"failed": True} if failed else {"force": force}
     act(client, "retry", names, body, as_json, dry_run, partial(many_lines, "to be run again"))
 
@@ -176,8 +176,8 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
 
 
 def is_archive(name: str) -> bool:
-    """Whether it is the name of an archive, and of no run or task."""
-    return "@" not in name
+    """Whether it can be the name of an archive, and of no run or task."""
+    return bool(name) and "@" not in name and "/" not in name
 
 
 def act(
@@ -192,6 +192,7 @@ def act(
     """Do what a verb says to tasks, runs and (with ``of_archive``, which says what was done) archives."""
     from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
+    from arkqueue.errors import Invalid
 
     def post(place: str) -> Any:
         return client.post(f"{place}/{verb}", body, dry_run="true" if dry_run else None)
@@ -199,9 +200,12 @@ def act(
     def one(name: str) -> tuple[Any, list[str]]:
         if of_archive is not None and is_archive(name):
             answer = post(archive_path(name))
-            return answer, of_archive(name, answer)
+            return answer, of_archive(name, answer) + (_some_done(answer) if dry_run else [])
         found = find(client, name)
         if found["task"] is not None:
+            if body.get("failed"):
+                fault = "is the name of a task, and --failed is for runs and archives"
+                raise Invalid(found["full_name"], fault, "Leave --failed out.")
             task = post(f"/tasks/{found['task']}")
             return task, [task_line(task)]
         answer = post(f"/runs/{found['run']}")
@@ -220,8 +224,7 @@ def each(
     from arkqueue.errors import ArkqueueError
 
     answers, code = [], 0
-    if dry_run and not as_json:
-        say("Nothing is changed. It would be:")
+    heading = ["Nothing is changed. It would be:"] if dry_run else []
     for name in names:
         try:
             answer, lines = act(name)
@@ -242,8 +245,11 @@ def each(
                 text = f"{tasks(left)} not reached in the time for one command; give the command again for them, unless the run was canceled meanwhile"
             say(f"arkqueue: {visible(name)}: {text}", err=True)
         if not as_json:
-            for line in lines:
+            for line in heading + lines if lines else ():
                 say(line)
+            heading = [] if lines else heading
+    if heading and not as_json:
+        say("Nothing is changed, and nothing would be.")
     if as_json and answers:
         print_json(answers[0] if len(names) == 1 else answers)
     if code:
@@ -268,6 +274,13 @@ def many_lines(what: str, name: str, answer: Any) -> list[str]:
     said = [f"{bold(name)}: {tasks(len(done))} {what}{skipped}" + (f", {tasks(len(refused))} not" if refused else "")]
     more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
     return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
+
+
+def _some_done(answer: Any) -> list[str]:
+    """The first of the tasks of an archive to which something would be done."""
+    named = [*answer["done"], *answer["skipped"]]
+    more = [f"  and {len(named) - MOST_LINES} more"] if len(named) > MOST_LINES else []
+    return [*(f"  {visible(task)}" for task in named[:MOST_LINES]), *more]
 
 
 def tasks(number: int) -> str:
@@ -298,8 +311,11 @@ def _waive(
     client: Client, archive: str, branch: str | None, task: str, until: int, dry_run: bool
 ) -> tuple[Any, list[str]]:
     from arkqueue.cli.client import archive_path
+    from arkqueue.errors import Conflict
 
     body = {"task": task, "until": until, "branch": branch}
     answer = client.post(f"{archive_path(archive)}/skip", body, dry_run="true" if dry_run else None)
     count = answer["waived"]
+    if not count:
+        raise Conflict(f"{archive}/{task}", f"has no failure up to {until} that nobody waived")
     return answer, [f"{bold(f'{archive}/{task}')}: {count} failure{'s' if count != 1 else ''} up to {until} waived"]

@@ -17,6 +17,7 @@ _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 PLAIN_WORDS = {
     "missing": "is missing",
+    "extra_forbidden": "is not known here",
     "string_type": "must be a text; put it in quotes",
     "path_type": "must be a path; put it in quotes",
     "int_type": "must be a whole number",
@@ -34,6 +35,8 @@ PLAIN_WORDS = {
     "too_short": "is empty; give at least one",
     "too_long": "has {actual_length} entries, more than {max_length}",
     "string_too_short": "is empty",
+    "string_too_long": "has more than {max_length} characters",
+    "list_type": "must be a list",
     "tuple_type": "must be a list, in brackets",
     "model_type": "must be a table",
 }

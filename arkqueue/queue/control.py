@@ -360,8 +360,19 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
         return f"{name}, which is completed", f"run it all the same: {again}"
     if row.superseded_by is not None:
         return f"{name}, which {_superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
-    verb = f"skip {name} --as-completed" if row.state == State.REJECTED else f"retry {name}"
-    return f"{name}, which is {row.state}", f"arkqueue {verb}"
+    said = f"{name}, which is {row.state}"
+    if row.state == State.REJECTED:
+        return said, f"arkqueue skip {name} --as-completed"
+    return said, f"arkqueue retry {name}" + (" --force, if it may be out of date" if _is_outdated(graph, task) else "")
+
+
+def _is_outdated(graph: Graph, task: int) -> bool:
+    """Whether a retry of a task would be refused unless it is forced."""
+    try:
+        refuse_outdated(graph, graph.rows("lock_tasks", tasks=[task])[0], [task], "")
+    except Conflict:
+        return True
+    return False
 
 
 def _superseded(graph: Graph, row: Any) -> str:

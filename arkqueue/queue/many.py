@@ -29,7 +29,13 @@ Act = Callable[[TaskId], None]
 
 def restart_run(session: Session, run: RunId, by: str, approver: Approver | None) -> Done:
     """Restart what runs of a run."""
-    return _on_run(session, run, "restart", _runs, lambda task: control.restart(session, task, by, approver=approver))
+    return _on_run(
+        session,
+        run,
+        "has no task to restart",
+        _runs,
+        lambda task: control.restart(session, task, by, approver=approver),
+    )
 
 
 def retry_run(session: Session, run: RunId, by: str, *, force: bool = False, approver: Approver | None = None) -> Done:
@@ -37,7 +43,7 @@ def retry_run(session: Session, run: RunId, by: str, *, force: bool = False, app
     return _on_run(
         session,
         run,
-        "retry",
+        "has no task to retry",
         _may_be_retried,
         lambda task: control.retry(session, task, by, force=force, approver=approver),
     )
@@ -57,12 +63,20 @@ def skip_run(
     def act(task: TaskId) -> None:
         control.skip(session, task, by, as_completed=as_completed, force=force, approver=approver)
 
-    return _on_run(session, run, "skip", _may_be_skipped, act)
+    return _on_run(session, run, "has no task to skip", _may_be_skipped, act)
 
 
 def retry_failed(session: Session, run: RunId, by: str, approver: Approver | None = None) -> Done:
     """Retry exactly the failed tasks of a run that nobody waived. Those that are out of date are refused (design 5.19, 5.33)."""
-    return _on_run(session, run, "retry: none has failed", _has_failed, _retry(session, by, approver))
+    nothing = "has no failed task that nobody waived"
+    return _on_run(
+        session,
+        run,
+        nothing,
+        _has_failed,
+        _retry(session, by, approver),
+        "To take a waiver back, retry the task by its name.",
+    )
 
 
 def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, approver: Approver | None = None) -> Done:
@@ -83,7 +97,10 @@ def _retry(session: Session, by: str, approver: Approver | None) -> Act:
     return lambda task: control.retry(session, task, by, approver=approver)
 
 
-def _on_run(session: Session, run: RunId, verb: str, concerns: Callable[[Any], bool], act: Act) -> Done:
+def _on_run(
+    session: Session, run: RunId, nothing: str, concerns: Callable[[Any], bool], act: Act, remedy: str = ""
+) -> Done:
+    """Act on the tasks of a run that are concerned. ``nothing``: what is said where there are none; ``remedy``: what may help then."""
     found = session.rows("place_of_run", run=run)
     if not found:
         raise NotFound(f"run {run}", "there is none")
@@ -91,7 +108,7 @@ def _on_run(session: Session, run: RunId, verb: str, concerns: Callable[[Any], b
         raise Conflict(control.run_name_of(found[0]), "was deleted")
     done = _each(session, run, concerns, act, _until(session))
     if not (done.tasks or done.refused or done.left):
-        raise Conflict(control.run_name_of(found[0]), f"has no task to {verb}")
+        raise Conflict(control.run_name_of(found[0]), nothing, remedy)
     return done.unless_refused()
 
 

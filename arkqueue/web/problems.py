@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from arkqueue import errors
+from arkqueue.config.values import PLAIN_WORDS
 
 log = logging.getLogger("arkqueue")
 
@@ -128,7 +129,7 @@ async def _own(_: Request, error: Exception) -> JSONResponse:
 async def malformed(_: Request, error: Exception) -> JSONResponse:
     """What to answer to a request that is not as a call wants it."""
     assert isinstance(error, RequestValidationError)
-    faults = [{"field": _field(fault["loc"]), "message": _said(fault["msg"])} for fault in error.errors()[:50]]
+    faults = [{"field": _field(fault["loc"]), "message": _said(fault)} for fault in error.errors()[:50]]
     fault = "; ".join(f"{f['field']}: {f['message']}" if f["field"] else f["message"] for f in faults)
     remedy = "See /docs for what is expected."
     return problem(422, f"{fault}. {remedy}", thing="the request", fault=fault, remedy=remedy, faults=faults)
@@ -140,8 +141,10 @@ def _field(place: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in place[1:])
 
 
-def _said(message: str) -> str:
-    return message.removeprefix("Value error, ").rstrip(".")
+def _said(fault: Any) -> str:
+    if plain := PLAIN_WORDS.get(fault["type"]):
+        return plain.partition(";")[0].format(**fault.get("ctx", {}))  # what follows is of TOML
+    return str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:

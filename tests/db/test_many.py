@@ -47,7 +47,7 @@ def test_exactly_what_failed_of_a_run_is_retried(session: Session) -> None:
     assert (names(archive, done.tasks), done.refused) == (["failed@2", "failed-too@2"], [])
     expected = before | {"failed@2": "ready", "failed-too@2": "ready", "after@2": "waiting"}
     assert archive.states() == expected
-    with pytest.raises(Conflict, match="none has failed"):
+    with pytest.raises(Conflict, match="has no failed task that nobody waived"):
         retry_failed(archive, 2)
 
 
@@ -64,6 +64,22 @@ def test_what_is_out_of_date_is_left_alone_and_told(session: Session) -> None:
     assert names(archive, [refused.task]) == ["a@2"]
     assert "would replace the work of later revisions: papers@3/a completed" in refused.why.fault
     assert archive.state("a@2") == "failed"
+
+
+def test_the_remedy_of_a_retry_names_a_command_that_is_not_refused_in_turn(session: Session) -> None:
+    """`b` needs `a`, whose work a later revision has done: to retry `a` has to be forced."""
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.cancel("b@2")
+    archive.skip("a@2")
+    with pytest.raises(Conflict, match=r"needs papers@2/a, which is skipped\. arkqueue retry papers@2/a$"):
+        archive.retry("b@2")
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    with pytest.raises(Conflict, match=r"arkqueue retry papers@2/a --force, if it may be out of date$"):
+        archive.retry("b@2")
+    archive.retry("a@2", force=True)
+    archive.retry("b@2")
 
 
 def test_all_of_an_archive_is_retried_the_oldest_runs_first(session: Session) -> None:
@@ -297,7 +313,10 @@ def test_a_rehearsal_that_is_refused_or_breaks_changes_nothing(session: Session)
     archive = an_archive(session)
     archive.commit({"a": "", "b": ""})
     before = _everything(archive)
-    with session.rehearsal(archive.id) as rehearsal, pytest.raises(Conflict, match="none has failed"):
+    with (
+        session.rehearsal(archive.id) as rehearsal,
+        pytest.raises(Conflict, match="has no failed task that nobody waived"),
+    ):
         many.retry_failed(rehearsal, RunId(archive.run_id(2)), "bob")
 
     def breaks() -> None:

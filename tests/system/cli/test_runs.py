@@ -167,7 +167,7 @@ def test_refusal_that_can_be_overruled_names_the_option(arkqueue: Cli, session: 
     archive.commit({"pdf": "cancels: [PREV]"})
     refused = arkqueue("retry", "papers@2/pdf")
     assert refused.code == 1
-    assert "use --force, or" in refused.err
+    assert "Use --force, or" in refused.err
     assert arkqueue("retry", "papers@2/pdf", "--force").code == 0
 
 
@@ -177,7 +177,7 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, session: Ses
     archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
     archive.fail("a@2", "b@2")
     archive.run("a@3")
-    remedy = "tasks of later revisions have started after it: papers@3/a. use --force if they may be out of date"
+    remedy = "tasks of later revisions have started after it: papers@3/a. Use --force if they may be out of date"
     partly = arkqueue("retry", "papers@2")
     assert (partly.code, partly.lines) == (1, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
     wholly = arkqueue("retry", "papers@2")
@@ -207,6 +207,30 @@ def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: 
     assert (nothing.code, nothing.err) == (1, "arkqueue: archive books: has no failed task that nobody waived\n")
     for words in (["books"], ["papers@2", "--failed", "--force"]):
         assert arkqueue("retry", *words).code == 2
+    for words, said in {
+        (
+            "papers@2/a",
+            "--failed",
+        ): "papers@2/a: is the name of a task, and --failed is for runs and archives. Leave --failed out.",
+        (
+            "papers/a",
+            "--failed",
+        ): "'papers/a': is not the name of a run or a task. Write which revision: papers@REVISION/a",
+        ("",): "'': is not the name of a run or a task. Write ARCHIVE@REVISION for a run",
+    }.items():
+        refused = arkqueue("retry", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+
+
+def test_a_waived_failure_is_not_said_to_be_none(arkqueue: Cli, session: Session) -> None:
+    a_failed_one(session)
+    arkqueue("skip", "papers@2/a")
+    said = arkqueue("retry", "papers@2", "--failed").err
+    assert said == (
+        "arkqueue: papers@2: has no failed task that nobody waived. To take a waiver back, retry the task by its name.\n"
+    )
+    again = arkqueue("skip", "papers/a", "--until", "2")
+    assert (again.code, again.err) == (1, "arkqueue: papers/a: has no failure up to 2 that nobody waived\n")
 
 
 def test_what_a_verb_would_do_is_said_and_not_done(arkqueue: Cli, session: Session) -> None:
@@ -226,6 +250,12 @@ def test_what_a_verb_would_do_is_said_and_not_done(arkqueue: Cli, session: Sessi
         assert len(done.lines) > 1
     assert archive.states() == before
     assert arkqueue("unhold", "papers").code == 1, "it was not put on hold"
+    named = arkqueue("retry", "papers", "--failed", "--dry-run").lines
+    assert named == ["Nothing is changed. It would be:", "papers: 1 task to be run again", "  papers@2/a"]
+    assert refused.lines == ["Nothing is changed, and nothing would be."]
+    wrong = arkqueue("release", "papers@2", "--all")
+    assert wrong.code == 2
+    assert "'papers@2' is no name of an archive, and --all is for archives" in wrong.err
 
 
 def test_trigger_says_what_is_going_to_be_held(arkqueue: Cli, session: Session) -> None:
@@ -417,7 +447,7 @@ def test_skip_as_completed_runs_nothing_that_is_superseded_but_by_force(arkqueue
         fault = "papers@2/index: pdf is superseded by pdf of revision 3"
         assert done.code == 1
         assert fault in done.err
-        assert "use --force" in done.err
+        assert "Use --force" in done.err
     assert arkqueue("skip", "papers@2/index", "--force").code == 2, "by itself it means nothing"
     assert arkqueue("skip", "papers@2/index", "--as-completed", "--force").code == 0
     assert archive.state("pdf@2") == "ready"
@@ -538,7 +568,7 @@ def test_unknown_names_are_answered_with_the_nearest(
         (["show", "papers@"], "ARCHIVE@REVISION"),
         (["cancel", "papers"], "ARCHIVE@REVISION"),
         (["delete", "papers@2/index"], "Its run is papers@2."),
-        (["skip", "papers/bad", "papers@9/index"], "ARCHIVE@REVISION/TASK"),
+        (["skip", "papers/bad", "papers@9/index"], "papers@REVISION/bad"),
         (["cancel", "papers@9", "papers"], "ARCHIVE@REVISION"),
         (["logs", "papers@2"], "Its tasks: papers@2/COMMIT, papers@2/index."),
         (["serve", "--slots", "0"], "0 is not in the range"),

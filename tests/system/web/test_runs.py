@@ -301,8 +301,11 @@ def test_a_priority_is_a_whole_number_that_has_to_be_said(operator: httpx.Client
     archive.commit({"a": "", "b": "depends: [a]"})
     task, run = f"/tasks/{archive.task('b@2')}", f"/runs/{archive.run_id(2)}"
     assert operator.post(f"{task}/prioritize", json={"priority": 0}).json()["priority"] == 0
-    for wrong in ({"priority": -1}, {"priority": 1001}, {"priority": "7"}, {"priority": 1.5}):
-        problem(operator.post(f"{task}/prioritize", json=wrong), 422)
+    for wrong, said in {-1: "must be 0 or more", 1001: "must be 1000 or less", "7": "must be a whole number"}.items():
+        problem(operator.post(f"{task}/prioritize", json={"priority": wrong}), 422, f"priority: {said}. See /docs")
+    problem(operator.post(f"{task}/prioritize", json={"priority": 1.5}), 422, "priority: must be a whole number")
+    problem(operator.post(f"{task}/prioritize", json={"urgency": 1}), 422, "urgency: is not known here")
+    problem(operator.post(f"{task}/note", json={"text": ""}), 422, "text: is empty")
     problem(operator.post(f"{task}/prioritize", json={}), 422, "names no priority")
     problem(operator.post(f"{task}/cancel", json={"priority": 0}), 422, "priority means nothing here")
     done = operator.post(f"{run}/prioritize", json={"priority": 7}).json()
