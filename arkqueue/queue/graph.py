@@ -28,6 +28,10 @@ T = TypeVar("T")
 
 TOO_LONG = (Overdue, Busy)
 """Errors of a change that took too long itself, or waited too long for a lock. They say nothing of other archives."""
+STRAIGHT = 4
+"""Rounds of `Graph.follow` in which nothing but gates has passed, one after another, until it is asked how far they pass on alone."""
+MOST_GATES = 20_000
+"""Rounds that one statement takes."""
 BRIEF = 0.05
 """Seconds that `change_in_turn` waits for one busy archive before it tries the other busy ones again."""
 
@@ -111,6 +115,7 @@ class Graph:
         """
         bad: Sequence[int] = settled if may_skip else ()
         changed = [*bad, *again]
+        straight = 0
         while settled or entering or changed or then:
             if not (settled or entering or changed):
                 entering, then = then, ()
@@ -130,6 +135,10 @@ class Graph:
             changed = [*skipped, *canceled, *tied, *(row.id for row in rows if row.unblocks)]
             bad = canceled  # what needs a skipped task has been skipped with it
             entering, then, again = then, (), ()
+            straight = straight + 1 if settled and not (changed or entering or held) else 0
+            if straight >= STRAIGHT:
+                settled = [*settled, *self.ids("pass_gates", passed=settled, most=MOST_GATES)]
+                straight = 0
 
     def _advance(
         self, settled: Sequence[int], entering: Sequence[int], again: Sequence[int], *, fired: bool = False

@@ -86,13 +86,16 @@ returning t.id;
 with source as materialized (
     select id, state, as_completed, waived, blocks from task where id = any(%(settled)s::bigint[] || %(again)s::bigint[])
 ), met as (
-    update edge e set met = true
-    from source s
-    where e.source = any(%(settled)s::bigint[] || %(again)s::bigint[]) and e.source = s.id and not e.met
-      and case when e.failed then s.state in ('failed', 'rejected')
-               else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
-      and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))
-    returning e.target
+    -- By their place: a join with the sources, whose plan expects a few, would go through all of these again for each of them.
+    update edge set met = true
+    where ctid = any(array(
+        select e.place
+        from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met offset 0) e
+        where case when e.failed then s.state in ('failed', 'rejected')
+                   else meets(e.settled, e.crossing and e.kind <> 'exclusive' and not e.product, s.state, s.as_completed, s.waived, s.blocks) end
+          and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target))))
+      and not met
+    returning target
 ), counted as (
     select id, sum(n)::int as n, bool_or(unneeded) as is_unneeded from (
         select target as id, 1 as n, false as unneeded from met
@@ -154,6 +157,32 @@ returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j
           -- nothing but its hold.
           t.blocks > 0
           or (j.enters or t.state = 'held' and t.unmet = 0) and t.kind <> 'report' and (select true from task c where c.run_id = t.run_id and c.blocks > 0 limit 1) as unblocks;
+
+-- name: pass_gates
+-- Let gates pass one after another, as so many rounds of `advance` would: from gates that have passed to those *plain* ones that wait for one of these alone, and so on. In a chain
+-- of thousands each round would cost a statement. A plain gate cancels nothing, and nothing in its run blocks later ones, so that its passing says nothing to anybody but
+-- its targets. The rounds end where one of these gates has a target that is no plain gate: `advance` goes on from there. Returns those that passed.
+with recursive gate(id, level, is_plain) as (
+    select unnest(%(passed)s::bigint[]), 0, true
+    union all
+    select t.id, gate.level + 1, t.is_plain
+    from gate
+    cross join lateral (select target, failed from edge where source = gate.id and not met offset 0) e
+    cross join lateral (
+        select id, not e.failed and {from pass t} and not t.program and t.kind <> 'report' and not t.cancels and t.unmet = 1
+                   and not exists (select from task c where c.run_id = t.run_id and c.blocks > 0) as is_plain
+        from task t where t.id = e.target offset 0) t
+    where gate.is_plain and gate.level < %(most)s
+), passing as materialized (
+    -- Nothing is joined here: no plan expects many tasks, and would compare each with each.
+    select id from gate
+    where level between 1 and (select coalesce(min(level) filter (where not is_plain) - 1, %(most)s) from gate) and is_plain
+), met as (
+    update edge set met = true where target = any(array(select id from passing)) and not met
+)
+update task t set unmet = 0, state = {to pass}, settled_at = clock_timestamp(), ready_at = clock_timestamp()
+where t.id = any(array(select id from passing))
+returning t.id;
 
 -- name: cancel_gone
 -- Of tasks that would be tried again, cancel those whose revision, branch or archive is gone (design 5.16): nothing gone is started by itself.

@@ -33,6 +33,7 @@ from arkqueue.queue import (
     control,
     deletion,
     finish,
+    graph,
     holds,
     ledger,
     locks,
@@ -645,7 +646,7 @@ INGREDIENTS = {
         "release of what is outdated is refused",
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
-    *("held by its workflow file", "an import", "the last of an import"),
+    *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
     *(f"a run is {state}" for state in runs.RunState if state is not runs.RunState.REPORTING),
 }
 """What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. A REPORT without a command passes at once."""
@@ -660,7 +661,22 @@ def plans_outlive_rollbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PrepareManager, "clear", lambda _: False)
 
 
-@pytest.mark.usefixtures("plans_outlive_rollbacks")
+@pytest.fixture
+def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes over in long chains alone, which those of random tasks never are."""
+    monkeypatch.setattr(graph, "STRAIGHT", 1)
+    ids = graph.Graph.ids
+
+    def seen(of: graph.Graph, block: str, /, **parameters: Any) -> list[int]:
+        found = ids(of, block, **parameters)
+        if block == "pass_gates" and found:
+            BesideQueue.examples["gates pass on alone"] += 1
+        return found
+
+    monkeypatch.setattr(graph.Graph, "ids", seen)
+
+
+@pytest.mark.usefixtures("plans_outlive_rollbacks", "gates_pass_on_alone_from_the_first_round")
 @pytest.mark.timeout(24 * EXAMPLES // SHARDS)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_queue_and_model_agree_after_every_step(

@@ -143,7 +143,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
             if one.attempt not in left
         ]
         plans.of(lambda ends=ends: finish.finish(session, ME, ends), is_hot=True)  # type: ignore[misc]
-        plans.uses("edge_source", "update edge e set met = true")
+        plans.uses("edge_source", "select ctid as place")
         plans.uses("task_pkey", "update task t set state = e.state")
         plans.uses("task_pkey", "as held_back")
         looks = [

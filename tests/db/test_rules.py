@@ -124,6 +124,27 @@ def test_a_long_chain_is_skipped_in_one_round(archive: AnArchive, monkeypatch: p
     assert roots == [{"root_id": archive.task("t0@2")}]
 
 
+@pytest.mark.parametrize("shape", ["one after another", "all behind one"])
+def test_thousands_of_gates_pass_in_a_few_statements(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """A committer with 18,000 gates kept an archive locked for a minute, or for good."""
+    gates = ["first", *(f"gate{number}" for number in range(3000))]
+    needs = gates if shape == "one after another" else ["first"] * 3000
+    tasks = {name: f"depends: [{need}]\n# gate" for name, need in zip(gates[1:], needs, strict=False)}
+    tasks["first"] = ""
+    tasks["beside"] = "depends: [gate5]"
+    tasks["last"] = f"depends: [{gates[-1]}, beside]\n# gate"
+    archive.commit(tasks)
+    blocks = counted(monkeypatch)
+    archive.run("first@2")
+    assert Counter(archive.states().values()) == {"completed": 3001, "ready": 1, "waiting": 1}
+    assert archive.states()["beside@2"] == "ready"
+    archive.run("beside@2")
+    assert (archive.state("last@2"), archive.state("REPORT@2")) == ("completed", "completed")
+    assert blocks["advance"] < 20
+
+
 def test_many_failures_at_once_skip_each_task_with_the_first_root(archive: AnArchive) -> None:
     """Every task needs all of those before it: the ways from each root to the last one are as many as there are sets of tasks between them."""
     roots, tasks = [f"r{n}" for n in range(8)], [f"t{n}" for n in range(40)]
