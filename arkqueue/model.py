@@ -479,6 +479,8 @@ class Claim:
     previous: str | None
     generation: int
     base: str | None
+    early: int | None = None
+    """The number of the last revision of the branch whose date was to come when it was read; None: there is none."""
 
     @property
     def recorded(self) -> Revision:

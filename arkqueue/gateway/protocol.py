@@ -103,6 +103,9 @@ class Gateway(Protocol):
     def base(self, attempt: AttemptId) -> Revision | None:
         """The revision of the ledger that an attempt has as its base, as far as that proves which one it is; None: it has none."""
 
+    def early(self, attempt: AttemptId) -> dict[str, int]:
+        """When the last revisions of an attempt's branch were read whose dates were to come then, by their ids, in nanoseconds since 1970."""
+
     def installation(self) -> str:
         """The id of this installation, the same for all that share its database."""
 

@@ -92,6 +92,9 @@ class SqlGateway:
     def base(self, attempt: AttemptId) -> Revision | None:
         return claim.base(self.session, attempt)
 
+    def early(self, attempt: AttemptId) -> dict[str, int]:
+        return claim.early(self.session, attempt)
+
     def installation(self) -> str:
         return claim.installation(self.session)
 

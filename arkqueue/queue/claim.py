@@ -36,6 +36,8 @@ LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
 
 
+MOST_EARLY = 500
+"""Revisions dated in the future that a task manager is told of: they go to a reader with each call that writes files."""
 FEW_POOLS = 10
 """Pools of an archive that stay said to have ready tasks, whether they have some or not."""
 SPARE = 8
@@ -249,6 +251,7 @@ def _claim(row: Any) -> Claim:
         previous=row.previous,
         generation=row.generation,
         base=row.base,
+        early=row.early,
     )
 
 
@@ -270,6 +273,12 @@ def base(session: Session, attempt: AttemptId) -> Revision | None:
     for row in session.rows("base", attempt=attempt):
         return Revision(row.name, row.number, row.author, row.date, "")
     return None
+
+
+def early(session: Session, attempt: AttemptId) -> dict[str, int]:
+    """When the last revisions of an attempt's branch were read whose dates were to come then, by their ids, in nanoseconds since 1970."""
+    rows = session.rows("early", attempt=attempt, most=MOST_EARLY)
+    return {row.name: int(row.read_at.timestamp() * 1000) * 10**6 for row in rows}
 
 
 def installation(session: Session) -> str:

@@ -16,6 +16,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_PATHS
 from arkqueue.repository.location import Identity, Location, local_path
+from arkqueue.repository.tree_writer import Early
 
 WORKFLOWS = "_workflows"
 """The folder at an archive's root whose direct children are the workflow files (design 1)."""
@@ -168,10 +169,17 @@ class Archive(Protocol):
         """What the revision refers to and a task does not get, in sentences for people: externals, submodules, files of Git LFS."""
 
     # Files for a task. ``recorded``: the revision as the ledger has it. Where the repository's is another one now, `ArchiveMismatch` is raised before
-    # anything is written. A Git commit's id says that already. `Recorded` passes it to each of these calls.
+    # anything is written. A Git commit's id says that already. `Recorded` passes it to each of these calls. ``early``: what counts as the dates of some
+    # revisions, for the modification times of files.
 
     def export(
-        self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
+        self,
+        revision_id: str,
+        target: Path,
+        paths: Sequence[str] = (),
+        *,
+        recorded: Revision | None = None,
+        early: Early | None = None,
     ) -> None:
         """Write the revision's tree (or the files and folders named) to ``target``: plain, without version control.
 
@@ -205,6 +213,7 @@ class Archive(Protocol):
         good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,
+        early: Early | None = None,
     ) -> TreeChange:
         """Make of the export of revision ``before`` in ``target`` the export of another one; it costs what differs.
 

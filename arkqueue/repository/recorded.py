@@ -7,21 +7,26 @@ goes through here, and each proves the revision anew, by its author and date (Gi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkqueue.model import FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.protocol import Archive, Survey
+from arkqueue.repository.tree_writer import Early
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The calls of `Archive` that make files, for one revision of the ledger. ``archive`` is open in the thread that calls."""
+    """The calls of `Archive` that make files, for one revision of the ledger. ``archive`` is open in the thread that calls.
+
+    ``early``: when revisions of its branch were read whose dates were to come then.
+    """
 
     archive: Archive
     revision: Revision
+    early: Early = field(default_factory=dict)
 
     def survey(
         self,
@@ -36,14 +41,20 @@ class Recorded:
         )
 
     def export(self, revision_id: str, target: Path, paths: Sequence[str] = ()) -> None:
-        self.archive.export(revision_id, target, paths, recorded=self.revision)
+        self.archive.export(revision_id, target, paths, recorded=self.revision, early=self.early)
 
     def changes(self, base: str | None) -> tuple[FileChange, ...]:
         return self.archive.changes(base, self.revision.id, recorded=self.revision)
 
     def update(self, before: str, revision_id: str, target: Path, *, good: Path, before_key: str) -> TreeChange:
         return self.archive.update(
-            before, revision_id, target, good=good, before_key=before_key, recorded=self.revision
+            before,
+            revision_id,
+            target,
+            good=good,
+            before_key=before_key,
+            recorded=self.revision,
+            early=self.early,
         )
 
     def working_copy(

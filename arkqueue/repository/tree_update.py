@@ -15,7 +15,7 @@ from pathlib import Path
 
 from arkqueue.errors import WorkspaceError
 from arkqueue.model import STAMPS, TreeChange
-from arkqueue.repository.tree_writer import TreeWriter
+from arkqueue.repository.tree_writer import Early, TreeWriter
 
 
 def another_now(revision_id: str) -> WorkspaceError:
@@ -28,8 +28,8 @@ def another_now(revision_id: str) -> WorkspaceError:
 class TreeUpdate(TreeWriter):
     """Changes a tree that is there. ``good``: the file that says that it is good, which is removed before anything is changed."""
 
-    def __init__(self, target: Path, good: Path | None = None) -> None:
-        super().__init__(target)
+    def __init__(self, target: Path, good: Path | None = None, early: Early | None = None) -> None:
+        super().__init__(target, early)
         self._good = good
         self._began: int | None = None
         self._entered: dict[int, bytes] = {}

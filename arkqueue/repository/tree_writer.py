@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -24,6 +24,9 @@ _SPECIAL_PREFIX = b"link "
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Buffer = bytes | memoryview
+
+Early = Mapping[str, int]
+"""When revisions were read whose dates were to come then, by their ids, in nanoseconds since 1970: the same on every host and at every time."""
 
 
 def outermost(paths: Sequence[str]) -> list[str]:
@@ -58,8 +61,9 @@ def check_name(path: bytes) -> None:
 class TreeWriter:
     """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be; to be closed."""
 
-    def __init__(self, target: Path) -> None:
-        self._target = os.fsencode(target)
+    def __init__(self, target: Path, early: Early | None = None) -> None:
+        """``early``: what counts as the dates of some revisions."""
+        self._target, self._early = os.fsencode(target), early or {}
         self._made: set[bytes] = {b""}
         self._begun: dict[bytes, int] = {}
         self._count = self._bytes = 0
@@ -179,9 +183,9 @@ class TreeWriter:
             finally:
                 os.close(old)
 
-    def set_time(self, path: bytes, modified: int) -> None:
-        """Give a file written here its modification time, in nanoseconds since 1970; a time to come is now, or `make` would never be done."""
-        modified = min(max(modified, 0), time.time_ns())
+    def set_time(self, path: bytes, revision: str, date: int) -> None:
+        """Give a file written here its modification time: the date of the revision that last changed it, in nanoseconds since 1970. A date to come is now, or `make` would never be done."""
+        modified = min(max(self._early.get(revision, date), 0), time.time_ns())
         with self._explained(path):
             os.utime(self._place(path), ns=(modified, modified), follow_symlinks=False)
 

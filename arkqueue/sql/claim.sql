@@ -57,7 +57,8 @@ taken as (
 -- What a task manager is told of each.
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share,
+       (select max(r.number) from revision r where r.branch_id = t.branch_id and r.date > r.read_at) as early
 from based t
 join kept on kept.id = t.id
 cross join lateral (
@@ -170,6 +171,13 @@ select r.name, r.number, r.author, r.date
 from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.name = a.base
 where a.id = %(attempt)s order by r.number desc limit 1;
 
+-- name: early
+-- The last revisions of an attempt's branch whose dates were to come when they were read, and when that was. A commit that was dropped and came back counts as read when it came first.
+select r.name, min(r.read_at) as read_at
+from (select r.name, r.read_at from attempt a join task t on t.id = a.task_id join revision r on r.branch_id = t.branch_id and r.date > r.read_at
+      where a.id = %(attempt)s order by r.number desc limit %(most)s) r
+group by r.name;
+
 -- name: definitions
 -- Frozen definitions by id.
 select id, body from definition where id = any(%(ids)s);
@@ -274,7 +282,7 @@ with mine as (
 )
 select t.id, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, null::bigint as early,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
 from adopted a

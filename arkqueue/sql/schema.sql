@@ -127,6 +127,8 @@ create table revision (
     unique (branch_id, number)
 );
 create index revision_name on revision (branch_id, name);
+-- Of those whose dates were to come when they were read.
+create index revision_early on revision (branch_id, number) where date > read_at;
 alter table branch add foreign key (head_id) references revision;
 
 create sequence run_id;

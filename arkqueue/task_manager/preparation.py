@@ -328,7 +328,7 @@ def _source(
         return None
     is_copy = definition.checkout is Checkout.WORKING_COPY
     url = (is_copy and archive.settings.task_url) or archive.url
-    recorded = Recorded(sources.open(archive, url), claim.recorded)
+    recorded = Recorded(sources.open(archive, url), claim.recorded, sources.early(claim))
     if is_copy:
         following = sources.following(archive, url)
         return lambda workspace: _working_copy(claim, recorded, workspace, files, following, log)

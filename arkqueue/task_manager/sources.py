@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from arkqueue import workflow
@@ -18,6 +18,7 @@ from arkqueue.repository import Archive, Following, Location
 from arkqueue.repository.opening import following_of, location_of, open_location
 
 MOST_DEFINITIONS = 2000
+MOST_EARLY_BRANCHES = 100
 MOST_OPEN = 4
 """Open archives of one worker."""
 
@@ -30,6 +31,8 @@ class Sources:
         self._lock = threading.Lock()
         self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
+        self._early: OrderedDict[tuple[int, str], tuple[int, dict[str, int]]] = OrderedDict()
+        """By archive and branch, up to which revision it is known."""
         self._threads = threading.local()
 
     def fetch_definitions(self, ids: Collection[int]) -> None:
@@ -68,6 +71,21 @@ class Sources:
     def base(self, claim: Claim) -> Revision | None:
         """The revision that a claim has as its base, as the ledger has it."""
         return self._gateway.base(claim.attempt) if claim.base is not None else None
+
+    def early(self, claim: Claim) -> Mapping[str, int]:
+        """When revisions of the claim's branch were read whose dates were to come then. They are asked for where there are new ones."""
+        if claim.early is None:
+            return {}
+        branch = claim.archive.id, claim.branch
+        with self._lock:
+            known = self._early.get(branch)
+        if known is None or known[0] < claim.early:
+            known = claim.early, self._gateway.early(claim.attempt)
+            with self._lock:
+                self._early[branch] = known
+                if len(self._early) > MOST_EARLY_BRANCHES:
+                    self._early.popitem(last=False)
+        return known[1]
 
     def following(self, archive: Registration, url: str) -> Following:
         """What working copies of the repository at ``url`` fetch beside it, with the passwords as they are now."""

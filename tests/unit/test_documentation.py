@@ -30,6 +30,8 @@ from arkqueue.workspace import Workspace
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+SECURITY = ROOT / "docs" / "security.md"
+TESTS = ROOT / "tests"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 WORKFLOWS = ROOT / "docs" / "workflows.md"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -141,6 +143,23 @@ def test_links_lead_somewhere(page: Path) -> None:
 def headings(page: Path) -> set[str]:
     found = re.findall(r"^#+ +(.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_tests_that_the_page_on_security_names_exist() -> None:
+    rows = [line.split("|") for line in SECURITY.read_text("utf-8").splitlines() if line.startswith("| ")]
+    names = {path: set(re.findall(r"def (test_\w+)", path.read_text("utf-8"))) for path in TESTS.rglob("test_*.py")}
+    missing, files = [], list[Path]()
+    for span in [span for row in rows[1:] for span in CODE_SPAN.findall(row[-2])]:
+        if span.endswith((".py", "/")):
+            place = ROOT / span if "/" in span else TESTS / "security" / span
+            files = sorted(place.rglob("test_*.py")) if span.endswith("/") else [place]
+            found = bool(files) and all(file in names for file in files)
+        else:
+            pattern = re.compile(re.escape(span).replace("…", r"\w*"))
+            found = any(pattern.fullmatch(name) for file in files for name in names[file])
+        if not found:
+            missing.append(span)
+    assert missing == []
 
 
 def test_statements_that_the_architecture_names_exist() -> None:

@@ -33,11 +33,11 @@ def set_dates(repository: pygit2.Repository, commit: Commit, writer: TreeWriter,
         except TooManyPaths:
             break
         for path in changed.keys() & missing.keys():
-            writer.set_time(path, at.time * 10**9)
+            writer.set_time(path, str(at.id), at.time * 10**9)
             del missing[path]
         at = parent
     for path in missing:
-        writer.set_time(path, at.time * 10**9)
+        writer.set_time(path, str(at.id), at.time * 10**9)
 
 
 def _first_parent(repository: pygit2.Repository, commit: Commit) -> Commit | None:

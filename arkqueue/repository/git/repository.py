@@ -47,7 +47,7 @@ from arkqueue.repository.git.tree_size import TreeSizes
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
 from arkqueue.repository.tree_update import TreeUpdate, another_now
-from arkqueue.repository.tree_writer import Buffer, TreeWriter, outermost
+from arkqueue.repository.tree_writer import Buffer, Early, TreeWriter, outermost
 
 if TYPE_CHECKING:
     from arkqueue.repository.git.mirror import Mirror
@@ -283,6 +283,7 @@ class GitArchive:
         paths: Sequence[str] = (),
         *,
         recorded: Revision | None = None,  # noqa: ARG002
+        early: Early | None = None,
     ) -> None:
         with self._reading() as repository:
             commit = self._commit(repository, revision_id)
@@ -294,7 +295,7 @@ class GitArchive:
                 except KeyError:
                     raise NotFound(path, f"is not in revision {revision_id}", "Correct the path.") from None
             self._check_size(repository, revision_id, [entry for entry, _ in entries] if paths else [tree])
-            writer = TreeWriter(target)
+            writer = TreeWriter(target, early)
             written = self._write(
                 repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree]
             )
@@ -309,8 +310,9 @@ class GitArchive:
         good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,  # noqa: ARG002
+        early: Early | None = None,
     ) -> TreeChange:
-        with self._reading() as repository, TreeUpdate(target, good) as update:
+        with self._reading() as repository, TreeUpdate(target, good, early) as update:
             exported, commit = (self._commit(repository, id) for id in (before, revision_id))
             if before_key not in (None, str(exported.tree)):
                 raise another_now(before)

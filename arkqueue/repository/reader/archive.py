@@ -38,6 +38,7 @@ from arkqueue.repository.reader.messages import (
     texts,
     truth,
 )
+from arkqueue.repository.tree_writer import Early
 
 T = TypeVar("T")
 
@@ -176,7 +177,13 @@ class ReadArchive:
     # Files for a task
 
     def export(
-        self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
+        self,
+        revision_id: str,
+        target: Path,
+        paths: Sequence[str] = (),
+        *,
+        recorded: Revision | None = None,
+        early: Early | None = None,
     ) -> None:
         self._write(
             "export",
@@ -186,6 +193,7 @@ class ReadArchive:
             target=str(target),
             paths=list(paths),
             recorded=_recorded(recorded),
+            early=dict(early or {}),
         )
 
     def survey(
@@ -221,6 +229,7 @@ class ReadArchive:
         good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,
+        early: Early | None = None,
     ) -> TreeChange:
         return self._write(
             "update",
@@ -232,6 +241,7 @@ class ReadArchive:
             revision_id=revision_id,
             target=str(target),
             recorded=_recorded(recorded),
+            early=dict(early or {}),
         )
 
     def working_copy(

@@ -268,7 +268,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     ),
     "not_followed": lambda archive, given: archive.not_followed(given["revision_id"]),
     "export": lambda archive, given: archive.export(
-        given["revision_id"], Path(given["target"]), tuple(given["paths"]), **_files(given)
+        given["revision_id"], Path(given["target"]), tuple(given["paths"]), early=given["early"], **_files(given)
     ),
     "survey": _survey,
     "update": lambda archive, given: put_change(
@@ -278,6 +278,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
             Path(given["target"]),
             good=given["good"] and Path(given["good"]),
             before_key=given["before_key"],
+            early=given["early"],
             **_files(given),
         )
     ),

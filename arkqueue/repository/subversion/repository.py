@@ -70,7 +70,7 @@ from arkqueue.repository.subversion.revisions import (
 from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.subversion.tree_difference import ChangedInPlace, UpdateEditor
 from arkqueue.repository.tree_update import TreeUpdate, another_now
-from arkqueue.repository.tree_writer import TreeWriter, outermost
+from arkqueue.repository.tree_writer import Early, TreeWriter, outermost
 from arkqueue.repository.unfollowed import externals
 
 _CHUNK = 1000
@@ -402,14 +402,20 @@ class SubversionArchive:
         return editor.folders
 
     def export(
-        self, revision_id: str, target: Path, paths: Sequence[str] = (), *, recorded: Revision | None = None
+        self,
+        revision_id: str,
+        target: Path,
+        paths: Sequence[str] = (),
+        *,
+        recorded: Revision | None = None,
+        early: Early | None = None,
     ) -> None:
         number = number_of(revision_id, self._location.shown)
         try:
-            self._export(number, target, paths, self._export_folder, recorded)
+            self._export(number, target, paths, self._export_folder, recorded, early)
         except UnicodeDecodeError:
             _empty(target)
-            self._export(number, target, paths, export, recorded)
+            self._export(number, target, paths, export, recorded, early)
 
     def _export(
         self,
@@ -418,8 +424,9 @@ class SubversionArchive:
         paths: Sequence[str],
         export_folder: Callable[..., None],
         recorded: Revision | None,
+        early: Early | None,
     ) -> None:
-        with self._session(fresh=True) as session, TreeWriter(target) as writer:
+        with self._session(fresh=True) as session, TreeWriter(target, early) as writer:
             if recorded is not None:
                 self._properties(session, number, recorded)
             translation = self._translation(session)
@@ -456,17 +463,18 @@ class SubversionArchive:
         good: Path | None = None,
         before_key: str | None = None,
         recorded: Revision | None = None,
+        early: Early | None = None,
     ) -> TreeChange:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         try:
-            return self._update(old, new, target, good, before_key, recorded)
+            return self._update(old, new, TreeUpdate(target, good, early), before_key, recorded)
         except UnicodeDecodeError as error:
             raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
 
     def _update(
-        self, old: int, new: int, target: Path, good: Path | None, old_key: str | None, recorded: Revision | None
+        self, old: int, new: int, update: TreeUpdate, old_key: str | None, recorded: Revision | None
     ) -> TreeChange:
-        with self._session(fresh=True) as session, TreeUpdate(target, good) as update:
+        with self._session(fresh=True) as session, update:
             if recorded is not None:
                 self._properties(session, new, recorded)
             for number in (old, new):

@@ -39,7 +39,7 @@ def _set_bits_and_time(writer: TreeWriter, place: bytes, properties: Mapping[str
     if "svn:executable" in properties:
         writer.make_executable(place)
     if moment := _microseconds(properties.get(_DATE)):
-        writer.set_time(place, moment * 1000)
+        writer.set_time(place, properties.get(_REVISION, b"").decode(errors="replace"), moment * 1000)
 
 
 class Translation:

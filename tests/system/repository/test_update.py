@@ -404,6 +404,22 @@ def test_a_git_file_has_the_date_of_the_commit_that_last_changed_it(tmp_path: Pa
     assert seconds_of(tmp_path / "0") == expected[-1]
 
 
+def test_a_revision_that_was_dated_in_the_future_counts_as_when_it_was_read(
+    repository: SubversionRepository | GitRepository, tmp_path: Path
+) -> None:
+    first, second = repository.commit({"a": "1", "b": "1"}), repository.commit({"b": "2"})
+    third = repository.commit({"d/c": "3"})
+    archive, early = opened(repository), {second: 2000 * 10**9}
+    archive.export(first, tmp_path / "forward")
+    archive.update(first, third, tmp_path / "forward", early=early)
+    archive.export(third, tmp_path / "anew", early=early)
+    archive.export(third, tmp_path / "some", ["b", "d"], early=early)
+    for place in ("forward", "anew", "some"):
+        found = seconds_of(tmp_path / place)
+        assert (found["b"], found["d/c"] > 2000) == (2000, True)
+        assert place == "some" or found["a"] > 2000
+
+
 def test_a_walk_for_dates_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = a_git_repository(tmp_path)
     for at in range(1000, 6000, 1000):

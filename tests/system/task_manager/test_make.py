@@ -107,6 +107,34 @@ def test_make_builds_what_changed_over_twenty_revisions(
     check_builds(archive, managers, repository, bells, tmp_path, revisions, second_host=10)
 
 
+def test_a_commit_dated_in_the_future_is_built_once_and_by_no_second_host_again(
+    archive: AnArchive, managers: Managers, tmp_path: Path
+) -> None:
+    repository, out = a_git_repository(tmp_path), tmp_path / "out"
+    out.mkdir()
+    watch(archive, repository)
+    manager = managers()
+    commit_at, today, day = repository.commit, int(time.time()), 86400
+
+    def built(number: int, moment: int, files: dict[str, str]) -> str:
+        repository.commit = lambda changes: commit_at(changes, at=moment)  # type: ignore[method-assign,misc,assignment]
+        commit(archive, repository, files, {"build": "depends: [PREV]\n" + run(f"make -s OUT={out}")})
+        settled(archive, f"build@{number}", "completed")
+        return log_of(archive, f"build@{number}")
+
+    first = {"Makefile": MAKEFILE} | {f"src/{name}.txt": "1\n" for name in "abc"}
+    assert built(2, today - day, first) == "built a\nbuilt b\nbuilt c\n"
+    assert built(3, today + 9 * day, {"src/b.txt": "2\n"}) == "built b\n"
+    assert built(4, today + 9 * day, {"note": "1"}) == ""
+    manager.stop()
+    manager = managers(home=tmp_path / "second")
+    assert built(5, today, {"src/a.txt": "2\n"}) == "built a\n"
+    assert built(6, today + 8 * day, {"src/c.txt": "2\n"}) == "built c\n"
+    manager.stop()
+    managers(home=tmp_path / "third")
+    assert built(7, today, {"note": "2"}) == ""
+
+
 def test_a_commit_dated_before_the_last_build_is_built(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
     repository, out = a_git_repository(tmp_path), tmp_path / "out"
     out.mkdir()
