@@ -36,13 +36,13 @@ def canceling(bench: Bench) -> Iterator[Figure]:
             # What is ready of it runs, so that nothing but the chain is claimed.
             assert len(claim.claim(session, PROCESS, PROCESS, tasks)) == -(-tasks // LINKS)
             other.append(session, CHAIN, BEFORE)
-            quiet.append(max(_step(session, other) for _ in range(BEFORE)) * 1000)
+            quiet.append(max(timed_step(session, other) for _ in range(BEFORE)) * 1000)
             with ThreadPoolExecutor(1) as canceler:
                 canceled = canceler.submit(_cancel, session, RunId(run.id), tasks)
                 steps = []
                 while not canceled.done():
                     other.append(session, CHAIN)
-                    steps.append(_step(session, other))
+                    steps.append(timed_step(session, other))
             took.append(canceled.result() * 1000)
             longest.append(max(steps) * 1000)
     what = f"while a run of {tasks} tasks is canceled"
@@ -65,7 +65,7 @@ def _cancel(session: Session, run: RunId, tasks: int) -> float:
     return time.perf_counter() - began
 
 
-def _step(session: Session, line: Line) -> float:
+def timed_step(session: Session, line: Line) -> float:
     """Seconds to claim and finish the next task of an archive."""
     began = time.perf_counter()
     (one,) = claim.claim(session, PROCESS, PROCESS, 1)

@@ -17,9 +17,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import ArkqueueError, Conflict, Invalid
+from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid
 from arkqueue.model import ArchiveId
 from arkqueue.queue import purge
+from arkqueue.queue.graph import TOO_LONG
 from arkqueue.queue.purge import Export, Kept
 from arkqueue.queue.removal import remove_old_logs
 from arkqueue.states import SETTLED
@@ -142,8 +143,12 @@ class Retention:
 
     def turn(self) -> float:
         """Take a step of the present pass."""
-        for _ in self._steps:
-            return PAUSE
+        try:
+            for _ in self._steps:
+                return PAUSE
+        except DatabaseUnavailable:
+            self._steps = self._pass()
+            raise
         self._steps = self._pass()
         return EVERY
 
@@ -155,8 +160,10 @@ class Retention:
                 found = rules(row.settings)
                 if found is not None:
                     yield from _steps(self._session, row.id, found, WHO, found.text)
-            except ArkqueueError as error:
+            except TOO_LONG as error:
                 log.warning("what the archive %s keeps no longer is purged later: %s", row.name, error)
+            except DatabaseUnavailable:
+                raise
             except Exception:
                 log.exception("what the archive %s keeps no longer could not be purged", row.name)
 

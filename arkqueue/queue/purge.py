@@ -112,8 +112,8 @@ def purging(
         while left:
             batch = [left.popleft() for _ in range(min(MOST_RUNS, len(left)))]
             exported = _exported(session, batch, export) if export else None
-            work = partial(_purge, runs=batch, by=by, reason=reason, entry=entry, exported=exported)
-            purged, passed, rest = change(session, [archive], work)
+            work = partial(_purge, runs=batch, by=by, reason=reason, entry=next(iter(entry), None), exported=exported)
+            purged, passed, rest, entry[:] = change(session, [archive], work)
             if session.until == math.inf:  # else it is undone
                 sweep(session)
             left.extendleft(reversed(rest))
@@ -154,10 +154,14 @@ def _purge(
     runs: Sequence[int],
     by: str,
     reason: str,
-    entry: list[int],
+    entry: int | None,
     exported: Mapping[int, datetime] | None,
-) -> tuple[list[str], list[tuple[int, Kept]], list[int]]:
-    """Take those of a batch out of the graph that nothing keeps. Returns their names, what was passed over, and the runs that are too many for one transaction."""
+) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[int]]:
+    """Take those of a batch out of the graph that nothing keeps.
+
+    Returns their names, what was passed over, the runs that are too many for one transaction, and the entry of the audit log, once there is one.
+    """
+    entries = [] if entry is None else [entry]
     kept: list[tuple[int, Kept]] = []
     going: list[Any] = []
     rest: list[int] = []
@@ -174,16 +178,18 @@ def _purge(
             going.append(row)
             tasks += row.tasks
     if not going:
-        return [], kept, rest
-    if not entry:
-        entry += graph.ids("remember", by=by, verb="purge", archive=graph.archives[0], run=None, task=None, note=reason)
+        return [], kept, rest, entries
+    if not entries:
+        entries = graph.ids(
+            "remember", by=by, verb="purge", archive=graph.archives[0], run=None, task=None, note=reason
+        )
     ids = [row.id for row in going]
     graph.do("purge_edges", runs=ids)
     graph.do("purge_tasks", runs=ids)
     graph.do("purge_items", runs=ids)
     graph.do("purge_schedules", runs=ids)
-    graph.do("purge_runs", runs=ids, entry=entry[0])
-    return [run_name_of(row) for row in going], kept, rest
+    graph.do("purge_runs", runs=ids, entry=entries[0])
+    return [run_name_of(row) for row in going], kept, rest, entries
 
 
 def _is_kept(row: Any) -> bool:

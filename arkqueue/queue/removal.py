@@ -101,15 +101,18 @@ def remove_old_logs(
     """
     attempts = [row.id for row in session.rows("old_logs", runs=list(runs), age=age)]
 
-    def mark(connection: Connection) -> int:
-        if not entry:
+    def mark(connection: Connection) -> tuple[int, int]:
+        if entry:
+            (id,) = entry
+        else:
             told: dict[str, Any] = {"by": by, "verb": "purge --log", "archive": archive, "run": None, "task": None}
-            entry.extend(row.id for row in rows(connection, "remember", note=reason, **told))
-        return len(rows(connection, "remove_old_logs", attempts=attempts, removal=entry[0]))
+            ((id,),) = rows(connection, "remember", note=reason, **told)
+        return len(rows(connection, "remove_old_logs", attempts=attempts, removal=id)), id
 
     if not attempts:
         return 0
-    removed = session.retrying(mark)
+    removed, id = session.retrying(mark)
+    entry[:] = [id]
     session.wake("log")
     if session.until == math.inf:  # else it is undone
         _delete(session, attempts)

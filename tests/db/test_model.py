@@ -388,14 +388,23 @@ class Beside(RuleBasedStateMachine):
         self.saw("what comes back is held", run.deleted is False and any(task.state is State.HELD for task in run.own))
 
     def purge(self, data: st.DataObject) -> None:
-        """Mostly a settled run. One that began with a commit stays, for other verbs to be drawn for."""
+        """Mostly a settled run. One that began with a commit stays, for other verbs to be drawn for. Then what may meet it again is done at once."""
         runs = self.model.runs
         settled = [run for run in runs if all(task.settled for task in run.tasks.values())]
-        run = self.draw_run(data, settled if settled and data.draw(st.sampled_from("mmmmma")) == "m" else runs)
+        done = [run for run in settled if any(task.attempts for task in run.own)]
+        later = {run.key: older for run in done if (older := self.older_and_bad(run))}
+        which = done if done and data.draw(st.sampled_from("dds")) == "d" else settled
+        which = [run for run in which if run.key in later] or which
+        run = self.draw_run(data, which if which and data.draw(st.sampled_from("mmmmma")) == "m" else runs)
         if all(other is run or other.place.number == 1 for other in runs):
             return
         self.both("purge", run.key)
         is_gone = run not in self.model.runs
+        if is_gone and run.key in later:
+            key = data.draw(st.sampled_from(later[run.key]))
+            self.both("retry", key, False, judged_again=[key])
+        elif is_gone and run in done:
+            self.both("trigger", run.branch, self.last(run.branch), None, False)
         self.saw("purge of what others hang on is refused", run in settled and not is_gone)
         self.saw("what completed is purged", is_gone and any(task.attempts for task in run.own))
         self.saw("a deleted run is purged", is_gone and run.deleted)
@@ -403,6 +412,13 @@ class Beside(RuleBasedStateMachine):
             "a run between others is purged",
             is_gone and any(other.place < run.place for other in self.model.on_branch(run.branch)),
         )
+
+    def older_and_bad(self, run: Run) -> list[Key]:
+        """Tasks of earlier runs that may be retried, of names that completed in this one."""
+        names = {task.key.inside for task in run.own if task.state is State.COMPLETED and task.attempts}
+        earlier = [other for other in self.model.on_branch(run.branch) if other.place < run.place]
+        tasks = [other.tasks[name] for other in earlier for name in names if name in other.tasks]
+        return [task.key for task in tasks if task.bad and task.state is not State.REJECTED and not task.root]
 
     def prioritize(self, data: st.DataObject) -> None:
         key, priority = self.pick_any(data, State.WAITING, State.READY), data.draw(strategies.priorities)
@@ -775,7 +791,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip_until", 1, BAD),
     ("delete", 2, UNSETTLED | BAD),
     ("undelete", 2, BAD),
-    ("purge", 4, set()),
+    ("purge", 1, set()),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
     ("set_lock", 1, UNSETTLED),

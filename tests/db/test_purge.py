@@ -15,13 +15,13 @@ from arkqueue.archives.retention import Forgotten
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import AttemptId, End, RunId, TaskId
+from arkqueue.model import AttemptId, End, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import deletion, purge, schedules
+from arkqueue.queue import claim, deletion, purge, schedules
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, runs, tasks
 from arkqueue.views.doctor import examine
-from tests.builders import AnArchive
+from tests.builders import PROCESS, AnArchive
 from tests.db.test_races import Connect, InThread, one_after_the_other, wait_until_blocked
 from tests.db.test_removal import write
 from tests.waiting import eventually
@@ -143,6 +143,19 @@ def test_a_run_because_of_which_others_were_skipped_goes_after_them(archive: AnA
     assert kept_of(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy waits for it"}
     # Given both, the later one goes, and then nothing hangs on the earlier one.
     assert purged(archive, 2, (2, 2)).runs == ["papers@2.2", "papers@2"]
+
+
+def test_a_root_of_what_was_skipped_in_a_deleted_run_is_passed_over(session: Session, archive: AnArchive) -> None:
+    """No edge holds it any more: the task in the deleted run is not judged again when its root completes."""
+    archive.commit({"build": "", "deploy": "depends: [build]\non: [manual]"})
+    archive.fail("build@2")
+    archive.trigger(2, "deploy")
+    archive.skip("build@2")
+    deletion.delete_run(session, RunId(archive.run_id(2, 2)), "ann")
+    archive.retry("build@2")
+    archive.run("build@2")
+    assert kept_of(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy was skipped because of it"}
+    assert purged(archive, 2, (2, 2)).kept == []
 
 
 def test_an_edge_from_a_purged_task_counts_as_met(session: Session, archive: AnArchive) -> None:
@@ -437,3 +450,14 @@ def nobody_waits(watcher: Connection) -> None:
         "select from pg_stat_activity where datname = current_database() and application_name like 'arkqueue purge%'"
     )
     eventually(lambda: not watcher.execute(backends).fetchall())
+
+
+def test_a_late_report_of_a_purged_attempt_changes_nothing(session: Session, archive: AnArchive) -> None:
+    """Its task manager repeats it, as the answer to the first one was lost."""
+    archive.commit({"a": ""})
+    attempt = a_logged_run(archive, "a@2")
+    purged(archive, 2)
+    assert archive.record(attempt, End.EXITED, 0) is Receipt.NOT_YOURS
+    assert claim.renew(session, PROCESS, [attempt]).asked == {}
+    write(archive, attempt, b"late")
+    assert left_of(archive)["log_chunk"] == 0

@@ -10,7 +10,7 @@ import pytest
 from arkqueue import logs
 from arkqueue.archives import retention
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Invalid, NotFound
+from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, RunId, Stream, TaskId
 from arkqueue.queue import archives, deletion, purge
 from arkqueue.views import find, tasks
@@ -243,3 +243,21 @@ def test_pages_are_gone_through_until_the_first_young_run(
 def test_what_is_no_rule_is_refused(keep: dict[str, str], logs: str | None, fault: str) -> None:
     with pytest.raises(Invalid, match=fault):
         retention.check(keep, logs)
+
+
+def test_a_pass_begins_anew_after_the_database_was_away(
+    session: Session, aged: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_to_keep(aged, {"completed": "30d"})
+    manager = retention.Retention(session)
+
+    def away(_: Session) -> None:
+        raise DatabaseUnavailable("the database", "is away", "")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(purge, "sweep", away)
+        with pytest.raises(DatabaseUnavailable):
+            manager.turn()
+    while manager.turn() != retention.EVERY:
+        pass
+    assert "a@2" not in aged.states()

@@ -18,9 +18,9 @@ from arkqueue import logs
 from arkqueue.db import Database
 from arkqueue.db.migrations import check, migrate
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt, RunId
 from arkqueue.plan import matches
-from arkqueue.queue import archives, claim, finish, schedules, tokens
+from arkqueue.queue import archives, claim, finish, purge, schedules, tokens
 from arkqueue.states import SETTLED
 from arkqueue.views import runs
 from tests.builders import HOST, PROCESS, AnArchive, the_archive
@@ -240,3 +240,27 @@ def test_ledger_and_graph_go_on(session: Session, papers: AnArchive) -> None:
     work(session)
     assert papers.state("strict@5") == "completed"
     assert contradictions(papers) == []
+
+
+def test_runs_of_before_are_purged_when_they_have_settled(session: Session, papers: AnArchive) -> None:
+    every = [RunId(row["id"]) for row in papers.sql("select id from run where archive_id = %s", papers.id)]
+    done = purge.purge_runs(session, every, "ann")
+    assert done.runs == ["papers@1"]
+    assert {kept.run: kept.fault for kept in done.kept}["papers@2"] == "is not settled"
+    assert papers.states() == PAPERS
+    live = live_attempts(papers)
+    papers.record(live["pdf"], End.STOPPED, 143)
+    papers.record(live["box"], End.EXITED, 0)
+    finish.lapse(session)
+    finish.wake_deferred(session)
+    papers.skip("strict@2")
+    work(session)
+    assert contradictions(papers) == []
+
+    done = purge.purge_runs(session, every, "ann")
+    assert done.kept == []
+    assert papers.states() == {}
+    assert contradictions(papers) == []
+    papers.commit({"index": "depends: [PREV]"})
+    (claimed,) = [one for one in claim.claim(session, PROCESS, HOST, 100) if one.archive.id == papers.id]
+    assert (claimed.name, claimed.base) == ("index", "4")
