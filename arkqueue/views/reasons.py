@@ -204,10 +204,11 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         )
     managers = task_managers(session)
     alive = [m for m in managers if m.alive]
+    pool, labels = session.rows("pool", task=row.id)[0]
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
-        return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"])
-    pool, labels = session.rows("pool", task=row.id)[0]
+        command = " ".join(["arkqueue worker", *(f"--label {label}" for label in labels)])
+        return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=[command])
     labeled = [m for m in alive if {*labels} <= {*m.labels}]
     if not labeled:
         return _no_label(subject, name, labels, alive)

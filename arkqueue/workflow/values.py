@@ -51,12 +51,12 @@ def wrong(message: str, word: str = "", suggestion: str = "") -> NoReturn:
 # --- Scalars -------------------------------------------------------------------------------------
 
 
-def as_written(value: object) -> str:
+def as_written(value: object, what: str = "a text", instead: str = "'' for an empty text") -> str:
     if isinstance(value, Node):
         return value.text
     if value is None:
-        wrong("has no value; write '' for an empty text")
-    return value if isinstance(value, str) else wrong("must be a text")
+        wrong(f"has no value; write {instead}")
+    return value if isinstance(value, str) else wrong(f"must be {what}")
 
 
 def as_meant(value: object) -> object:
@@ -64,14 +64,17 @@ def as_meant(value: object) -> object:
 
 
 class Written:
-    """Makes a ``str`` a text of the format: numbers, true and false are taken as written, ``check`` refuses the rest."""
+    """Makes a ``str`` a text of the format: numbers, true and false are taken as written, ``check`` refuses the rest.
 
-    def __init__(self, check: Callable[[str], str] = str, **schema: Any) -> None:
-        self._check = check
+    ``words``: what it must be, and what to write where there is no value.
+    """
+
+    def __init__(self, check: Callable[[str], str] = str, words: tuple[str, ...] = (), **schema: Any) -> None:
+        self._check, self._words = check, words
         self._schema = {"type": ["string", "number", "boolean"], **schema}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(lambda value: self._check(as_written(value)))
+        return core_schema.no_info_plain_validator_function(lambda value: self._check(as_written(value, *self._words)))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return dict(self._schema)
@@ -250,7 +253,7 @@ Pattern = Annotated[str, Written(_pattern, minLength=1)]
 Cron = Annotated[str, Written(_cron)]
 Zone = Annotated[str, Written(_timezone)]
 Name = Annotated[str, Written(_name, pattern=f"^(?!PREV$){_NAME}$")]
-Label = Annotated[str, Written(_label, pattern=f"^{LABEL}$")]
+Label = Annotated[str, Written(_label, ("a label or a list of labels", "a label"), pattern=f"^{LABEL}$")]
 Lock = Annotated[str, Written(_lock, minLength=1, maxLength=LONGEST_LOCK)]
 Flag = Annotated[bool, Strict(), BeforeValidator(as_meant)]
 Count = Annotated[int, Strict(), Field(ge=0, le=100), BeforeValidator(as_meant)]

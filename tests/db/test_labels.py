@@ -88,6 +88,7 @@ def test_a_task_that_is_taken_up_again_goes_by_its_labels(session: Session) -> N
 def test_explain_names_a_label_that_no_task_manager_has(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "runs_on: [gpu, tex]", "b": "runs_on: tex"})
+    assert why(archive, "a@2").commands == ["arkqueue worker --label gpu --label tex"], "where none runs"
     claim.register(session, PROCESS, HOST, "build-1", 4, labels=["tex"])
     told = why(archive, "a@2")
     assert told.kind is Why.NO_LABEL
