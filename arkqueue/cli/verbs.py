@@ -208,6 +208,9 @@ def act(
                 raise Invalid(found["full_name"], fault, "Leave --failed out.")
             task = post(f"/tasks/{found['task']}")
             return task, [task_line(task)]
+        if body.get("assume_gone"):
+            fault = "is the name of a run, and --assume-gone is for tasks"
+            raise Invalid(found["full_name"], fault, "Name the task whose process is gone.")
         answer = post(f"/runs/{found['run']}")
         now = {task["full_name"]: task for task in answer["run"]["tasks"]}
         lines = [task_line(now[done]) for done in answer["done"] if done in now]

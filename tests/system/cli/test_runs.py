@@ -220,6 +220,9 @@ def test_what_failed_of_a_run_or_of_archives_is_retried(arkqueue: Cli, session: 
     }.items():
         refused = arkqueue("retry", *words)
         assert (refused.code, said in refused.err) == (2, True), refused.err
+    refused = arkqueue("cancel", "papers@2", "--assume-gone")
+    assert refused.code == 2
+    assert "papers@2: is the name of a run, and --assume-gone is for tasks." in refused.err
 
 
 def test_a_waived_failure_is_not_said_to_be_none(arkqueue: Cli, session: Session) -> None:
