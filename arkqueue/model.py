@@ -440,7 +440,7 @@ class Receipt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An archive as it is registered, as far as its tasks are concerned. ``stored``: its settings as JSON."""
+    """An archive as it is registered, as far as its tasks are concerned. ``stored``: its settings as JSON. ``corrections``: how often a revision of it was corrected."""
 
     id: int
     name: str
@@ -448,6 +448,7 @@ class Registration:
     url: str
     uuid: str
     stored: str
+    corrections: int = 0
 
     @property
     def settings(self) -> ArchiveSettings:

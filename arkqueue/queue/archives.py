@@ -285,7 +285,7 @@ def accept(
     """Keep the author and the date that a revision of the ledger (its id) has now. ``note``: what is corrected, for the audit log."""
 
     def work(graph: Graph) -> None:
-        graph.do("correct_revision", revision=revision, author=author, date=date)
+        graph.do("correct_revision", archive=archive, revision=revision, author=author, date=date)
         graph.do("remember", by=by, verb="accept", archive=archive, run=None, task=None, note=note)
 
     change(session, [archive], work)

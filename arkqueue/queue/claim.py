@@ -238,7 +238,9 @@ def _claim(row: Any) -> Claim:
         name=row.name,
         item=row.item,
         definition=row.definition_id,
-        archive=Registration(row.archive_id, row.archive, ArchiveKind(row.kind), row.url, row.uuid, row.settings),
+        archive=Registration(
+            row.archive_id, row.archive, ArchiveKind(row.kind), row.url, row.uuid, row.settings, row.corrections
+        ),
         branch=row.branch,
         main=row.main,
         number=row.number,

@@ -57,7 +57,7 @@ taken as (
 -- What a task manager is told of each.
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, kept.share,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, kept.share,
        (select max(r.number) from revision r where r.branch_id = t.branch_id and r.date > r.read_at) as early
 from based t
 join kept on kept.id = t.id
@@ -282,7 +282,7 @@ with mine as (
 )
 select t.id, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
-       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, null::bigint as early,
+       ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, null::bigint as early,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
 from adopted a

@@ -239,8 +239,11 @@ where branch_id = %(branch)s and name = any(%(names)s)
 returning id;
 
 -- name: correct_revision
--- Keep the author and the date that a revision has now: an administrator has corrected them in the repository.
-update revision set author = %(author)s, date = %(date)s where id = %(revision)s;
+-- Keep the author and the date that a revision has now: an administrator has corrected them in the repository. Files of it that were exported before may show the old ones.
+with corrected as (
+    update revision set author = %(author)s, date = %(date)s where id = %(revision)s
+)
+update archive set corrections = corrections + 1 where id = %(archive)s;
 
 -- name: runs_of_revisions
 -- The runs of some revisions.

@@ -46,7 +46,8 @@ create table archive (
     withheld    boolean not null generated always as (stopped is not null or paused_at is not null or paused_with_all) stored,
     tier        int not null generated always as (coalesce((settings->>'tier')::int, 5)) stored,  -- archives of a lower one go first
     max_running int generated always as ((settings->>'max_running')::int) stored,  -- of its attempts, at once; null: as many as there is room for
-    uses_locks  boolean not null default false      -- a task of it has asked for a lock
+    uses_locks  boolean not null default false,     -- a task of it has asked for a lock
+    corrections int not null default 0              -- how often a revision was corrected (`archive accept`): files from before may show what it was
 );
 create unique index archive_name on archive (name) where removed_at is null;
 

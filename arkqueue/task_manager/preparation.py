@@ -336,7 +336,7 @@ def _source(
     renewed = _renewed(claim, survey)
     if definition.checkout is Checkout.PATHS:
         return lambda workspace: _some_files(claim, recorded, workspace, definition.checkout_paths, renewed)
-    return Tree(archive.id, claim.branch, claim.revision, survey.tree_key, recorded, renewed)
+    return Tree(archive.id, claim.branch, claim.revision, survey.tree_key, recorded, renewed, archive.corrections)
 
 
 class Told:

@@ -61,6 +61,7 @@ class Tree:
     """The whole tree of one revision of an archive, whose files ``source`` writes. ``branch`` helps to choose the base that differs least.
 
     ``key``: the same for two revisions only if their files are the same. ``renewed``: the paths of files that are to carry the time of the workspace; None: all files.
+    ``corrections``: how often a revision of the archive was corrected. Files that were exported before may show its author.
     """
 
     archive: int
@@ -69,6 +70,7 @@ class Tree:
     key: str
     source: TreeSource
     renewed: Sequence[bytes] | None = ()
+    corrections: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +83,8 @@ class Base:
     branch: str = ""
     revision: str = ""
     key: str = ""
+    corrections: int = 0
+    """How often a revision of the archive had been corrected when it was exported."""
     size: int = 0
     """Bytes, roughly."""
     watch: Watch | None = None
@@ -136,6 +140,7 @@ class Base:
             "branch": self.branch,
             "revision": self.revision,
             "key": self.key,
+            "corrections": self.corrections,
             "size": self.size,
             "since": self.watch.since,
             "windows": self.watch.windows,
@@ -160,6 +165,7 @@ class Base:
                 return None
             base = Base(folder, state["archive"], (state["owner"][0], state["owner"][1]), state["branch"])
             base.revision, base.key, base.size = state["revision"], state["key"], state["size"]
+            base.corrections = state.get("corrections", 0)
             windows: list[Window] = [(start, end) for start, end in state["windows"]]
             base.watch, base.is_checked = Watch(os.fsencode(base.tree), state["since"], windows), False
             return base
@@ -221,7 +227,10 @@ class Bases:
         """A good base that is as wanted; or one that this thread, and no other, is to bring there."""
         with self._changed:
             while True:
-                mine = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
+                found = [base for base in self._bases if (base.archive, base.owner) == (tree.archive, owner)]
+                mine = [base for base in found if base.corrections == tree.corrections]
+                for base in found:
+                    base.is_broken |= base.corrections < tree.corrections
                 good = next((base for base in mine if base.key == tree.key and base.is_good), None)
                 if good is not None:
                     if self._is_sound(good):
@@ -256,7 +265,7 @@ class Bases:
         base.users.add(attempt)
 
     def _a_new_one(self, tree: Tree, owner: Owner) -> Base:
-        base = Base(self._folder / secrets.token_hex(8), tree.archive, owner)
+        base = Base(self._folder / secrets.token_hex(8), tree.archive, owner, corrections=tree.corrections)
         self._bases.append(base)
         return base
 

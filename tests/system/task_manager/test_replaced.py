@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.repositories import a_subversion_repository, run
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.system.task_manager.test_checkouts import commit, watch
 from tests.system.task_manager.test_checkouts import run as command
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,32 @@ def test_a_task_of_a_revision_that_is_another_one_now_is_not_started(
     assert "not started: " in log_of(archive, "task@2")
     assert "has another revision 1" in explain(archive.session, archive.task("task@2")).text
     assert [row.id for row in archives.to_read(archive.session)] == [archive.id], "it is to be looked at now"
+
+
+def test_files_show_the_author_of_a_revision_as_it_was_corrected(
+    archive: AnArchive, managers: Managers, tmp_path: Path, home_folder: Path
+) -> None:
+    """Also where they were exported before, for another revision: what differs from that one says nothing of it."""
+    repository = a_subversion_repository(tmp_path)
+    repository.commit({"x": ""})
+    repository.propset("svn:keywords", "Author", "x")
+    watch(archive, repository)
+    managers()
+
+    def shown(number: int, files: dict[str, str]) -> str:
+        commit(archive, repository, files, {"task": command("cat x")})
+        settled(archive, f"task@{number}", "completed")
+        return log_of(archive, f"task@{number}")
+
+    assert shown(2, {"x": "$Author$\n"}) == "$Author: ada $\n"
+    assert shown(3, {"y": "1"}) == "$Author: ada $\n"
+    (tmp_path / "author").write_text("eve")
+    (revision,) = archive.sql("select id, name, date from revision where number = 2")
+    run("svnadmin", "setrevprop", repository.path, "-r", revision["name"], "svn:author", tmp_path / "author")
+    archives.accept(archive.session, archive.id, revision["id"], "eve", revision["date"], "its author", "ann")
+    assert shown(4, {"y": "2"}) == "$Author: eve $\n"
+    assert shown(5, {"y": "3"}) == "$Author: eve $\n"
+    eventually(lambda: len(os.listdir(home_folder / "bases")) == 1)
 
 
 def test_a_task_without_files_needs_no_repository(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
