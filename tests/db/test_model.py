@@ -393,8 +393,9 @@ class Beside(RuleBasedStateMachine):
         settled = [run for run in runs if all(task.settled for task in run.tasks.values())]
         done = [run for run in settled if any(task.attempts for task in run.own)]
         later = {run.key: older for run in done if (older := self.older_and_bad(run))}
-        which = done if done and data.draw(st.sampled_from("dds")) == "d" else settled
-        which = [run for run in which if run.key in later] or which
+        deleted = [run for run in settled if run.deleted]
+        newest = [run for run in done if run.key in later] or done[-2:]
+        which = {"n": newest, "d": deleted, "s": settled}[data.draw(st.sampled_from("nnndds"))] or settled
         run = self.draw_run(data, which if which and data.draw(st.sampled_from("mmmmma")) == "m" else runs)
         if all(other is run or other.place.number == 1 for other in runs):
             return
@@ -404,7 +405,7 @@ class Beside(RuleBasedStateMachine):
             key = data.draw(st.sampled_from(later[run.key]))
             self.both("retry", key, False, judged_again=[key])
         elif is_gone and run in done:
-            self.both("trigger", run.branch, self.last(run.branch), None, False)
+            self.both("trigger", run.branch, run.place.number, None, True)
         self.saw("purge of what others hang on is refused", run in settled and not is_gone)
         self.saw("what completed is purged", is_gone and any(task.attempts for task in run.own))
         self.saw("a deleted run is purged", is_gone and run.deleted)
