@@ -70,7 +70,7 @@ _STATEMENTS = (
     " case when state = 'failed' then 1 else 0 end, 'exited', 60, 60 from task where attempt_id is not null and id >= {first} order by id",
     "insert into log_chunk (attempt_id, position, stream, at, data)"
     " select id, 0, 'stdout', ended_at, convert_to(rpad('attempt ' || id || ' read 20 files', 59, '.') || chr(10), 'UTF8') from attempt where id >= {first}",
-    "insert into task_name select b.id, t.name from branch b join archive a on a.id = b.archive_id and a.name like 'past-%%'"
+    "insert into task_name select b.id, t.name, true from branch b join archive a on a.id = b.archive_id and a.name like 'past-%%'"
     " cross join (values ('index'), ('pdf'), ('publish')) t(name) on conflict do nothing",
     *(
         f"select setval('{sequence}', {{first}} + {{entries}} * 5 + 10)"

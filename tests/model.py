@@ -349,18 +349,20 @@ class Model:
     def run(self, key: RunKey) -> Run:
         return next(run for run in self.runs if run.key == key)
 
-    def nearest(self, name: Name, run: Run) -> Task | None:
-        """``PREV:name`` as seen from the run (design 5.7); None also where that was purged."""
-        return None if self.is_purged(name, run) else self._nearest_left(name, run)
+    def nearest(self, name: Name, run: Run, of_commits: bool = False) -> Task | None:
+        """``PREV:name`` as seen from the run (design 5.7), or what it would be among commit runs alone; None also where that was purged."""
+        return None if self.is_purged(name, run, of_commits) else self._nearest_left(name, run, of_commits)
 
-    def is_purged(self, name: Name, run: Run) -> bool:
+    def is_purged(self, name: Name, run: Run, of_commits: bool = False) -> bool:
         """Whether the nearest earlier occurrence, as far as it is remembered, completed and was purged (design 5.27)."""
-        left, key = self._nearest_left(name, run), (run.branch, name)
+        left, key = self._nearest_left(name, run, of_commits), (run.branch, name)
         places = [remembered[key] for remembered in (self.highest, self.latest) if key in remembered]
-        return any(place < run.place and (left is None or place > left.run.place) for place in places)
+        places = [place for place in places if place < run.place and (place.run == 1 or not of_commits)]
+        return any(left is None or place > left.run.place for place in places)
 
-    def _nearest_left(self, name: Name, run: Run) -> Task | None:
-        having = [r.tasks[name] for r in self.on_branch(run.branch) if r.place < run.place and name in r.tasks]
+    def _nearest_left(self, name: Name, run: Run, of_commits: bool) -> Task | None:
+        runs = self.commit_runs(run.branch) if of_commits else self.on_branch(run.branch)
+        having = [r.tasks[name] for r in runs if r.place < run.place and name in r.tasks]
         return having[-1] if having else None
 
     def unmet(self, task: Task) -> list[Edge]:
@@ -527,7 +529,7 @@ class Model:
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
         if wish.task == "*":
-            return self._star(run, wish)
+            return self._star(run, task, wish)
         name = _named(task, wish)
         if wish.previous:
             return self.nearest(name, run)
@@ -543,9 +545,10 @@ class Model:
                 return
         self._edge(source, target, when, product=product)
 
-    def _star(self, run: Run, wish: Depends) -> Task:
-        """The run's gate for a ``PREV:*``, made when first asked for; one for all that wait for the same."""
-        name = Name("PREV:*" if wish.when is When.COMPLETED else "PREV:*:settled")
+    def _star(self, run: Run, task: Task, wish: Depends) -> Task:
+        """The run's gate for a ``PREV:*``, made when first asked for; one for all that wait for the same. COMMIT waits for commit runs alone."""
+        of_commits = task.name == COMMIT
+        name = Name(f"PREV:*{':commits' if of_commits else ''}{':settled' if wish.when is When.SETTLED else ''}")
         if wish.excepted:
             name = Name(f"{name.name}:except:{','.join(sorted(wish.excepted))}")
         if name not in run.tasks:
@@ -558,8 +561,8 @@ class Model:
                 if not task.is_star
             }
             for other in sorted(names - {Name(REPORT)}):
-                source = self.nearest(other, run)
-                assert source or self.is_purged(other, run)
+                source = self.nearest(other, run, of_commits)
+                assert source or of_commits or self.is_purged(other, run)
                 if source and other.name not in wish.excepted:
                     self._edge(source, gate, wish.when)
         return run.tasks[name]

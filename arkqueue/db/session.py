@@ -39,7 +39,7 @@ class Kept:
     ids: dict[bytes, int] = field(default_factory=dict)
     parsed: dict[int, tuple[object, int]] = field(default_factory=dict)
     """The same by identity, so that what is parsed once is digested once; the object beside its id stays alive, so that the identity is no other's."""
-    names: set[tuple[int, str]] = field(default_factory=set)
+    names: set[tuple[int, str, bool]] = field(default_factory=set)
 
     def of(self, since: datetime) -> Self:
         """What is known of this start of the server: nothing, where it is another than the last one."""
@@ -47,7 +47,9 @@ class Kept:
             self.since, self.ids, self.parsed, self.names = since, {}, {}, set()
         return self
 
-    def keep(self, ids: dict[bytes, int], parsed: dict[int, tuple[object, int]], names: set[tuple[int, str]]) -> None:
+    def keep(
+        self, ids: dict[bytes, int], parsed: dict[int, tuple[object, int]], names: set[tuple[int, str, bool]]
+    ) -> None:
         """Remember what a committed transaction stored."""
         if len(self.ids) + len(self.names) > MOST_KEPT:
             self.ids, self.names = {}, set()

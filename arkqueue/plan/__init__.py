@@ -6,7 +6,7 @@ rows that a transaction adds, ``globs`` matches paths and branches.
 
 from arkqueue.plan.entry import MOST_ROWS, Entry, portions
 from arkqueue.plan.globs import matches, matches_branch
-from arkqueue.plan.graph import Edge, Node, Occurrence, Plan, gate_name, is_for, keys_needed, plan
+from arkqueue.plan.graph import Edge, Node, Occurrence, Plan, asks_for_commit_runs, gate_name, is_for, keys_needed, plan
 from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Node",
     "Occurrence",
     "Plan",
+    "asks_for_commit_runs",
     "gate_name",
     "generations",
     "ids_needed",

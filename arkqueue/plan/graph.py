@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from arkqueue.model import (
@@ -92,9 +93,9 @@ class Plan:
     """(task, source) pairs: the task runs only where a stored source that is not part of the run failed, and that one ended otherwise."""
 
 
-def gate_name(entry: Depends) -> str:
-    """The name of the gate that an entry ``PREV:*`` goes through: entries that wait for the same have the same gate."""
-    name = EVERYTHING + (":settled" if entry.when is When.SETTLED else "")
+def gate_name(target: str, entry: Depends) -> str:
+    """The name of the gate that an entry ``PREV:*`` of a task goes through: entries that wait for the same have the same gate."""
+    name = EVERYTHING + (":commits" if target == COMMIT else "") + (":settled" if entry.when is When.SETTLED else "")
     if not entry.excepted:
         return name
     excepted = ",".join(entry.excepted)
@@ -105,8 +106,12 @@ def gate_name(entry: Depends) -> str:
 
 def gates_needed(workflow: Workflow) -> int:
     """The most gates of ``PREV:*`` that a run of a workflow has."""
-    entries = [entry for task in workflow.tasks for entry in task.depends if entry.task == "*"]
-    return len({gate_name(entry) for entry in entries}) if entries else 0
+    return len({gate_name(task.name, entry) for task in workflow.tasks for entry in task.depends if entry.task == "*"})
+
+
+def asks_for_commit_runs(workflow: Workflow) -> bool:
+    """Whether the plan may ask for the nearest occurrences in commit runs: ``PREV:*`` on COMMIT means these (design 5.7)."""
+    return any(entry.task == "*" for task in workflow.tasks if task.name == COMMIT for entry in task.depends)
 
 
 def keys_needed(workflow: Workflow, *, some: bool = False) -> set[Key] | None:
@@ -131,13 +136,15 @@ def plan(
     changed: Collection[str],
     past: Mapping[Key, Occurrence],
     purged: Collection[Key] = (),
+    commits: Mapping[Key, Occurrence] = MappingProxyType({}),
     names: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> Plan:
     """The nodes and edges of a run.
 
     ``changed``: paths of the tree difference. ``past``: the nearest earlier occurrences, at least of the ``keys_needed``. ``purged``: keys whose
-    nearest occurrence completed and was purged; an edge to it would be met (design 5.27). ``names``: for a run that is no
+    nearest occurrence completed and was purged; an edge to it would be met (design 5.27). ``commits``: the nearest
+    occurrences in commit runs, where the workflow `asks_for_commit_runs`. ``names``: for a run that is no
     commit run, the tasks asked for, of those that ``on`` and ``branches`` allow. None: all of these; of a run by hand only those that commits run, too.
     ``without``: names that nothing of the run waits for where they are not part of it.
     """
@@ -149,7 +156,7 @@ def plan(
     }
     commit = Key(COMMIT)
     inside = {COMMIT: commit, **{key.name: key for key in chosen}}
-    edges = _Edges(past, inside, purged)
+    edges = _Edges(past, inside, purged, commits)
     missing: list[tuple[str, str]] = []
     lost: list[tuple[str, TaskId]] = []
     unneeded: list[tuple[str, TaskId]] = []
@@ -209,8 +216,14 @@ def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = T
 class _Edges:
     """Collects edges, each once, and the gates that ``PREV:*`` goes through."""
 
-    def __init__(self, past: Mapping[Key, Occurrence], inside: Mapping[str, Key], purged: Collection[Key]) -> None:
-        self.past, self.inside, self.purged = past, inside, purged
+    def __init__(
+        self,
+        past: Mapping[Key, Occurrence],
+        inside: Mapping[str, Key],
+        purged: Collection[Key],
+        commits: Mapping[Key, Occurrence],
+    ) -> None:
+        self.past, self.inside, self.purged, self.commits = past, inside, purged, commits
         self.gates: dict[Key, None] = {}
         self._edges: dict[tuple[Key, Key | TaskId, str, bool], Edge] = {}
 
@@ -223,18 +236,19 @@ class _Edges:
         if not entry.previous:
             self.add(edge_to(target, self.inside[str(entry.task)], entry.when))
         elif entry.task == "*":
-            self.add(Edge(target, self._gate(entry)))
+            self.add(Edge(target, self._gate(target, entry)))
         elif (source := Key(entry.task) if entry.task else target) in self.past:
             self.add(edge_to(target, self.past[source].task, entry.when))
         elif entry.when is When.FAILED and source in self.purged:
             self.add(edge_to(target, Key(COMMIT), entry.when, declared=False))
 
-    def _gate(self, entry: Depends) -> Key:
-        gate = Key(gate_name(entry))
+    def _gate(self, target: Key, entry: Depends) -> Key:
+        gate = Key(gate_name(target.name, entry))
         if gate not in self.gates:
             self.gates[gate] = None
             excepted = frozenset(entry.excepted)
-            for key, occurrence in self.past.items():
+            past = self.commits if target.name == COMMIT else self.past
+            for key, occurrence in past.items():
                 if occurrence.kind in (TaskKind.COMMIT, TaskKind.ORDINARY) and key.name not in excepted:
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
         return gate

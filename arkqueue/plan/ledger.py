@@ -108,12 +108,13 @@ _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
 class Known:
     """What a branch has, as far as the runs to be planned may ask. It is read while the archive is locked.
 
-    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``exclusives``: stored exclusive tasks that close the gate to the next revision.
+    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``commits``: as in `plan`. ``exclusives``: stored exclusive tasks that close the gate to the next revision.
     """
 
     past: dict[Key, Occurrence] = field(default_factory=dict)
     exclusives: Sequence[TaskId] = ()
     purged: frozenset[Key] = frozenset()
+    commits: dict[Key, Occurrence] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -155,12 +156,15 @@ class Draft:
         self.branch, self.name, self._ids = branch, name, ids
         self._past = dict(known.past)
         self._purged = set(known.purged)
+        self._commits = dict(known.commits)
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
-        self._passes = {one.task: one.passes for one in known.past.values() if one.settled}
+        # The latter say more of a task that both have.
+        occurrences = [*known.commits.values(), *known.past.values()]
+        self._passes = {one.task: one.passes for one in occurrences if one.settled}
         """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
-        self._produced = {one.task: one.produced for one in known.past.values()}
-        self._failed = {one.task: one.failed for one in known.past.values()}
+        self._produced = {one.task: one.produced for one in occurrences}
+        self._failed = {one.task: one.failed for one in occurrences}
         self.lost: list[TaskId] = []
         """Settled tasks because of which a drafted one is to be skipped: it needs a product that will not come (design 5.18), or a failure that there was none (5.6)."""
         self.revisions: list[NewRevision] = []
@@ -168,8 +172,8 @@ class Draft:
         self.tasks: list[tuple[Any, ...]] = []
         self.edges: list[tuple[Any, ...]] = []
         """The fields of `NewTask` and `NewEdge` as plain tuples: of those there are thousands, and they take half the time."""
-        self.names: set[str] = set()
-        """The names of ordinary tasks."""
+        self.names: dict[str, bool] = {}
+        """The names of ordinary tasks, and whether a commit run has one."""
         self.ready: list[TaskId] = []
         self.gates: list[TaskId] = []
         """COMMITs and gates of ``PREV:*`` without an unmet edge: they enter first."""
@@ -252,7 +256,7 @@ class Draft:
                     held_by = hold
                 if guards and matches(guards, key.name):
                     held_by = BY_A_GUARD
-                self.names.add(key.name)
+                self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
             # REPORT, the last one, waits for every other task that is not settled yet; it has no edges (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes
             ready = program and not (waits_for or cancels or locks) and held_by is None
@@ -262,7 +266,9 @@ class Draft:
                     exclusive, waits_for, passed, ready, held_by,
                 )
             )  # fmt: skip
-            self._past[key] = Occurrence(task, kind, passed, passed)
+            self._past[key] = occurrence = Occurrence(task, kind, passed, passed)
+            if trigger is Trigger.COMMIT:
+                self._commits[key] = occurrence
             self._purged.discard(key)
             unsettled += not passed and kind is not TaskKind.GATE
             if ready:
@@ -293,6 +299,7 @@ class Draft:
             changed=entry.changed,
             past=self._past,
             purged=self._purged,
+            commits=self._commits,
         )
 
     def _add_commit_run(

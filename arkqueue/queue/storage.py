@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from arkqueue.db import Connection
 from arkqueue.db.session import Block, Kept, answers
 from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Key, TaskDefinition, TaskId, TaskKind, Workflow
-from arkqueue.plan import Draft, Known, NewIds, Occurrence, ids_needed, keys_needed
+from arkqueue.plan import Draft, Known, NewIds, Occurrence, asks_for_commit_runs, ids_needed, keys_needed
 from arkqueue.plan.ledger import NewEdge, NewRevision, NewRun, NewTask
 from arkqueue.queue.graph import Graph
 from arkqueue.workflow import to_json
@@ -119,7 +119,7 @@ class Content:
         digest = self._parsed[id(parsed)][1]
         return self._ids.get(digest) or self._stored[digest]
 
-    def keep(self, names: set[tuple[int, str]]) -> None:
+    def keep(self, names: set[tuple[int, str, bool]]) -> None:
         """Remember for later transactions what this one, which is committed, stored or found."""
         if self._kept.since == self._since and (self._ids or self._parsed or not names <= self._kept.names):
             parsed: dict[int, tuple[object, int]] = {
@@ -177,16 +177,18 @@ def read(
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
         "names": _array([key.name for key in keys]), "items": _array([key.item for key in keys]),
     }  # fmt: skip
-    found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *beside)
-    past = {
-        Key(row.name, row.item): Occurrence(
-            TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed
-        )
-        for row in found
-        if row.id is not None
-    }
+    place = {"branch": branch, "number": number, "run": run}
+    of_commits: list[Block] = [("nearest_of_commits", place)] if any(map(asks_for_commit_runs, workflows)) else []
+    found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *of_commits, *beside)
+    in_commits = others.pop(0) if of_commits else []
+    past = {Key(row.name, row.item): _occurrence(row) for row in found if row.id is not None}
     purged = frozenset(Key(row.name, row.item) for row in found if row.id is None)
-    return Reading(Known(past, purged=purged), _as_ids(ids), others)
+    commits = {Key(row.name): _occurrence(row) for row in in_commits}
+    return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
+
+
+def _occurrence(row: Any) -> Occurrence:
+    return Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed)
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:
@@ -204,10 +206,10 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
     blocks.append(
         ("add_runs", here | _columns(NewRun, [row for draft in drafts for row in draft.runs], faults=_as_json))
     )
-    names = {(draft.branch, name) for draft in drafts for name in draft.names}
+    names = {(draft.branch, name, commits) for draft in drafts for name, commits in draft.names.items()}
     if not names <= graph.kept.names:
-        branches, words = zip(*sorted(names), strict=True)
-        blocks.append(("keep_names", {"branches": list(branches), "names": list(words)}))
+        branches, words, commits = zip(*sorted(names), strict=True)
+        blocks.append(("keep_names", {"branches": list(branches), "names": list(words), "commits": list(commits)}))
     if edges := [row for draft in drafts for row in draft.edges]:
         blocks.append(("add_edges", _columns(NewEdge, edges)))
     tasks = [row for draft in drafts for row in draft.tasks]

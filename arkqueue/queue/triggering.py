@@ -243,6 +243,7 @@ def propose(
         changed=(),
         past=reading.known.past,
         purged=reading.known.purged,
+        commits=reading.known.commits,
         names=names,
         without=without,
     )

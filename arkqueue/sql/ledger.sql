@@ -286,9 +286,40 @@ left join lateral (
     limit 1) p on true
 where t.id is not null or p.is_purged;
 
+-- name: nearest_of_commits
+-- For each name that commit runs of the branch ever had, its nearest occurrence before a place of the branch in one of these (design 5.7): run 1 of a revision. From each revision
+-- that has it in others alone it goes on to the one before. Where that completed and was purged there is no row.
+with recursive n(name) as (
+    select name from task_name where branch_id = %(branch)s and commits union all select 'COMMIT'
+), walk(name, number, run) as (
+    select n.name, t.number, t.run
+    from n cross join lateral (
+        select number, run from task t
+        where t.branch_id = %(branch)s and t.name = n.name and t.item = '' and (t.number, t.run) < (%(number)s, %(run)s)
+        order by t.number desc, t.run desc limit 1) t
+    union all
+    select w.name, t.number, t.run
+    from walk w cross join lateral (
+        select number, run from task t
+        where t.branch_id = %(branch)s and t.name = w.name and t.item = '' and (t.number, t.run) <= (w.number, 1)
+        order by t.number desc, t.run desc limit 1) t
+    where w.run > 1
+)
+select t.name, t.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
+from walk w join task t on t.branch_id = %(branch)s and t.name = w.name and t.item = '' and t.number = w.number and t.run = 1
+where w.run = 1
+  and not exists (
+    select from completion c join revision l on l.id = c.revision_id
+    cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run)) o(number, run)
+    where exists (select from purged_run where branch_id = %(branch)s)
+      and c.branch_id = %(branch)s and c.name = w.name and c.item = '' and o.run = 1 and o.number < %(number)s and o.number > t.number);
+
 -- name: keep_names
--- Remember the names of branches.
-insert into task_name (branch_id, name) select * from unnest(%(branches)s::bigint[], %(names)s::text[]) on conflict do nothing;
+-- Remember the names of branches, and which of them commit runs have.
+insert into task_name as known (branch_id, name, commits)
+select * from unnest(%(branches)s::bigint[], %(names)s::text[], %(commits)s::bool[])
+on conflict (branch_id, name) do update set commits = true where excluded.commits and not known.commits;
 
 -- name: add_runs
 -- Store runs.

@@ -295,6 +295,7 @@ create table completion (
 create table task_name (
     branch_id   bigint not null references branch,
     name        text not null,
+    commits     boolean not null,                   -- a commit run has had it
     primary key (branch_id, name)
 );
 

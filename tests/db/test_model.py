@@ -723,6 +723,9 @@ class Beside(RuleBasedStateMachine):
                     found.add(f"depends {words if wish.previous else 'x'} {wish.when}")
                     found.update({f"PREV:* with except {wish.when}"} if wish.excepted else ())
                 found.update({"COMMIT extended"} if task.name == "COMMIT" and task.definition.depends else ())
+                others = [r for r in self.model.on_branch(run.branch) if r.place < run.place and r.place.run > 1]
+                of_commits = task.name.startswith("PREV:*:commits")
+                found.update({"COMMIT waits for commit runs alone"} if of_commits and others else ())
                 found.update({"canceled as superseded"} if task.superseded_by else ())
                 found.update({"stopped as superseded"} if task.superseded_by and task.attempts else ())
                 found.update({"only unstarted fires"} if task.fired and _spares_started(task) else ())

@@ -391,6 +391,30 @@ def test_what_a_canceled_task_needed_inside_its_run_holds_nobody_up(archive: AnA
     assert archive.states() == {"pdf@2": "running", "upload@2": "canceled", "pdf@3": "completed", "upload@3": "ready"}
 
 
+def test_strict_order_waits_for_the_tasks_of_commit_runs_alone(session: Session) -> None:
+    """Design 5.7: on COMMIT, ``PREV:*`` takes commit runs only, each task in the nearest one that has it, however many other runs have it since."""
+    archive = an_archive(session)
+    tasks = STRICT | {"a": "paths: [data/*]", "b": "", "release": "on: [manual]"}
+    archive.commit(tasks, changed=["data/x"])
+    for number in (3, 4):
+        archive.commit(tasks)
+        archive.trigger(number, "a", "release")
+        archive.trigger(number, "a")
+    archive.commit(tasks)
+    gates = archive.sql(
+        "select t.number, s.name, s.number as place, s.run from edge e join task t on t.id = e.target and t.name = 'PREV:*:commits:settled'"
+        " join task s on s.id = e.source order by 1, 2"
+    )
+    assert [(row["name"], row["place"], row["run"]) for row in gates if row["number"] == 5] == [
+        ("COMMIT", 4, 1), ("a", 2, 1), ("b", 4, 1)
+    ]  # fmt: skip
+    archive.run("a@2", "b@2", "b@3", "b@4")
+    assert archive.state("b@5") == "ready"
+    assert {archive.state("a@3.2"), archive.state("a@4.2")} <= {"waiting", "ready", "running"}
+    names = archive.sql("select name, commits from task_name order by name")
+    assert [(row["name"], row["commits"]) for row in names] == [("a", True), ("b", True), ("release", False)]
+
+
 def test_strict_order_but_for_one_task(session: Session) -> None:
     archive = an_archive(session)
     tasks = {

@@ -669,7 +669,7 @@ def test_cancel_stops_what_runs_and_takes_down_what_needs_it(archive: Archive) -
         archive.cancel(k("2:a"))
 
 
-@pytest.mark.parametrize("name", [COMMIT, REPORT, "PREV:*"])
+@pytest.mark.parametrize("name", [COMMIT, REPORT, "PREV:*:commits"])
 def test_commit_report_and_gates_of_prev_star_are_nobodys_to_stop(archive: Archive, name: str) -> None:
     archive.revision(2, task("a"))
     archive.revision(3, task(COMMIT, "PREV:*"))
@@ -841,6 +841,15 @@ def test_the_strict_order_of_the_source_document_is_one_line(archive: Archive) -
     assert archive.at("3:a", "4:a") == [READY, WAITING]
 
 
+def test_the_strict_order_waits_for_no_run_that_a_person_started(archive: Archive) -> None:
+    strict = task(COMMIT, settled("PREV:*"), gate=True)
+    archive.revision(2, strict, task("a"))
+    archive.do("2:a")
+    archive.trigger("", 2, ["a"])
+    archive.revision(3, strict, task("a"))
+    assert archive.at("3:a") is READY
+
+
 def test_strict_order_but_for_one_task_is_one_line(archive: Archive) -> None:
     strict = task(COMMIT, settled("PREV:*", "pdf"), gate=True)
     for number in (2, 3):
@@ -848,7 +857,7 @@ def test_strict_order_but_for_one_task_is_one_line(archive: Archive) -> None:
     archive.do("2:index")
     archive.start("2:pdf")
     assert archive.at("2:pdf", "3:index") == [RUNNING, READY]
-    gate = archive.task(k("3:PREV:*:settled:except:pdf"))
+    gate = archive.task(k("3:PREV:*:commits:settled:except:pdf"))
     assert {edge.source.key for edge in gate.into} == {k("2:COMMIT"), k("2:index")}
 
 

@@ -19,7 +19,7 @@ def planned(tasks: Any, past: Mapping[str, int] | None = None, **options: Any) -
     values: dict[str, Any] = {"trigger": Trigger.COMMIT, "branch": "main", "changed": ()} | options
     kinds = {"COMMIT": TaskKind.COMMIT, "REPORT": TaskKind.REPORT}
     found = {Key(name): Occurrence(TaskId(id), kinds.get(name, TaskKind.ORDINARY)) for name, id in (past or {}).items()}
-    return plan(a_workflow(tasks), past=found, **values)
+    return plan(a_workflow(tasks), past=found, **({"commits": found} | values))
 
 
 def edges(p: Plan) -> set[str]:
@@ -79,16 +79,28 @@ def test_of_two_edges_from_one_source_the_stricter_one_counts(wishes: str) -> No
 def test_strict_order_is_one_line() -> None:
     p = planned({"COMMIT": "depends: [{task: 'PREV:*', when: settled}]", "a": ""}, {"COMMIT": 1, "a": 2})
     assert edges(p) == {
-        "COMMIT < 1", "COMMIT < PREV:*:settled", "PREV:*:settled <= 1", "PREV:*:settled <= 2", "a < COMMIT"
+        "COMMIT < 1", "COMMIT < PREV:*:commits:settled", "PREV:*:commits:settled <= 1",
+        "PREV:*:commits:settled <= 2", "a < COMMIT",
     }  # fmt: skip
+
+
+def test_prev_star_on_commit_takes_commit_runs_only() -> None:
+    past = {Key("COMMIT"): Occurrence(TaskId(1), TaskKind.COMMIT), Key("a"): Occurrence(TaskId(2), TaskKind.ORDINARY)}
+    tasks = {"COMMIT": "depends: ['PREV:*']", "b": "depends: ['PREV:*']"}
+    p = planned(tasks, {"COMMIT": 5, "a": 6, "nightly": 7}, commits=past)
+    assert edges(p) == {
+        "COMMIT < 5", "COMMIT < PREV:*:commits", "PREV:*:commits < 1", "PREV:*:commits < 2",
+        "b < COMMIT", "b < PREV:*", "PREV:* < 5", "PREV:* < 6", "PREV:* < 7",
+    }  # fmt: skip
+    assert gates_needed(a_workflow(tasks)) == 2
 
 
 def test_prev_star_leaves_out_what_it_excepts() -> None:
     tasks = {"COMMIT": "depends: [{task: 'PREV:*', when: settled, except: [pdf]}]", "pdf": ""}
     p = planned(tasks, {"COMMIT": 1, "index": 2, "pdf": 3})
     assert edges(p) == {
-        "COMMIT < 1", "COMMIT < PREV:*:settled:except:pdf", "PREV:*:settled:except:pdf <= 1",
-        "PREV:*:settled:except:pdf <= 2", "pdf < COMMIT",
+        "COMMIT < 1", "COMMIT < PREV:*:commits:settled:except:pdf", "PREV:*:commits:settled:except:pdf <= 1",
+        "PREV:*:commits:settled:except:pdf <= 2", "pdf < COMMIT",
     }  # fmt: skip
 
 
@@ -104,7 +116,7 @@ def test_each_set_of_exceptions_has_a_gate_of_its_own() -> None:
 
 def test_a_long_list_of_exceptions_makes_no_long_name_and_no_equal_ones() -> None:
     names = [f"a-task-with-a-long-name-{number}" for number in range(200)]
-    long, longer = (gate_name(Depends("*", True, excepted=tuple(some))) for some in (names[:199], names))
+    long, longer = (gate_name("a", Depends("*", True, excepted=tuple(some))) for some in (names[:199], names))
     assert long != longer
     assert max(len(long), len(longer)) < 200
 
