@@ -1074,7 +1074,7 @@ class Model:
             raise Refused(Reason.UNKNOWN)
         if not all(task.settled for task in run.tasks.values()):
             raise Refused(Reason.STATE)
-        if self._is_waited_for(run):
+        if self.is_waited_for(run):
             raise Refused(Reason.WAITED_FOR)
         for task in run.tasks.values():
             for edge in task.into:
@@ -1087,7 +1087,7 @@ class Model:
         self.runs.remove(run)
         return self._follow(before)
 
-    def _is_waited_for(self, run: Run) -> bool:
+    def is_waited_for(self, run: Run) -> bool:
         """Whether what others wait for, or are skipped because of, would go with it."""
         own = list(run.tasks.values())
         blocks = any(self.blocks(task) for task in own if task.state in (State.CANCELED, State.SKIPPED))

@@ -395,7 +395,9 @@ class Beside(RuleBasedStateMachine):
         later = {run.key: older for run in done if (older := self.older_and_bad(run))}
         deleted = [run for run in settled if run.deleted]
         newest = [run for run in done if run.key in later] or done[-2:]
-        which = {"n": newest, "d": deleted, "s": settled}[data.draw(st.sampled_from("nnndds"))] or settled
+        needed = [run for run in settled if self.model.is_waited_for(run)]
+        of = {"n": newest, "d": deleted, "w": needed, "s": settled}
+        which = of[data.draw(st.sampled_from("nnnddws"))] or settled
         run = self.draw_run(data, which if which and data.draw(st.sampled_from("mmmmma")) == "m" else runs)
         if all(other is run or other.place.number == 1 for other in runs):
             return
