@@ -128,7 +128,7 @@ def _to_end(here: str, live: Sequence[Any]) -> str:
     if any(attempt.is_heard for attempt in live):
         return f"arkqueue cancel {here}, and remove them when it has ended"
     until = max(attempt.until for attempt in live).astimezone(UTC)
-    return f"its task manager is silent. A queue manager (arkqueue manager, or arkqueue serve) ends it once its lease is over, at {until:%Y-%m-%d %H:%M:%S} UTC"
+    return f"Its task manager is silent. A queue manager (arkqueue manager, or arkqueue serve) ends it once its lease is over, at {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _delete(session: Session, attempts: Sequence[int]) -> None:
