@@ -47,6 +47,7 @@ from arkqueue.views.reasons import (
     held,
     moment,
     nobody_manages,
+    on_hold,
     parked,
     paused,
     ready,
@@ -165,7 +166,7 @@ class _Task:
             reasons, waits = self._waiting()
         elif self.row.state == State.HELD and self.row.unmet:
             reasons, waits = self._waiting()
-            reasons = [self._present(), *reasons]
+            reasons = _held_together([self._present(), *reasons], self.row)
         else:
             reasons = [self._present()]
         kinds = {reason.kind for reason in reasons}
@@ -285,7 +286,7 @@ class _Task:
         if len(ends) > len(chosen):
             text = f"{len(ends) - len(chosen)} more tasks stand in its way."
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
-        return _held_together(reasons, row.archive), waits
+        return _held_together(reasons, row), waits
 
     def _without_edges(self) -> Reason:
         row = self.row
@@ -380,24 +381,31 @@ def _explain_run(session: Session, run: RunId, name: Name) -> Explanation:
 def _reasons_of(session: Session, tasks: Sequence[int]) -> list[Reason]:
     """Those of several tasks of a run, each said once, with whose it is."""
     reasons: dict[str, Reason] = {}
-    archive = ""
-    for task in _tasks(session, tasks).values():
-        archive = task.archive
+    rows = list(_tasks(session, tasks).values())
+    for task in rows:
         for reason in _Task(session, task).explanation().reasons:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
             reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
-    return _held_together(list(reasons.values()), archive)[:MOST_REASONS]
+    return _held_together(list(reasons.values()), rows[0])[:MOST_REASONS] if rows else []
 
 
-def _held_together(reasons: Sequence[Reason], archive: str) -> list[Reason]:
-    """Reasons of which at most `MOST_HELD` tell of a held task: one more says which other tasks are held, as each of them would say the same again."""
+def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
+    """Reasons of which at most `MOST_HELD` tell of a held task: one more says which other tasks are held, as each of them would say the same again.
+
+    That their archive is on hold is said once. ``row``: of a task of it.
+    """
+    first = next((n for n, reason in enumerate(reasons) if reason.kind is Why.HELD), len(reasons))
+    reasons = [
+        reason if n <= first else replace(reason, text=reason.text.removesuffix(on_hold(row)))
+        for n, reason in enumerate(reasons)
+    ]
     held = [reason for reason in reasons if reason.kind is Why.HELD]
     if len(held) <= MOST_HELD:
         return list(reasons)
     rest = held[MOST_HELD:]
     names = list(dict.fromkeys(name for reason in rest for name in reason.tasks))
     text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {_some(names)}."
-    more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[f"arkqueue release {archive} --all"])
+    more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[f"arkqueue release {row.archive} --all"])
     told = [reason for reason in reasons if reason not in rest]
     place = told.index(held[MOST_HELD - 1]) + 1
     return [*told[:place], more, *told[place:]]

@@ -363,12 +363,18 @@ def held(row: Any, subject: str) -> Reason:
         commands = [f"arkqueue release {run}", *commands]
         if row.is_imported or row.is_held_with_archive:
             commands = [f"arkqueue release {row.archive} --all", *commands]
-    text = f"{subject} is held {what}, {until}."
+    text = f"{subject} is held {what}, {until}.{on_hold(row)}"
     if row.archive_held_at is not None:
-        on_hold = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
-        text += f" {row.archive} is on hold {on_hold}: nothing of it is released before that ends."
         commands = [f"arkqueue unhold {row.archive}", *commands]
     return Reason(kind=Why.HELD, text=text, tasks=[name], commands=commands)
+
+
+def on_hold(row: Any) -> str:
+    """A further sentence: that the archive of a task is on hold, where it is."""
+    if row.archive_held_at is None:
+        return ""
+    by = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
+    return f" {row.archive} is on hold {by}: nothing of it is released before that ends."
 
 
 def released(row: Any) -> list[Reason]:
