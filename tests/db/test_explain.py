@@ -534,7 +534,7 @@ def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:
     archive.fail("index@2", "pdf@2")
     archive.commit(tasks)
     told = why(archive, "index@3")
-    assert "It waits for papers@2/index (through papers@3/COMMIT, papers@3/PREV:*:except:pdf)" in told.text
+    assert "It waits for papers@2/index (through papers@3/COMMIT, papers@3/PREV:*:commits:except:pdf)" in told.text
     assert "papers@2/pdf" not in told.text
 
 
