@@ -129,6 +129,10 @@ MOST_LABELS = 8
 """Labels that one task may want."""
 
 
+INSTALLATION = ArchiveId(0)
+"""Whose the locks are that no archive has for itself."""
+GLOBAL = "global"
+"""What the names of locks of the whole installation begin with: ``global/NAME``."""
 LONGEST_LOCK = 200
 """Characters that the name of a lock may have."""
 MOST_LOCKS = 16

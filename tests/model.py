@@ -9,6 +9,7 @@ Ordered as things happen: plan, follow (what a step sets off), attempts, a perso
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -183,6 +184,8 @@ class Task:
     """A person set the priority."""
     asks: bool = False
     """It waits for nothing but its locks (design 5.25)."""
+    granted: int = 0
+    """When it was granted its locks, among all grants."""
     item: str = ""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
@@ -299,6 +302,132 @@ class Ledger:
         return [entry.number for entry in dropped]
 
 
+def is_global(lock: str) -> bool:
+    """Whether a lock is one of the whole installation."""
+    return lock.startswith("global/")
+
+
+class Installation:
+    """What archives have in common: locks at which they take turns (design 5.25)."""
+
+    def __init__(self, archives: Sequence[Model]) -> None:
+        self.archives = list(archives)
+        """In the order of their ids."""
+        for archive in self.archives:
+            archive.installation = self
+        self.capacities: dict[str, int | None] = {}
+        self.paused_locks: set[str] = set()
+        self.turns: dict[str, Model] = {}
+        """Whose turn it was the last time, by lock."""
+        self.grants = 0
+        self.late = 0
+        """What was granted up to here should have started by now."""
+
+    def count(self) -> int:
+        self.grants += 1
+        return self.grants
+
+    def time_passes(self) -> None:
+        """10 s, for all that was granted so far."""
+        self.late = self.grants
+
+    def set_lock(self, name: str, capacity: int | None) -> None:
+        self.capacities[name] = capacity
+        self._judge_all()
+
+    def pause_lock(self, name: str) -> None:
+        self.paused_locks.add(name)
+        self._judge_all()
+
+    def resume_lock(self, name: str) -> None:
+        if name not in self.paused_locks:
+            raise Refused(Reason.STATE)
+        self.paused_locks.discard(name)
+        self._judge_all()
+
+    def _judge_all(self) -> None:
+        for archive in self.archives:
+            archive.grant()
+
+    def pass_on(self) -> None:
+        """Move places from archive to archive, until nobody wants one that could be given."""
+        while True:
+            names = {name for archive in self.archives for name in archive_waits_for(archive)} | self.capacities.keys()
+            moved = [self._pass_on(name) for name in sorted(names)]
+            if not any(moved):
+                return
+
+    def _pass_on(self, name: str) -> bool:
+        is_moved = False
+        while self._move(name):
+            is_moved = True
+        return is_moved
+
+    def having(self, name: str) -> list[tuple[Model, Task]]:
+        return [
+            (archive, task)
+            for archive in self.archives
+            for task in archive.tasks()
+            if name in task.definition.lock and task.state in (State.READY, State.RUNNING)
+        ]
+
+    def _move(self, name: str) -> bool:
+        capacity, having = self.capacities.get(name, 1), self.having(name)
+        if capacity is None:
+            return False
+        granted = sorted(
+            (task.granted, self.archives.index(archive)) for archive, task in having if task.state is State.READY
+        )
+        if len(having) > capacity:
+            return any(self._take_back(name, self.archives[of]) for _, of in reversed(granted))
+        if len(having) < capacity:
+            return any(self._give(name, archive) for archive in self.wanting(name))
+        late = [self.archives[of] for at, of in granted if at <= self.late]
+        wanting = self.wanting(name, as_free=name) if late else []
+        return any(self._take_back(name, one) for one in late if any(archive is not one for archive in wanting))
+
+    def wanting(self, name: str, as_free: str | None = None) -> list[Model]:
+        """The archives whose first task in the line would fit if it got a place, in their turns."""
+        last = self.archives.index(self.turns[name]) if name in self.turns else -1
+        turns = self.archives[last + 1 :] + self.archives[: last + 1]
+        return [archive for archive in turns if self._could_start(archive, name, as_free)]
+
+    def _could_start(self, archive: Model, name: str, as_free: str | None = None) -> list[Task]:
+        judged = archive.judged_lines(self._free(as_free))
+        return [task for task, fits in judged.items() if fits and task.asks and name in task.definition.lock]
+
+    def _free(self, as_free: str | None) -> dict[str, int]:
+        """One place of each lock that has one."""
+        names = {
+            name
+            for archive in self.archives
+            for task in archive.tasks()
+            for name in task.definition.lock
+            if is_global(name)
+        }
+        return {
+            name: 1 for name in names if name == as_free or len(self.having(name)) < (self.capacities.get(name, 1) or 0)
+        }
+
+    def _give(self, name: str, archive: Model) -> bool:
+        (task,) = self._could_start(archive, name)
+        archive.grant_or_take(task, True)
+        self.turns[name] = archive
+        return True
+
+    def _take_back(self, name: str, archive: Model) -> bool:
+        before = len(self.having(name))
+        for task, fits in archive.judged_lines({name: -1}).items():
+            if not fits and not task.asks:
+                archive.grant_or_take(task, False)
+        self.turns[name] = archive  # others have their turn before it gets another place
+        return len(self.having(name)) < before
+
+
+def archive_waits_for(archive: Model) -> set[str]:
+    return {name for task in archive.tasks() if task.asks for name in task.definition.lock if is_global(name)}
+
+
 Changes = dict[Key, tuple[State | None, State]]
 
 
@@ -329,6 +458,7 @@ class Model:
         self.paused_locks: set[str] = set()
         self.labels: list[Collection[str]] = []
         """Of the task managers that live, each."""
+        self.installation = Installation([self])
 
     # ------------------------------------------------------------------------------------------------------------------ looking around
 
@@ -610,7 +740,7 @@ class Model:
         later = {task for run in planned for task in (*run.own, run.tasks[Name(REPORT)])}
         while self._meet() | self._skip() | self._enter(later) or later:
             later = set()
-        self._grant()
+        self.grant()
         after = self.states()
         return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
 
@@ -720,29 +850,48 @@ class Model:
 
     # ------------------------------------------------------------------------------------------------------------------------- locks
 
-    def _grant(self) -> None:
+    def grant(self) -> None:
         """Let each lock's line judge anew who has it (design 5.25): all locks or none, in the claim's order; who has them and has not started may lose them."""
         for task in self.tasks():
             task.asks = task.asks and task.state is State.WAITING and not self.unmet(task)
+        for task, fits in self.judged_lines().items():
+            self.grant_or_take(task, fits)
+
+    def grant_or_take(self, task: Task, fits: bool) -> None:
+        if fits and task.asks:
+            task.state, task.asks = move(task.state, Event.ENABLE), False
+            task.granted = self.installation.count()
+        elif not fits and not task.asks:
+            task.state, task.asks = move(task.state, Event.GIVE_BACK), True
+
+    def judged_lines(self, more: Mapping[str, int] | None = None) -> dict[Task, bool]:
+        """Whether each task that asks, or was granted its locks and has not started, fits. ``more``: places at locks of the installation beyond those that are had."""
         unstarted = [task for task in self.tasks() if task.definition.lock and (task.asks or task.state is State.READY)]
-        taken = [name for task in self.tasks() if task.state is State.RUNNING for name in task.definition.lock]
-        for task in sorted(unstarted, key=self.claim_order):
-            fits = False
-            if self.stands_in_line(task):
-                room = [self.capacities.get(name, 1) for name in task.definition.lock]
-                fits = all(
-                    n is None or taken.count(name) < n for name, n in zip(task.definition.lock, room, strict=True)
-                )
-                taken += task.definition.lock  # nobody behind it takes what it waits for
-            if fits and task.asks:
-                task.state, task.asks = move(task.state, Event.ENABLE), False
-            elif not fits and not task.asks:
-                task.state, task.asks = move(task.state, Event.GIVE_BACK), True
+        standing = [task for task in unstarted if self.stands_in_line(task)]
+        had = Counter(name for task in standing if task.state is State.READY for name in task.definition.lock)
+        taken = Counter(name for task in self.tasks() if task.state is State.RUNNING for name in task.definition.lock)
+
+        def room(name: str) -> int | None:
+            if not is_global(name):
+                capacity = self.capacities.get(name, 1)
+                return None if capacity is None else capacity - taken[name]
+            if self.installation.capacities.get(name, 1) is None:
+                return None
+            return had[name] + (more or {}).get(name, 0)
+
+        judged = dict.fromkeys(unstarted, False)
+        places: Counter[str] = Counter()
+        for task in sorted(standing, key=self.claim_order):
+            places.update(task.definition.lock)  # nobody behind it takes what it waits for
+            rooms = {name: room(name) for name in task.definition.lock}
+            judged[task] = all(n is None or places[name] <= n for name, n in rooms.items())
+        return judged
 
     def stands_in_line(self, task: Task) -> bool:
         """Not while something of it is paused, nor while there are task managers and none of them can run it."""
         manned = not self.labels or any(self.takes(task.key, labels) for labels in self.labels)
-        return manned and not self.paused and not self.paused_locks & {*task.definition.lock}
+        paused = self.paused_locks | self.installation.paused_locks
+        return manned and not self.paused and not paused & {*task.definition.lock}
 
     def claim_order(self, task: Task) -> tuple[int, int, int, int]:
         """Priority, ledger entry, run and position."""
@@ -1459,7 +1608,8 @@ class Model:
         granted = [task for task in self.tasks() if task.state is State.READY or task.state is State.RUNNING]
         for name in {name for task in granted if task.state is State.READY for name in task.definition.lock}:
             having = [task.key for task in granted if name in task.definition.lock]
-            assert len(having) <= (self.capacities.get(name, 1) or len(having)), f"{having} have {name} at once"
+            room = (self.installation if is_global(name) else self).capacities.get(name, 1)
+            assert is_global(name) or len(having) <= (room or len(having)), f"{having} have {name} at once"
         for branch in {run.branch for run in self.runs}:
             passed = [run.tasks[Name(COMMIT)].settled for run in self.commit_runs(branch)]
             assert passed == sorted(passed, reverse=True), f"{branch}: COMMIT out of order"

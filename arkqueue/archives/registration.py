@@ -18,7 +18,7 @@ from arkqueue.archives.settings import check_settings, check_whole
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Conflict, Invalid, NotFound
-from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
+from arkqueue.model import GLOBAL, ArchiveId, ArchiveKind, ArchiveSettings, BranchId, Revision
 from arkqueue.names import RESERVED, name_of
 from arkqueue.plan import Entry
 from arkqueue.queue import archives
@@ -53,6 +53,9 @@ def add(
     check_name(name)
     if name in RESERVED:
         fault = f"the server has an address of its own at /{name}, so that no archive may be called that"
+        raise Invalid(f"archive {name!r}", fault, "Choose another name.")
+    if name == GLOBAL:
+        fault = f"the locks of the whole installation are called {GLOBAL}/NAME, so that no archive may be called that"
         raise Invalid(f"archive {name!r}", fault, "Choose another name.")
     check_whole(url)
     location = location_of(configuration, url, kind)

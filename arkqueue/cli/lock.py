@@ -36,7 +36,7 @@ def lock() -> None:
 
 @lock.command(
     "list",
-    epilog="A lock without `set` has room for one task. It is called ARCHIVE/NAME, with the name that workflow files have.",
+    epilog="A lock without `set` has room for one task. It is called ARCHIVE/NAME, with the name that workflow files have, or global/NAME.",
 )
 @click.argument("archive", required=False)
 @as_json
@@ -57,7 +57,7 @@ def list_(client: Client, archive: str | None, as_json: bool) -> None:
     "set",
     epilog="Example: arkqueue lock set papers/tex 2. An unlimited lock only serves to be paused: arkqueue pause --lock papers/tex",
 )
-@click.argument("name", metavar="ARCHIVE/NAME")
+@click.argument("name", metavar="ARCHIVE/NAME|global/NAME")
 @click.argument("capacity", type=_Capacity())
 @as_json
 @calls_server
@@ -91,5 +91,7 @@ def _show(one: Any) -> None:
         say(
             f"  {'occupied by' if task['state'] == 'running' else 'granted to'} {task['full_name']}, which is {task['state']}"
         )
+    if one["elsewhere"]:
+        say(f"  occupied by {one['elsewhere']} {'task' if one['elsewhere'] == 1 else 'tasks'} of other archives")
     for place, task in enumerate(one["waiting"], 1):
         say(f"  {place}. {task['full_name']} waits")

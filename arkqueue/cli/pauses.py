@@ -25,7 +25,11 @@ _reason = click.option("--reason", default="", metavar="TEXT", help="Why; it is 
 )
 @_archives
 @click.option(
-    "--lock", "locks", multiple=True, metavar="ARCHIVE/NAME", help="All tasks that name this lock; again for more."
+    "--lock",
+    "locks",
+    multiple=True,
+    metavar="ARCHIVE/NAME|global/NAME",
+    help="All tasks that name this lock; again for more.",
 )
 @click.option("--all", "everything", is_flag=True, help="The whole installation, with archives that are added later.")
 @_reason
@@ -41,7 +45,11 @@ def pause(
 @click.command()
 @_archives
 @click.option(
-    "--lock", "locks", multiple=True, metavar="ARCHIVE/NAME", help="Take the pause of this lock back; again for more."
+    "--lock",
+    "locks",
+    multiple=True,
+    metavar="ARCHIVE/NAME|global/NAME",
+    help="Take the pause of this lock back; again for more.",
 )
 @click.option("--all", "everything", is_flag=True, help="Take the pause of the whole installation back.")
 @as_json

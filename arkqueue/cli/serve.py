@@ -263,6 +263,7 @@ def _containers_are_meant(session: Session, configuration: Configuration) -> boo
 
 def _tell_about_names(session: Session) -> None:
     """Say of which archives the pages lie elsewhere, as the server has an address of its own where they would be."""
+    from arkqueue.model import GLOBAL
     from arkqueue.names import RESERVED
 
     for archive in archives.watched(session):
@@ -270,6 +271,11 @@ def _tell_about_names(session: Session) -> None:
             click.echo(
                 f"archive {archive.name}: the server has an address of its own at /{archive.name}. The archive keeps its name; "
                 f"its page will lie under /-/archives/{archive.name}."
+            )
+        if archive.name == GLOBAL:
+            click.echo(
+                f"archive {archive.name}: the locks of the whole installation are called {GLOBAL}/NAME. The archive keeps its name; "
+                "no command can set or pause its own locks."
             )
 
 

@@ -111,6 +111,7 @@ def change_settings(
             graph.do("accept_heads", archive=archive)
         _guard(graph, archive, settings.require_approval, before.settings.get("require_approval") or ())
         graph.do("change_pool", archive=archive)
+        graph.judges_all = True
         graph.do("change_turn", archive=archive)
         has_slots = fit(graph)
         there = {row.name for row in graph.rows("branches", archive=archive)}
@@ -263,6 +264,7 @@ def stop(session: Session, archive: ArchiveId, why: str) -> None:
     def work(graph: Graph) -> None:
         graph.do("stop_archive", archive=archive, why=why)
         graph.do("withhold", archive=archive)
+        graph.judges_all = True
 
     change(session, [archive], work)
 
@@ -292,7 +294,8 @@ def accept(
 
 
 def offer_again(graph: Graph, archive: int) -> None:
-    """Let claims have what is ready of an archive that goes on."""
+    """Let claims have what is ready of an archive that goes on, and its tasks stand in the lines of their locks again."""
+    graph.judges_all = True
     if graph.do("offer_again", archive=archive):
         graph.to_wake.add("ready")
 

@@ -228,7 +228,8 @@ def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
 
     def work(graph: Graph, row: Any) -> None:
         refuse_implicit(row, "prioritized")
-        if not graph.ids("prioritize", tasks=[row.id], priority=priority):
+        graph.reordered = graph.ids("prioritize", tasks=[row.id], priority=priority)
+        if not graph.reordered:
             raise Conflict(_name(graph, row), f"is {row.state}: a priority orders what has not started")
 
     _on_task(session, task, "prioritize", by, work, str(priority))
@@ -240,7 +241,8 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
 
     def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
         graph.rows("lock_tasks", tasks=list(tasks))
-        return sorted(graph.ids("prioritize", tasks=list(tasks), priority=priority))
+        graph.reordered = graph.ids("prioritize", tasks=list(tasks), priority=priority)
+        return sorted(graph.reordered)
 
     def begin(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:

@@ -205,7 +205,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
         row.task: priority for o, row in ended if (priority := as_priority((o.outputs or {}).get(PRIORITY))) is not None
     }
     if said := {task: priority for task, priority in said.items() if task in moved}:
-        graph.do("prioritize_behind", sources=list(said), priorities=list(said.values()))
+        graph.reordered += graph.ids("prioritize_behind", sources=list(said), priorities=list(said.values()))
     return moved
 
 

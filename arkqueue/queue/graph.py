@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from psycopg.errors import LockNotAvailable
 
@@ -36,6 +36,14 @@ BRIEF = 0.05
 """Seconds that `change_in_turn` waits for one busy archive before it tries the other busy ones again."""
 
 
+class Line(NamedTuple):
+    """The tasks of an archive at a lock. ``scope``: whose lock it is, the archive's or (0) the installation's."""
+
+    scope: int
+    name: str
+    archive: int
+
+
 class Graph:
     """The graph of some archives, locked, inside one transaction."""
 
@@ -50,6 +58,10 @@ class Graph:
         """Whether a task of one of them has ever asked for a lock."""
         self.asking: list[int] = []
         """Tasks that ask for their locks since they were granted the last time."""
+        self.reordered: list[int] = []
+        """Tasks whose priority was changed since then."""
+        self.judges_all = False
+        """Whether all lines are to be judged: others stand in them now, or there is another room."""
         self.is_granted = False
         """Whether locks were granted after everything that was done."""
         self.kept = kept or Kept()
@@ -151,27 +163,64 @@ class Graph:
         return rows
 
     def grant(self) -> None:
-        """Grant the locks of these archives anew, all or none to each task and in the claim's order (sql/locks.sql). Who may not keep its locks waits again.
+        """Judge the lines that this change touched, and grant locks, all or none to each task (sql/locks.sql). Who may not keep its locks waits again.
 
         Everything that changes the graph ends with this. Where no task of an archive ever named a lock, nothing is asked.
         """
         self.is_granted = True
-        if self.asking:
-            self.do("ask", tasks=self.asking)
-            self.asking = []
-        elif not self.uses_locks:
+        asking, self.asking, reordered, self.reordered = self.asking, [], self.reordered, []
+        if not (asking or self.uses_locks):
             return
-        (lines,) = self.rows("leave_lines", archives=self.archives)
-        if not (lines.is_granted or lines.is_asked):
-            return
-        asked: dict[str, Any] = {"archives": self.archives, "silence": SILENCE}
-        locked = self.ids("lock_granted", locked=None, **asked) if lines.is_granted else []
-        rows = self.rows("grant", locked=locked, **asked)
-        self.ready.difference_update(row.id for row in rows if not row.fits)
-        for archive in {row.archive_id for row in rows if row.fits}:
-            tasks = [row.id for row in rows if row.fits and row.archive_id == archive]
-            self.do("offer", archive=archive, tasks=tasks)
-            self.ready.update(tasks)
+        lines = self._lines("ask", tasks=asking) if asking else set()
+        if reordered:
+            lines |= self._lines("order_again", tasks=reordered)
+        lines |= self._lines("leave_lines", archives=self.archives)
+        whole, self.judges_all = self.judges_all, False
+        if whole:
+            lines |= self._lines("lines_of", archives=self.archives)
+        if lines:
+            self.judge(lines, asking, whole=whole)
+
+    def _lines(self, block: str, /, **parameters: Any) -> set[Line]:
+        return {Line(row.scope, row.name, row.archive_id) for row in self.rows(block, **parameters)}
+
+    def judge(
+        self,
+        lines: Collection[Line],
+        asking: Sequence[int] = (),
+        *,
+        whole: bool = False,
+        may_take: bool = False,
+        less: str | None = None,
+    ) -> list[int]:
+        """Grant the locks of some lines, and take them from whom they do not fit; returns who was granted some.
+
+        ``whole``: everybody in the line of an unlimited lock is looked at. ``may_take``: one place of each lock of the installation may be taken, where there is
+        one. ``less``: of this one a place is given back.
+        """
+        scopes, names, archives = zip(*lines, strict=True)
+        told: dict[str, Any] = {
+            "scopes": list(scopes), "names": list(names), "archives": list(archives), "asking": list(asking), "whole": whole,
+            "may_take": may_take, "as_free": None, "less": less, "silence": SILENCE,
+        }  # fmt: skip
+        rows = self.rows("judge_lines", locked=None, **told)
+        if back := [row.id for row in rows if row.granted and not row.fits]:
+            locked = self.ids("lock_granted", tasks=back)
+            rows = self.rows("judge_lines", locked=locked, **told)
+            back = [row.id for row in rows if row.granted and not row.fits and row.id in set(locked)]
+            self.ready.difference_update(self.ids("give_back", tasks=back))
+        # Who is the next at a lock of the installation is for a transaction of its own to say.
+        if 0 in scopes or any(row.is_global for row in rows):
+            self.to_wake.add("locks")
+        granted = [row.id for row in rows if row.fits and not row.granted]
+        if granted:
+            by_archive: dict[int, list[int]] = {}
+            for row in self.rows("grant", tasks=granted):
+                by_archive.setdefault(row.archive_id, []).append(row.id)
+            for archive, tasks in by_archive.items():
+                self.do("offer", archive=archive, tasks=tasks)
+            self.ready.update(granted)
+        return granted
 
     def _fire(self, entering: Sequence[int]) -> tuple[list[int], list[int]]:
         """Let the entering tasks' ``cancels`` fire: across runs all at once, inside a run one after the other.
@@ -208,7 +257,7 @@ def change(session: Session, archives: Iterable[int], work: Callable[[Graph], T]
         return graph, _done(graph, work)
 
     with session.admitted(archives):
-        return _committed(session, transaction)
+        return committed(session, transaction)
 
 
 def change_in_turn(
@@ -253,7 +302,7 @@ def _change_free(
         return graph, [_done(graph, work)] if locked else []
 
     try:
-        return _committed(session, transaction), busy
+        return committed(session, transaction), busy
     except TOO_LONG:
         if len(locked) < 2:
             raise
@@ -279,7 +328,7 @@ def _change_within(
         busy = graph.lock_within(archive, seconds)
         return graph, ([] if busy else [_done(graph, work)], busy)
 
-    return _committed(session, transaction)
+    return committed(session, transaction)
 
 
 def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
@@ -289,7 +338,8 @@ def _done(graph: Graph, work: Callable[[Graph], T]) -> T:
     return result
 
 
-def _committed(session: Session, transaction: Callable[[Connection], tuple[Graph, T]]) -> T:
+def committed(session: Session, transaction: Callable[[Connection], tuple[Graph, T]]) -> T:
+    """Run a transaction (again after a deadlock), then wake whom it concerns."""
     graph, result = session.retrying(transaction)
     for keep in graph.to_keep:
         keep()

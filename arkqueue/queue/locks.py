@@ -1,68 +1,191 @@
-"""Locks of archives (``lock:``, design 5.25): their capacities and pauses, and granting them.
+"""Locks (``lock:``, design 5.25), of an archive or of the installation: their capacities and pauses, and granting them.
 
-What is granted to whom is judged at the end of each change of an archive's graph (``Graph.grant``), so each verb here is such a change. A loop judges all lines
-again and again, as task managers come and go without one.
+What an archive's tasks are granted is judged at the end of each change of its graph (``Graph.grant``), so each verb here is such a change. A loop judges all
+lines again when other task managers live than before, as these come and go without a change.
+
+At a lock of the installation archives take turns. A change of one archive's graph never gives it a place there. ``pass_on`` does, in transactions that lock one
+archive each: it gives a free place to the next archive whose first task in line could start, and takes a place back from an archive that has not used it for
+``UNUSED`` seconds and another one wants it. So no transaction holds rows of two archives, and none that holds an archive's row waits for anything but claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
+from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveId
-from arkqueue.queue.graph import Graph, change, change_in_turn
+from arkqueue.model import INSTALLATION, SILENCE, ArchiveId
+from arkqueue.queue.graph import Graph, Line, change, change_in_turn, committed
 
 MOST_ARCHIVES = 100
 """Archives whose lines one transaction judges."""
 PATIENCE = 0.5
 """Seconds for which the busy ones among them are waited for; the next call judges what this one left."""
+BRIEF = 0.1
+"""Seconds for which an archive is waited for whose turn it is; then the next one has its turn."""
+UNUSED = 10.0
+"""Seconds after which a granted task that has not started gives a lock of the installation back to another archive that wants it."""
 
 
-def set_capacity(session: Session, archive: ArchiveId, name: str, capacity: int | None, by: str) -> None:
-    """Set how many tasks may have a lock at once; None: any number, so that it only serves to be paused. What runs goes on."""
+def set_capacity(session: Session, scope: ArchiveId, name: str, capacity: int | None, by: str) -> None:
+    """Set how many tasks may have a lock at once; None: any number, so that it only serves to be paused. What runs goes on.
+
+    ``scope``: whose lock it is, an archive's or the ``INSTALLATION``'s.
+    """
     note = f"{name} {'unlimited' if capacity is None else capacity}"
-    _on_lock(
-        session,
-        archive,
-        "lock set",
-        by,
-        note,
-        lambda graph: graph.do("set_lock", archive=archive, name=name, capacity=capacity),
-    )
+    told = {"scope": scope, "name": name, "capacity": capacity}
+    _on_lock(session, scope, name, "lock set", by, note, lambda graph: graph.do("set_lock", **told))
 
 
-def pause(session: Session, archive: ArchiveId, name: str, reason: str, by: str) -> None:
+def pause(session: Session, scope: ArchiveId, name: str, reason: str, by: str) -> None:
     """Let no task that names a lock start until ``resume``; those that were granted it give back what they have. A paused lock gets the new reason."""
-    told: dict[str, Any] = {"archive": archive, "name": name, "by": by, "reason": reason}
-    _on_lock(
-        session, archive, "pause", by, f"--lock {name} {reason}".rstrip(), lambda graph: graph.do("pause_lock", **told)
-    )
+    told = {"scope": scope, "name": name, "by": by, "reason": reason}
+    note = f"--lock {name} {reason}".rstrip()
+    _on_lock(session, scope, name, "pause", by, note, lambda graph: graph.do("pause_lock", **told))
 
 
-def resume(session: Session, archive: ArchiveId, name: str, shown: str, by: str) -> None:
+def resume(session: Session, scope: ArchiveId, name: str, shown: str, by: str) -> None:
     """Take the pause of a lock back. ``shown``: what a person calls it."""
 
     def work(graph: Graph) -> None:
-        if not graph.rows("resume_lock", archive=archive, name=name):
+        if not graph.rows("resume_lock", scope=scope, name=name):
             raise Conflict(f"lock {shown}", "is not paused")
 
-    _on_lock(session, archive, "resume", by, f"--lock {name}", work)
-
-
-def grant_all(session: Session) -> None:
-    """Judge all lines again, as the task managers may be others now."""
-    archives = [row.archive_id for row in session.rows("archives_with_locks")]
-    for first in range(0, len(archives), MOST_ARCHIVES):
-        change_in_turn(session, lambda _: None, archives=archives[first : first + MOST_ARCHIVES], patience=PATIENCE)
+    _on_lock(session, scope, name, "resume", by, f"--lock {name}", work)
 
 
 def _on_lock(
-    session: Session, archive: ArchiveId, verb: str, by: str, note: str, work: Callable[[Graph], object]
+    session: Session, scope: ArchiveId, name: str, verb: str, by: str, note: str, work: Callable[[Graph], object]
 ) -> None:
+    archive = None if scope == INSTALLATION else scope
+
     def on_graph(graph: Graph) -> None:
         work(graph)
         graph.do("remember", by=by, verb=verb, archive=archive, run=None, task=None, note=note)
+        # Who names a paused lock stands in no other line either.
+        graph.judges_all = True
 
-    change(session, [archive], on_graph)
+    if archive is not None:
+        change(session, [archive], on_graph)
+        return
+    session.retrying(lambda connection: on_graph(Graph(connection)))
+    _judge_again(session, [row.archive_id for row in session.rows("archives_at", name=name)])
+    session.wake("locks")
+
+
+def judge_all(session: Session) -> bool:
+    """Judge all lines of all archives again, as other task managers live now; returns whether some archives were busy, and their lines were not judged."""
+    return _judge_again(session, [row.id for row in session.rows("archives_with_locks")])
+
+
+def _judge_again(session: Session, archives: Sequence[int]) -> bool:
+    """Judge all lines of archives again; returns whether some were busy."""
+
+    def work(graph: Graph) -> None:
+        graph.judges_all = True
+
+    busy: list[int] = []
+    for first in range(0, len(archives), MOST_ARCHIVES):
+        busy += change_in_turn(session, work, archives=archives[first : first + MOST_ARCHIVES], patience=PATIENCE)[1]
+    return bool(busy)
+
+
+def labels_that_live(session: Session) -> list[list[str]]:
+    """The sets of labels of the task managers that live and claim. Where they change, other tasks stand in line."""
+    return [row.labels for row in session.rows("labels_that_live", silence=SILENCE)]
+
+
+# --- Locks of the installation ---------------------------------------------------------------------------------------
+
+
+def pass_on(session: Session) -> bool:
+    """Let each archive have its turn at the locks of the installation; returns whether one was busy, so that it is worth to ask again soon."""
+    busy: set[int] = set()
+    while True:
+        names = [row.name for row in session.rows("names_waited_for")]
+        moved = [_pass_on(session, name, busy) for name in names]
+        if not any(moved):
+            return bool(busy)
+
+
+def forget_turns(session: Session) -> None:
+    """Forget whose turn it was at locks that no task names any more."""
+    session.do("forget_turns")
+
+
+def _pass_on(session: Session, name: str, busy: set[int]) -> bool:
+    """Move places of one lock until nobody wants one that could be given; returns whether one was moved."""
+    is_moved = False
+    while _move_place(session, name, busy):
+        is_moved = True
+    return is_moved
+
+
+def _move_place(session: Session, name: str, busy: set[int]) -> bool:
+    (places,) = session.rows("places", name=name, patience=UNUSED)
+    if places.capacity is None:
+        return False
+    if places.n > places.capacity:
+        return any(_take_back(session, name, archive, busy) for archive in _once(places.granted))
+    if places.n < places.capacity:
+        return any(_give(session, name, archive, busy) for archive in _wanting(session, name))
+    if places.late:
+        wanting = _wanting(session, name, as_free=name)
+        late = [one for one in _once(places.late) if any(archive != one for archive in wanting)]
+        return any(_take_back(session, name, archive, busy) for archive in late)
+    return False
+
+
+def _once(archives: Iterable[int] | None) -> list[int]:
+    return list(dict.fromkeys(archives or ()))
+
+
+def _wanting(session: Session, name: str, as_free: str | None = None) -> list[int]:
+    """The archives whose first task in line would fit if it got a place, in their turns."""
+    found = []
+    for row in session.rows("archives_waiting", name=name):
+        judged = session.rows(
+            "judge_lines", scopes=[INSTALLATION], names=[name], archives=[row.archive_id], asking=[], whole=False, locked=None, may_take=True,
+            as_free=as_free, less=None, silence=SILENCE,
+        )  # fmt: skip
+        if any(one.fits and not one.granted for one in judged):
+            found.append(row.archive_id)
+    return found
+
+
+def _give(session: Session, name: str, archive: int, busy: set[int]) -> bool:
+    def work(graph: Graph) -> bool:
+        granted = graph.judge([Line(INSTALLATION, name, archive)], may_take=True)
+        if granted:
+            graph.do("note_turn", name=name, archive=archive)
+        return bool(granted)
+
+    return _in_turn(session, archive, busy, work)
+
+
+def _take_back(session: Session, name: str, archive: int, busy: set[int]) -> bool:
+    def work(graph: Graph) -> bool:
+        (before,) = graph.rows("places", name=name, patience=UNUSED)
+        graph.judge([Line(INSTALLATION, name, archive)], less=name)
+        (after,) = graph.rows("places", name=name, patience=UNUSED)
+        graph.do("note_turn", name=name, archive=archive)  # others have their turn before it gets another place
+        return bool(after.n < before.n)
+
+    return _in_turn(session, archive, busy, work)
+
+
+def _in_turn(session: Session, archive: int, busy: set[int], work: Callable[[Graph], bool]) -> bool:
+    """Move a place of one archive, in a transaction that nobody else moves places beside. Says whether it was moved; not where the archive is busy."""
+
+    def transaction(connection: Connection) -> tuple[Graph, bool | None]:
+        graph = Graph(connection, (), session.kept)
+        graph.rows("lock_turns")
+        return graph, None if graph.lock_within(archive, BRIEF) else work(graph)
+
+    moved = committed(session, transaction)
+    if moved is None:
+        busy.add(archive)
+    else:
+        busy.discard(archive)
+    return bool(moved)

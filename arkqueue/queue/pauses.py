@@ -25,6 +25,7 @@ def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
     def work(graph: Graph) -> None:
         graph.do("pause_archive", archive=archive, by=by, reason=reason)
         graph.do("withhold", archive=archive)
+        graph.judges_all = True
         graph.do("remember", by=by, verb="pause", archive=archive, run=None, task=None, note=reason)
 
     change(session, [archive], work)
@@ -94,6 +95,7 @@ def _follow_all(session: Session, verb: str) -> None:
         for row in graph.rows("follow_all", archives=graph.archives):
             if row.is_paused:
                 graph.do("withhold", archive=row.id)
+                graph.judges_all = True
             else:
                 _go_on(graph, row.id)
 

@@ -27,6 +27,8 @@ class QueueManager:
         self._readers = Readers(self._session, configuration, idle=look.ring)
         self._retention = retention.Retention(self._session)
         poll = configuration.poll
+        self._labels: list[list[str]] | None = None
+        """Of the task managers for which all lines of locks were judged."""
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
@@ -60,8 +62,13 @@ class QueueManager:
     def _withdraw(self) -> None:
         claim.withdraw(self._session)
 
-    def _grant_locks(self) -> None:
-        locks.grant_all(self._session)
+    def _grant_locks(self) -> float | None:
+        """Other task managers than before can run other tasks."""
+        labels = locks.labels_that_live(self._session)
+        if labels != self._labels:
+            locks.forget_turns(self._session)
+            self._labels = None if locks.judge_all(self._session) else labels
+        return 0.1 if locks.pass_on(self._session) else None
 
     def _lapse_leases(self) -> float | None:
         """A batch; where it was not empty, the next one at once."""

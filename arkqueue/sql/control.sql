@@ -66,7 +66,8 @@ with recursive behind(id, priority) as (
 update task t set priority = b.priority
 from (select id, min(priority) as priority from behind group by id) b
 where t.id = any(array(select id from behind)) and t.id = b.id and t.kind = 'ordinary' and t.state in ('waiting', 'held', 'ready')
-  and not t.prioritized;
+  and not t.prioritized
+returning t.id;
 
 -- name: skipped_because_of
 -- The tasks that were skipped because of some roots, also of other runs, where these are not gone.

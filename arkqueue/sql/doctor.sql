@@ -178,11 +178,12 @@ from archive a cross join lateral (
 where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
 
 -- name: doctor_locks
--- A task that waits for locks, has been granted them or runs stands with each of its names in `lock_use`. No more tasks are granted a limited lock than there is room.
+-- A task that waits for locks, has been granted them or runs stands with each of its names in `lock_use`, as one that has them or not, and in its place. No more
+-- tasks are granted a limited lock of an archive than there is room; at one of the installation, places that are too many are taken back a moment later.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s, and does not stand in the lines of the locks that it names', t.state) as what
 from task t join definition d on d.id = t.definition_id and d.locks
 where t.settled_at is null and (t.state in ('ready', 'running') or t.asks)
-  and array(select name from lock_use u where u.task_id = t.id order by name) <> array(select n from jsonb_array_elements_text(d.body->'lock') n order by n)
+  and (not t.in_line or array(select name from lock_use u where u.task_id = t.id order by name) <> array(select n from jsonb_array_elements_text(d.body->'lock') n order by n))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
 union all
 select t.archive_id, t.run_id, t.id, format('it is %%s, and %%s', t.state, case when t.asks then 'asks for locks' else 'has locks' end)
@@ -191,10 +192,15 @@ where case when t.asks then t.settled_at is null and (t.state <> 'waiting' or t.
            else u.task_id is not null and t.state not in ('ready', 'running') end
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
 union all
-select u.archive_id, null, null, format('its lock %%s is granted to %%s tasks that have not started, and has not as much room', u.name, count(*) filter (where t.state = 'ready'))
-from lock_use u join task t on t.id = u.task_id left join lock k on k.archive_id = u.archive_id and k.name = u.name
-where %(archive)s::bigint is null or u.archive_id = %(archive)s
-group by u.archive_id, u.name, k.name, k.capacity
+select t.archive_id, t.run_id, t.id, format('it is %%s, and stands at its lock %%s as one that %%s, or in another place than its own', t.state, u.name, case when u.granted then 'has it' else 'waits' end)
+from lock_use u join task t on t.id = u.task_id
+where (u.granted <> (t.state in ('ready', 'running')) or (u.archive_id, u.priority, u.entry_id, u.run, u.position) <> (t.archive_id, t.priority, t.entry_id, t.run, t.position))
+  and (%(archive)s::bigint is null or u.archive_id = %(archive)s)
+union all
+select u.scope, null, null, format('its lock %%s is granted to %%s tasks that have not started, and has not as much room', u.name, count(*) filter (where t.state = 'ready'))
+from lock_use u join task t on t.id = u.task_id left join lock k on k.archive_id = u.scope and k.name = u.name
+where u.scope <> 0 and (%(archive)s::bigint is null or u.scope = %(archive)s)
+group by u.scope, u.name, k.name, k.capacity
 having count(*) filter (where t.state = 'ready') > 0
    and count(*) filter (where t.state in ('ready', 'running')) > case when k.name is null then 1 else coalesce(k.capacity, 2147483647) end
 limit %(most)s;

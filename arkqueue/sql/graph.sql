@@ -144,6 +144,7 @@ update task t set
     unmet = t.unmet - j.n,
     state = case when j.goes and not j.program then {to pass} when j.goes and not j.locks then {to enable} else t.state end,
     asks = t.asks or j.goes and j.locks,
+    in_line = t.in_line or j.goes and j.locks,
     settled_at = case when j.goes and not j.program then clock_timestamp() else t.settled_at end,
     ready_at = case when j.goes and not j.locks then clock_timestamp() else t.ready_at end,
     fired = t.fired or j.goes and t.cancels,

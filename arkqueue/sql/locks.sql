@@ -1,24 +1,17 @@
--- Locks of an archive (design 5.25): names with capacities. Called by queue/locks.py inside a transaction that has locked the archive's row.
+-- Locks (design 5.25): names with capacities, of an archive or of the whole installation (scope 0). Called by queue/locks.py and Graph.grant, inside a
+-- transaction that has locked the archives' rows.
 --
 -- A task *asks* (`task.asks`) when its edges are met and its `cancels` have fired: it waits in the line of each lock that it names. A ready task has been
 -- granted its locks, a running one occupies them. So a lock's occupancy is never counted aside: it is what the rows of `lock_use` and the states of their
 -- tasks say, and whatever moves a task frees its locks in the same transaction.
 --
--- Lines go by the claim's order. A task is granted its locks when its place in each line is within the room that running tasks leave. What is ready and
--- has a place beyond that gives its locks back: a task before it wants them, or the capacity was lowered.
-
--- part: unstarted
--- The tasks of some archives that wait for locks, or have been granted them and have not started; `stands`: whether it stands in line. It does not while
--- something of it is paused, nor while task managers are there of which none can run it.
-unstarted as materialized (
-    select t.id, t.state = 'ready' as granted, t.priority, t.entry_id, t.run, t.position,
-           not a.withheld
-           and not exists (select from lock_use l join lock k on k.archive_id = l.archive_id and k.name = l.name where l.task_id = t.id and k.paused_at is not null)
-           and (not exists (select from living) or exists (select from living m where string_to_array(split_part(t.pool, ' ', 2), ',') <@ m.labels)) as stands
-    from (select distinct task_id from lock_use where archive_id = any(array(select unnest(%(archives)s::bigint[])))) u
-    join task t on t.id = u.task_id join archive a on a.id = t.archive_id
-    where {from claim t} or {from enable t} and t.asks
-)
+-- A *line* is what one archive's tasks are to one lock, in the claim's order. A task fits when its place in each of its lines is within the room there. What
+-- is ready and does not fit gives its locks back: a task before it wants them, or there is less room. Only the first tasks of a line can fit, as many as there
+-- is room, so that no more are read, however many wait. A change of a graph judges the lines that it touched.
+--
+-- The room in the line of an archive's own lock is the capacity less the running tasks. The room in a line of a lock of the whole installation is what the
+-- archive has been given there: its ready tasks. One place more is given in a transaction of its own (`pass_on`), which has locked the row of `lock_turn`
+-- without a name, and one archive.
 
 -- part: living
 -- The labels of the task managers that live and claim. Why a host can start no task is found out by trying, so that does not count here.
@@ -28,112 +21,240 @@ living as materialized (
       and not exists (select from drain d where d.host = m.host)
 )
 
--- part: judged
--- Whether each of the unstarted tasks fits: its place in each of its lines is within the room. A granted task that is not among the %(locked)s (null: all of them are)
--- may be claimed at any moment, so that nobody takes its place.
-judged as materialized (
-    select u.id, u.granted, coalesce(p.fits, false) as fits
-    from unstarted u
-    left join (
-        select p.id, bool_and(p.place <= r.room) as fits
-        from (
-            select s.id, l.archive_id, l.name,
-                   row_number() over (partition by l.archive_id, l.name
-                                      order by s.granted and s.id <> all(coalesce(%(locked)s::bigint[], array[s.id])) desc, s.priority, s.entry_id, s.run, s.position, s.id) as place
-            from unstarted s join lock_use l on l.task_id = s.id where s.stands) p
-        join (
-            select l.archive_id, l.name, case when k.name is null then 1 else coalesce(k.capacity, 2147483647) end - count(t.id) as room
-            from lock_use l
-            left join lock k on k.archive_id = l.archive_id and k.name = l.name
-            left join task t on t.id = l.task_id and {from complete t}
-            where l.archive_id = any(array(select unnest(%(archives)s::bigint[])))
-            group by l.archive_id, l.name, k.name, k.capacity) r on r.archive_id = p.archive_id and r.name = p.name
-        group by p.id) p on p.id = u.id
-)
+-- part: stands
+-- Whether the task of `u` stands in line. It does not while something of it is paused, nor while task managers are there of which none can run it.
+(select not a.withheld
+        and not exists (select from lock_use v join lock k on k.archive_id = v.scope and k.name = v.name where v.task_id = t.id and k.paused_at is not null)
+        and (not exists (select from living) or exists (select from living m where string_to_array(split_part(t.pool, ' ', 2), ',') <@ m.labels))
+ from task t join archive a on a.id = t.archive_id where t.id = u.task_id)
+
+-- part: room
+-- How many tasks that have not started have room in the line `l`; null: any number.
+cross join lateral (
+    select case when k.name is not null and k.capacity is null then null
+                when l.scope <> 0 then coalesce(k.capacity, 1) - h.running
+                else h.ready - coalesce(l.name = %(less)s::text, false)::int
+                     + case when not %(may_take)s then 0 when l.name = %(as_free)s::text or o.n < coalesce(k.capacity, 1) then 1 else 0 end end as room
+    from (select count(*) filter (where t.state = 'running') as running,
+                 count(*) filter (where l.scope = 0 and t.state = 'ready' and {part stands}) as ready
+          from lock_use u join task t on t.id = u.task_id
+          where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and u.granted) h
+    cross join (select count(*) as n from lock_use u where %(may_take)s and l.scope = 0 and u.scope = 0 and u.name = l.name and u.granted) o
+    left join lock k on k.archive_id = l.scope and k.name = l.name) r
+
+-- part: unstarted
+-- The first waiting tasks of the line `l` that stand in it, as many as there is room, and all that have been granted its lock and have not started.
+cross join lateral (
+    (select u.task_id, u.granted, u.priority, u.entry_id, u.run, u.position, true as stands
+     from lock_use u
+     where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and not u.granted and {part stands}
+     order by u.priority, u.entry_id, u.run, u.position, u.task_id limit case when r.room < 0 then 0 else r.room end)
+    union all
+    select u.task_id, u.granted, u.priority, u.entry_id, u.run, u.position, {part stands}
+    from lock_use u
+    where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and u.granted
+      and (select t.state = 'ready' from task t where t.id = u.task_id)) s
 
 -- name: ask
--- Let tasks stand in the lines of the locks that they name, and remember that their archives use locks.
-with asking as (
-    insert into lock_use (task_id, name, archive_id)
-    select t.id, l.name, t.archive_id
+-- Let tasks stand in the lines of the locks that they name, and remember that their archives use locks; returns the lines.
+with named as materialized (
+    select t.id, t.archive_id, case when l.name like 'global/%%' then 0 else t.archive_id end as scope, l.name, t.priority, t.entry_id, t.run, t.position
     from task t join definition d on d.id = t.definition_id cross join lateral jsonb_array_elements_text(d.body->'lock') l(name)
     where t.id = any(%(tasks)s) and t.asks
-    on conflict do nothing
+), marked as (
+    update archive set uses_locks = true where id in (select archive_id from named) and not uses_locks
+), asking as (
+    insert into lock_use (task_id, name, archive_id, scope, granted, priority, entry_id, run, position)
+    select id, name, archive_id, scope, false, priority, entry_id, run, position from named
+    on conflict (task_id, scope, name) do update set granted = false, priority = excluded.priority, entry_id = excluded.entry_id
 )
-update archive set uses_locks = true where id in (select archive_id from task where id = any(%(tasks)s)) and not uses_locks;
+select distinct scope, name, archive_id from named;
+
+-- name: order_again
+-- Give tasks the place in their lines that their priorities, as they are now, give them; returns the lines.
+update lock_use u set priority = t.priority from task t
+where u.task_id = any(%(tasks)s) and t.id = u.task_id and u.priority <> t.priority
+returning u.scope, u.name, u.archive_id;
 
 -- name: leave_lines
--- Forget of some archives the locks of tasks that neither wait for them nor have them any more; returns whether one of the others is ready.
-with gone as (
-    delete from lock_use u using task t
-    where u.archive_id = any(%(archives)s) and t.id = u.task_id and not ({from claim t} or {from complete t} or {from enable t} and t.asks)
+-- Forget of some archives the locks of tasks that neither wait for them nor have them any more; returns the lines.
+with gone as materialized (
+    select id from task
+    where archive_id = any(array(select unnest(%(archives)s::bigint[]))) and in_line and not (state = 'ready' or state = 'running' or state = 'waiting' and asks)
+), marked as (
+    update task set in_line = false where id = any(array(select id from gone))
 )
-select exists (select from lock_use u join task t on t.id = u.task_id where u.archive_id = any(%(archives)s) and {from claim t}) as is_granted,
-       exists (select from lock_use u join task t on t.id = u.task_id where u.archive_id = any(%(archives)s) and {from enable t} and t.asks) as is_asked;
+delete from lock_use where task_id = any(array(select id from gone)) returning scope, name, archive_id;
+
+-- name: lines_of
+-- All lines of some archives.
+select distinct u.scope, u.name, u.archive_id
+from task t join lock_use u on u.task_id = t.id
+where t.archive_id = any(array(select unnest(%(archives)s::bigint[]))) and t.settled_at is null and t.in_line;
+
+-- name: judge_lines
+-- Judge the first tasks of some lines, and the %(asking)s: who has been granted the locks, and who fits. With %(whole)s all tasks of unlimited locks, too. A
+-- granted task that is not among the %(locked)s (null: all of them are) may be claimed at any moment, so that nobody takes its place.
+with {part living}, line as materialized (
+    select distinct l.scope, l.name, l.archive_id from unnest(%(scopes)s::bigint[], %(names)s::text[], %(archives)s::bigint[]) l(scope, name, archive_id)
+), candidate as materialized (
+    select s.task_id from line l {part room} {part unstarted} where r.room is not null or %(whole)s
+    union
+    select unnest(%(asking)s::bigint[])
+), involved as materialized (
+    select l.scope, l.name, l.archive_id, r.room
+    from (select distinct u.scope, u.name, u.archive_id from candidate c join lock_use u on u.task_id = c.task_id) l {part room}
+), place as materialized (
+    select l.scope, l.name, s.task_id,
+           row_number() over (partition by l.scope, l.name, l.archive_id
+                              order by s.granted and s.task_id <> all(coalesce(%(locked)s::bigint[], array[s.task_id])) desc,
+                                       s.priority, s.entry_id, s.run, s.position, s.task_id) <= l.room as has_room
+    from (select * from involved where room is not null) l cross join lateral (select l.room) r {part unstarted}
+    where s.stands
+)
+select u.task_id as id, u.archive_id, bool_or(u.granted) as granted, bool_or(u.scope = 0) as is_global,
+       bool_and(i.room is null or coalesce(p.has_room, false)) and bool_and({part stands}) as fits
+from candidate c join lock_use u on u.task_id = c.task_id
+join involved i on i.scope = u.scope and i.name = u.name and i.archive_id = u.archive_id
+left join place p on p.task_id = u.task_id and p.scope = u.scope and p.name = u.name
+group by u.task_id, u.archive_id;
 
 -- name: lock_granted
--- Lock the tasks that are to give their locks back, so that no claim takes one of them.
-with {part living}, {part unstarted}, {part judged}
-select t.id from task t where t.id = any(array(select id from judged where granted and not fits)) and {from claim t} order by t.id for no key update;
+-- Lock tasks that are to give their locks back, so that no claim takes one of them; those that one has taken are left out.
+select t.id from task t where t.id = any(%(tasks)s) and {from give_back t} order by t.id for no key update;
 
 -- name: grant
--- Make tasks ready that have room in all of their lines, and take those of the %(locked)s back to waiting that have not.
-with {part living}, {part unstarted}, {part judged}
-update task t set state = case when j.fits then {to enable} else {to give_back} end, asks = not j.fits,
-    ready_at = case when j.fits then clock_timestamp() end
-from judged j
-where t.id = any(array(select id from judged where granted <> fits)) and t.id = j.id
-  and case when j.fits then {from enable t} and t.asks else {from give_back t} and t.id = any(%(locked)s::bigint[]) end
-returning t.id, t.archive_id, j.fits;
+-- Make tasks ready that have room in all of their lines.
+with granted as (
+    update lock_use set granted = true where task_id = any(%(tasks)s)
+)
+update task t set state = {to enable}, asks = false, ready_at = clock_timestamp()
+where t.id = any(%(tasks)s) and {from enable t} and t.asks
+returning t.id, t.archive_id;
+
+-- name: give_back
+-- Take tasks that have not started back to their lines.
+with given_back as (
+    update lock_use set granted = false where task_id = any(%(tasks)s)
+)
+update task t set state = {to give_back}, asks = true, ready_at = null
+where t.id = any(%(tasks)s) and {from give_back t}
+returning t.id;
 
 -- name: archives_with_locks
--- The archives with tasks that wait for locks or have been granted them.
-select distinct u.archive_id from lock_use u join task t on t.id = u.task_id where {from claim t} or {from enable t} and t.asks;
+-- The archives of which a task has ever asked for locks.
+select id from archive where uses_locks and removed_at is null;
+
+-- name: labels_that_live
+-- The labels of the task managers that live and claim, each set once.
+with {part living}
+select distinct labels from living order by labels;
+
+-- name: lock_turns
+-- Lock what everybody locks who gives places of locks of the installation, so that one does so at a time.
+select from lock_turn where name = '' for no key update;
+
+-- name: names_waited_for
+-- The locks of the installation for which tasks wait, and those whose capacity was set: it may be less now than what has been granted.
+with recursive waited as (
+    (select name from lock_use where scope = 0 and not granted order by name limit 1)
+    union all
+    select (select u.name from lock_use u where u.scope = 0 and not u.granted and u.name > w.name order by u.name limit 1) from waited w where w.name is not null
+)
+select name from waited where name is not null union select name from lock where archive_id = 0 and capacity is not null order by name;
+
+-- name: archives_waiting
+-- The archives with tasks that wait for a lock of the installation, those after the last that was granted it first.
+with recursive waiting as (
+    (select archive_id from lock_use where scope = 0 and name = %(name)s and not granted order by archive_id limit 1)
+    union all
+    select (select u.archive_id from lock_use u where u.scope = 0 and u.name = %(name)s and not u.granted and u.archive_id > w.archive_id order by u.archive_id limit 1)
+    from waiting w where w.archive_id is not null
+)
+select archive_id from waiting where archive_id is not null
+order by archive_id <= coalesce((select t.archive_id from lock_turn t where t.name = %(name)s), 0), archive_id;
+
+-- name: places
+-- How many tasks have a lock of the installation, of how many that may (null: any number); the archives that were granted it and have not started, the last one
+-- first; and those of them that have not started %(patience)s seconds after, the first one first.
+select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.archive_id = 0 and k.name = %(name)s) as capacity,
+       count(*) as n,
+       array_agg(u.archive_id order by t.ready_at desc, t.id desc) filter (where t.state = 'ready') as granted,
+       array_agg(u.archive_id order by t.ready_at, t.id) filter (where t.state = 'ready' and t.ready_at < clock_timestamp() - make_interval(secs => %(patience)s)) as late
+from lock_use u join task t on t.id = u.task_id
+where u.scope = 0 and u.name = %(name)s and u.granted;
+
+-- name: note_turn
+-- Remember to which archive a lock of the installation was granted.
+insert into lock_turn (name, archive_id) values (%(name)s, %(archive)s) on conflict (name) do update set archive_id = excluded.archive_id;
+
+-- name: forget_turns
+-- Forget whose turn it was at locks that no task names any more.
+delete from lock_turn t where t.name <> '' and not exists (select from lock_use u where u.scope = 0 and u.name = t.name);
+
+-- name: archives_at
+-- The archives with tasks at a lock of the installation.
+select distinct archive_id from lock_use where scope = 0 and name = %(name)s;
 
 -- name: set_lock
 -- Set the capacity of a lock; null: unlimited.
-insert into lock (archive_id, name, capacity) values (%(archive)s, %(name)s, %(capacity)s)
+insert into lock (archive_id, name, capacity) values (%(scope)s, %(name)s, %(capacity)s)
 on conflict (archive_id, name) do update set capacity = excluded.capacity;
 
 -- name: pause_lock
 -- Pause a lock; a later pause gives its own reason.
 insert into lock as k (archive_id, name, capacity, paused_at, paused_by, pause_reason)
-values (%(archive)s, %(name)s, 1, clock_timestamp(), %(by)s, %(reason)s)
+values (%(scope)s, %(name)s, 1, clock_timestamp(), %(by)s, %(reason)s)
 on conflict (archive_id, name) do update set paused_at = coalesce(k.paused_at, clock_timestamp()), paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
 
 -- name: resume_lock
 -- Take the pause of a lock back.
 update lock set paused_at = null, paused_by = null, pause_reason = null
-where archive_id = %(archive)s and name = %(name)s and paused_at is not null returning name;
+where archive_id = %(scope)s and name = %(name)s and paused_at is not null returning name;
 
 -- name: show_locks
--- The locks of some archives (null: all) that are set, or that a task occupies, has been granted or waits for.
-select n.archive_id, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,
+-- The locks of some archives (null: all) that are set, or that a task occupies, has been granted or waits for. Those of the installation come first.
+select n.scope, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,
        k.paused_at, k.paused_by, k.pause_reason
-from (select archive_id, name from lock
+from (select archive_id as scope, name from lock
+      where %(archives)s::bigint[] is null or archive_id = any(%(archives)s) or archive_id = 0 and %(name)s::text is not null
       union
-      select u.archive_id, u.name from lock_use u join task t on t.id = u.task_id where {from claim t} or {from complete t} or {from enable t} and t.asks) n
-join archive a on a.id = n.archive_id and a.removed_at is null
-left join lock k on k.archive_id = n.archive_id and k.name = n.name
-where (%(archives)s::bigint[] is null or n.archive_id = any(%(archives)s)) and (%(name)s::text is null or n.name = %(name)s)
-order by a.name, n.name;
+      select scope, name from lock_use where %(archives)s::bigint[] is null or archive_id = any(%(archives)s)) n
+left join archive a on a.id = n.scope
+left join lock k on k.archive_id = n.scope and k.name = n.name
+where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is null or n.scope = %(scope)s) and (n.scope = 0 or a.removed_at is null)
+order by n.scope <> 0, a.name, n.name;
 
 -- name: lock_tasks_of
--- The tasks of a lock: those that occupy it, those that have been granted it, and those that wait, in the order of its line; each with its place.
-select t.id, t.state, row_number() over (order by t.state <> 'running', t.state <> 'ready', t.priority, t.entry_id, t.run, t.position, t.id) as place
-from lock_use u join task t on t.id = u.task_id
-where u.archive_id = %(archive)s and u.name = %(name)s and ({from claim t} or {from complete t} or {from enable t} and t.asks)
-order by place limit %(most)s;
+-- The tasks of a lock: those that occupy it, those that have been granted it, and those that wait: first the next one of each archive, in their turns.
+with recursive waiting as (
+    (select archive_id from lock_use where scope = %(scope)s and name = %(name)s and not granted order by archive_id limit 1)
+    union all
+    select (select u.archive_id from lock_use u
+            where u.scope = %(scope)s and u.name = %(name)s and not u.granted and u.archive_id > w.archive_id order by u.archive_id limit 1)
+    from waiting w where w.archive_id is not null
+)
+(select u.task_id as id, u.archive_id, t.state from lock_use u join task t on t.id = u.task_id
+ where u.scope = %(scope)s and u.name = %(name)s and u.granted
+ order by t.state <> 'running', u.archive_id, u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s)
+union all
+(select u.task_id, u.archive_id, 'waiting'
+ from waiting w cross join lateral (
+    select u.*, row_number() over (order by u.priority, u.entry_id, u.run, u.position, u.task_id) as place
+    from (select * from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.archive_id = w.archive_id and not u.granted
+          order by u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s) u) u
+ order by u.place, u.archive_id <= coalesce((select t.archive_id from lock_turn t where %(scope)s = 0 and t.name = %(name)s), 0), u.archive_id limit %(most)s);
 
 -- name: locks_of_task
--- The locks that a task asks for: their capacities and pauses, how many tasks occupy or have been granted each, and how many wait before it.
-select u.archive_id, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
+-- The locks that a task asks for: their capacities and pauses, how many tasks occupy or have been granted each, and how many of its archive wait before it.
+select u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
-        from lock_use w join task o on o.id = w.task_id
-        where w.archive_id = u.archive_id and w.name = u.name and ({from claim o} or {from complete o})) as holders,
-       (select array_agg(o.id order by o.priority, o.entry_id, o.run, o.position, o.id)
-        from lock_use w join task o on o.id = w.task_id
-        where w.archive_id = u.archive_id and w.name = u.name and {from enable o} and o.asks
-          and (o.priority, o.entry_id, o.run, o.position, o.id) < (t.priority, t.entry_id, t.run, t.position, t.id)) as ahead
-from task t join lock_use u on u.task_id = t.id left join lock k on k.archive_id = u.archive_id and k.name = u.name
-where t.id = %(task)s order by u.name;
+        from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,
+       (select count(*) from lock_use w where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id) as elsewhere,
+       (select array_agg(w.task_id order by w.priority, w.entry_id, w.run, w.position, w.task_id)
+        from (select * from lock_use w
+              where w.scope = u.scope and w.name = u.name and w.archive_id = u.archive_id and not w.granted
+                and (w.priority, w.entry_id, w.run, w.position, w.task_id) < (u.priority, u.entry_id, u.run, u.position, u.task_id)
+              order by w.priority, w.entry_id, w.run, w.position, w.task_id limit %(most)s) w) as ahead
+from lock_use u left join lock k on k.archive_id = u.scope and k.name = u.name
+where u.task_id = %(task)s order by u.name;

@@ -216,6 +216,7 @@ create table task (
     stop        text check (stop in ('cancel', 'restart')),
     by          text,                               -- who canceled, skipped, waived or asked to stop
     asks        boolean not null default false,     -- it waits for nothing but its locks: its edges are met, and its `cancels` have fired
+    in_line     boolean not null default false,     -- it has rows of `lock_use`
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);
@@ -259,9 +260,9 @@ create table slot (
 );
 create index slot_free on slot (archive_id) where attempt_id is null and not closed;
 
--- What people set of the locks of archives: a lock without a row has room for one task.
+-- What people set of locks: a lock without a row has room for one task.
 create table lock (
-    archive_id  bigint not null,
+    archive_id  bigint not null,                    -- 0: of the whole installation, `global/…`
     name        text not null,
     capacity    int,                                -- null: unlimited
     paused_at   timestamptz,                        -- since when a person's pause lasts: no task that names it starts
@@ -270,14 +271,32 @@ create table lock (
     primary key (archive_id, name)
 );
 
--- The locks of tasks that wait for them, have been granted them, or run; which of these it is, and so how much of a lock is occupied, is told by the task's state.
+-- The locks of tasks that wait for them, have been granted them, or run. Each row has its task's place in the claim's order, so that an index is the line.
 create table lock_use (
     task_id     bigint not null,
     name        text not null,
     archive_id  bigint not null,                    -- of the task
-    primary key (task_id, name)
+    scope       bigint not null,                    -- of the lock: the archive, or 0
+    granted     boolean not null,                   -- the task is ready or runs; else it waits
+    priority    int not null,
+    entry_id    bigint not null,
+    run         int not null,
+    position    int not null,
+    primary key (task_id, scope, name)
 );
-create index lock_use_archive on lock_use (archive_id, name);
+create index lock_line on lock_use (scope, name, archive_id, priority, entry_id, run, position, task_id) where not granted;
+create index lock_holder on lock_use (scope, name, archive_id) where granted;
+-- What has left its lines since they were judged; empty after each change of a graph.
+create index task_left_lines on task (archive_id)
+    where in_line and not (state = 'ready' or state = 'running' or state = 'waiting' and asks);
+
+-- Which archive was granted a lock of the whole installation the last time: those after it have their turn. The row without a name is locked by whoever
+-- grants one.
+create table lock_turn (
+    name        text primary key,
+    archive_id  bigint not null
+);
+insert into lock_turn values ('', 0);
 
 -- Where each task of a branch completed: last in time (BASE, design 3), and at the highest place.
 create table completion (

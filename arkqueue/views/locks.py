@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId
+from arkqueue.model import INSTALLATION, ArchiveId
 from arkqueue.states import State
 from arkqueue.views.naming import task_names
 
@@ -26,9 +27,10 @@ class LockTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockView:
-    """A lock of an archive. ``name``: what it is called in commands, ``ARCHIVE/NAME``; ``capacity`` null: unlimited.
+    """A lock. ``name``: what it is called in commands, ``ARCHIVE/NAME`` or ``global/NAME``; ``capacity`` null: unlimited.
 
-    ``holders``: the tasks that occupy it or have been granted it; ``waiting``: those that ask for it, the next first, 100 of both at most.
+    ``holders``: the tasks that occupy it or have been granted it; ``waiting``: those that ask for it, the next first; 100 of both at most, of the archives that
+    were asked for. ``elsewhere``: how many tasks of other archives have a lock of the installation.
     """
 
     name: str
@@ -38,25 +40,35 @@ class LockView:
     pause_reason: str | None
     holders: list[LockTask]
     waiting: list[LockTask]
+    elsewhere: int
 
 
-def locks(session: Session, archives: Sequence[ArchiveId] | None, name: str | None = None) -> list[LockView]:
-    """The locks of some archives (None: of every one), of one name where it is given."""
+def locks(
+    session: Session,
+    archives: Sequence[ArchiveId] | None,
+    name: str | None = None,
+    scope: ArchiveId | None = None,
+) -> list[LockView]:
+    """The locks of some archives and those of the installation that they use (None: every one); of one name and scope where these are given."""
     found = []
-    for row in session.rows("show_locks", archives=None if archives is None else list(archives), name=name):
-        standing = session.rows("lock_tasks_of", archive=row.archive_id, name=row.name, most=MOST_TASKS)
-        names = task_names(session, [task.id for task in standing])
-        tasks = [LockTask(full_name=names[task.id], state=State(task.state)) for task in standing if task.id in names]
+    told: dict[str, Any] = {"archives": None if archives is None else list(archives), "name": name, "scope": scope}
+    for row in session.rows("show_locks", **told):
+        standing = session.rows("lock_tasks_of", scope=row.scope, name=row.name, most=MOST_TASKS)
+        shown = [task for task in standing if archives is None or task.archive_id in archives]
+        names = task_names(session, [task.id for task in shown])
+        tasks = [LockTask(full_name=names[task.id], state=State(task.state)) for task in shown if task.id in names]
         found.append(
             LockView(
-                name=f"{row.archive}/{row.name}", capacity=row.capacity, paused_at=row.paused_at, paused_by=row.paused_by, pause_reason=row.pause_reason,
+                name=row.name if row.scope == INSTALLATION else f"{row.archive}/{row.name}", capacity=row.capacity, paused_at=row.paused_at,
+                paused_by=row.paused_by, pause_reason=row.pause_reason,
                 holders=[task for task in tasks if task.state is not State.WAITING],
                 waiting=[task for task in tasks if task.state is State.WAITING],
+                elsewhere=sum(task.state != "waiting" and task not in shown for task in standing),
             )
         )  # fmt: skip
     return found
 
 
-def command(verb: str, archive: str, name: str) -> str:
+def command(verb: str, name: str) -> str:
     """A command that a person can copy, whatever committers call their locks. ``verb`` has the place of the name."""
-    return f"arkqueue {verb} {shlex.quote(f'{archive}/{name}')}"
+    return f"arkqueue {verb} {shlex.quote(name)}"

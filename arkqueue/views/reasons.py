@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import End, Pool
+from arkqueue.model import INSTALLATION, End, Pool
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
@@ -149,34 +149,19 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
     ):
         return [replace(reason, tasks=[name])]
     found = []
-    for lock in session.rows("locks_of_task", task=row.id):
-        holders, ahead = lock.holders or [], lock.ahead or []
-        called = f"{row.archive}/{lock.name}"
+    for lock in session.rows("locks_of_task", task=row.id, most=MOST_AHEAD):
+        is_global = lock.scope == INSTALLATION
+        called = lock.name if is_global else f"{row.archive}/{lock.name}"
         if lock.paused_at is not None:
             why = f": {lock.pause_reason}" if lock.pause_reason else ""
             text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)} by {lock.paused_by}{why}."
             found.append(
-                Reason(
-                    kind=Why.LOCK_PAUSED,
-                    text=text,
-                    tasks=[name],
-                    commands=[command("resume --lock", row.archive, lock.name)],
-                )
+                Reason(kind=Why.LOCK_PAUSED, text=text, tasks=[name], commands=[command("resume --lock", called)])
             )
-        elif lock.capacity is not None and len(holders) + len(ahead) >= lock.capacity:
-            names = task_names(session, [*holders[:MOST_OF_A_LINE], *ahead[:MOST_OF_A_LINE]])
-            of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
-            has = (
-                f"which {_some_of(holders, names)} {'has' if len(holders) == 1 else 'have'}"
-                if holders
-                else "which nobody has yet"
-            )
-            line = f"; before it in the line: {_some_of(ahead, names)}" if ahead else "; it is the next"
-            text = f"{subject} waits for the lock {called}{of}, {has}{line}."
-            tasks = [names[id] for id in [*holders, *ahead] if id in names]
-            found.append(
-                Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
-            )
+        elif lock.capacity is not None and (
+            is_global or len(lock.holders or ()) + len(lock.ahead or ()) >= lock.capacity
+        ):
+            found.append(_locked(session, row, subject, lock, called))
     if not found:
         _, labels = session.rows("pool", task=row.id)[0]
         alive = [m for m in task_managers(session) if m.alive]
@@ -185,6 +170,23 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
             return [_no_label(subject, name, labels, alive)]
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
     return found
+
+
+def _locked(session: Session, row: Any, subject: str, lock: Any, called: str) -> Reason:
+    """Who has a lock and who is before a task in its line. Tasks of other archives are counted: not everybody may know their names."""
+    holders, ahead = lock.holders or [], lock.ahead or []
+    names = task_names(session, [*holders[:MOST_OF_A_LINE], *ahead[:MOST_OF_A_LINE]])
+    of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
+    having = [_some_of(holders, names)] if holders else []
+    if lock.elsewhere:
+        having.append(f"{'a task' if lock.elsewhere == 1 else f'{lock.elsewhere} tasks'} of other archives")
+    has = f"which {' and '.join(having)} {'has' if len(holders) + lock.elsewhere == 1 else 'have'}"
+    line = f"; before it in the line: {_some_of(ahead, names)}" if ahead else "; it is the next"
+    if lock.scope == INSTALLATION:
+        line += " of its archive, and archives take turns" if not ahead else ""
+    text = f"{subject} waits for the lock {called}{of}, {has if having else 'which nobody has yet'}{line}."
+    tasks = [names[id] for id in [*holders, *ahead] if id in names]
+    return Reason(kind=Why.LOCKED, text=text, tasks=tasks, commands=[f"arkqueue lock list {row.archive}"])
 
 
 def _some_of(tasks: Sequence[int], names: dict[int, str]) -> str:

@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from arkqueue.model import COMMIT, LABEL, LONGEST_DURATION, LONGEST_GLOB, LONGEST_LOCK, MOST_GLOBS, PREV, REPORT
+from arkqueue.model import COMMIT, GLOBAL, LABEL, LONGEST_DURATION, LONGEST_GLOB, LONGEST_LOCK, MOST_GLOBS, PREV, REPORT
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -109,11 +109,8 @@ def _lock(value: str) -> str:
             f"{shown(value)} is no name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends",
             value,
         )
-    if value == "global" or value.startswith("global/"):
-        wrong(
-            f"{shown(value)}: locks of the whole installation ('global/…') are not supported yet; use another name",
-            value,
-        )
+    if value in (GLOBAL, f"{GLOBAL}/"):
+        wrong(f"{shown(value)}: name the lock of the whole installation: '{GLOBAL}/NAME'", value)
     if "${{" in value:
         wrong(
             f"{shown(value)}: fields ('${{{{ … }}}}') in names of locks are not supported yet; write the name out",

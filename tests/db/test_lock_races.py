@@ -73,7 +73,7 @@ def test_a_claim_beside_a_grant_that_is_being_given_back_does_not_take_it(
     connection = second_connection()
     with connection.transaction():
         graph = Graph(connection, [archive.id])
-        graph.ids("prioritize", tasks=[archive.task("b@3")], priority=10)
+        graph.reordered = graph.ids("prioritize", tasks=[archive.task("b@3")], priority=10)
         graph.grant()
         assert claim.claim(session, PROCESS, HOST, 9) == [], "what gives its lock back was claimed"
     assert [one.name for one in claim.claim(session, PROCESS, HOST, 9)] == ["b"]

@@ -238,11 +238,11 @@ def test_what_no_living_task_manager_can_run_gives_its_locks_back(archive: AnArc
     assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
     claim.unregister(session, PROCESS)
     claim.register(session, "another", "there", "there", 4)
-    locks.grant_all(session)
+    locks.judge_all(session)
     assert archive.states() == {"a@2": "waiting", "b@2": "ready"}
     pauses.drain(session, "there", "", "ann")
     claim.register(session, "third", HOST, "here", 4, labels=("gpu", "tex"))
-    locks.grant_all(session)
+    locks.judge_all(session)
     assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
 
 

@@ -225,7 +225,7 @@ class QueueAsSubject:
         self.archive.sql("delete from task_manager")
         claim.register(self.session, PROCESS, HOST, HOST, 1, labels=labels)
         self.archive.sql("update task_manager set seen_at = 'infinity'")
-        locks.grant_all(self.session)
+        locks.judge_all(self.session)
 
     def pause(self) -> None:
         pauses.pause(self.session, ArchiveId(self.archive.id), "", self.by)

@@ -1,4 +1,4 @@
-"""Locks over HTTP: who has them, how many may, and their pauses. A lock is named ``ARCHIVE/NAME``."""
+"""Locks over HTTP: who has them, how many may, and their pauses. A lock is named ``ARCHIVE/NAME``, one of the whole installation ``global/NAME``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.errors import Invalid
-from arkqueue.model import LONGEST_LOCK, MOST_CAPACITY, ArchiveId
+from arkqueue.model import GLOBAL, INSTALLATION, LONGEST_LOCK, MOST_CAPACITY, ArchiveId
 from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import locks as views
@@ -30,7 +30,7 @@ class Capacity(BaseModel):
 
 @router.get("")
 def list_locks(request: Request, archive: str | None = None) -> list[LockView]:
-    """The locks that are set, or that a task has or waits for; of one archive, or of all."""
+    """The locks that are set, or that a task has or waits for; of one archive with those of the installation that it uses, or of all."""
     caller = admit(request, Scope.READ)
     return views.locks(caller.session, caller.archives() if archive is None else [caller.archive(archive)])
 
@@ -63,16 +63,21 @@ def resume_lock(request: Request, name: str) -> LockView:
 
 
 def _found(caller: Caller, name: str) -> tuple[ArchiveId, str]:
-    """The archive of a lock, and what its workflow files call it."""
+    """Whose a lock is, and what workflow files call it."""
     archive, slash, lock = name.partition("/")
-    if not slash or not 1 <= len(lock) <= LONGEST_LOCK or not lock.isprintable() or lock != lock.strip():
+    if not slash or not 1 <= len(lock) <= LONGEST_LOCK or not name.isprintable() or lock != lock.strip():
         fault = "is not the name of a lock"
         raise Invalid(
-            repr(name), fault, "Write ARCHIVE/NAME, for example papers/tex, with the name that its workflow files have."
+            repr(name),
+            fault,
+            "Write ARCHIVE/NAME, for example papers/tex, with the name that its workflow files have, or global/NAME.",
         )
+    if archive == GLOBAL:
+        caller.require_every_archive("a lock of the whole installation")
+        return INSTALLATION, name
     return caller.archive(archive), lock
 
 
-def _shown(caller: Caller, archive: ArchiveId, lock: str) -> LockView:
-    (view,) = views.locks(caller.session, [archive], lock)
+def _shown(caller: Caller, scope: ArchiveId, lock: str) -> LockView:
+    (view,) = views.locks(caller.session, caller.archives() if scope == INSTALLATION else [scope], lock, scope)
     return view

@@ -1,0 +1,42 @@
+"""Locks over HTTP: who may set them, and what is shown to whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from arkqueue.db.session import Session
+from arkqueue.queue import locks
+from arkqueue.queue.tokens import Scope
+from tests.builders import an_archive
+from tests.system.web.conftest import Client, problem
+from tests.system.web.test_archives import a_subversion_repository
+
+
+def test_a_lock_of_the_installation_is_set_by_who_may_touch_every_archive(client: Client, session: Session) -> None:
+    secret, papers = an_archive(session, "secret"), an_archive(session, "papers")
+    for archive in (secret, papers):
+        archive.commit({"hidden" if archive is secret else "print": "lock: global/printer"})
+    locks.pass_on(session)
+    confined, operator = client(Scope.OPERATE, "papers"), client(Scope.OPERATE)
+    for path in ("/locks/global/printer/pause", "/locks/global/printer/resume"):
+        problem(confined.post(path), 403, "a lock of the whole installation concerns every one")
+    problem(confined.put("/locks/global/printer", json={"capacity": 2}), 403, "concerns every one")
+    (seen,) = confined.get("/locks").json()
+    assert (seen["name"], seen["holders"], seen["elsewhere"]) == ("global/printer", [], 1)
+    assert [task["full_name"] for task in seen["waiting"]] == ["papers@2/print"]
+    assert "secret" not in confined.get(f"/tasks/{papers.task('print@2')}/explain").text
+
+    found = operator.put("/locks/global/printer", json={"capacity": 2}).json()
+    assert (found["name"], found["capacity"]) == ("global/printer", 2)
+    assert [task["full_name"] for task in found["holders"]] == ["secret@2/hidden"]
+    paused = operator.post("/locks/global/printer/pause", json={"reason": "no paper"}).json()
+    assert (paused["pause_reason"], paused["paused_by"]) == ("no paper", "operate test")
+    assert operator.post("/locks/global/printer/resume").json()["paused_at"] is None
+    problem(operator.post("/locks/global/printer/resume"), 409, "lock global/printer: is not paused")
+    problem(operator.put("/locks/global/", json={"capacity": 2}), 422, "is not the name of a lock")
+
+
+def test_no_archive_is_called_like_the_locks_of_the_installation(client: Client, tmp_path: Path) -> None:
+    repository = a_subversion_repository(tmp_path)
+    refused = client(Scope.ADMIN).post("/archives", json={"name": "global", "url": str(repository.path)})
+    problem(refused, 422, "the locks of the whole installation are called global/NAME", "Choose another name")
