@@ -38,6 +38,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "15": ("attacks:attacks", "a commit beside an attack"),
     "16": ("canceling:canceling", "canceling a large run"),
     "17": ("purging:purging", "a history of ten million tasks, and its purge"),
+    "18": ("locks:locks", "passing a lock on"),
     "containers": ("containers:containers", "containers beside the bare SDK"),
     "workspaces-svn": ("workspaces:subversion", "workspaces beside svn"),
     "workspaces-git": ("workspaces:git", "workspaces beside git"),
@@ -89,7 +90,7 @@ def main(
     \b
     1 latency   2 burst   3 queue alone   4 planning   5 history   6 many archives   7 several managers
     8 hooks   9 memory   10 output   11 list and show   12 start   13 an old snapshot   14 growth   15 an attack   16 canceling
-    17 purging
+    17 purging   18 passing a lock on
     containers   workspaces-svn   workspaces-git   (only when they are named)
     """
     figures: list[Figure] = []
