@@ -78,6 +78,12 @@ def test_runs_of_a_state_go_when_they_are_old_enough(aged: AnArchive, state: str
     assert aged.state("a@8") == "ready"
 
 
+def test_each_state_has_its_own_age_and_that_of_a_deleted_run_begins_with_its_deletion(aged: AnArchive) -> None:
+    set_to_keep(aged, {"completed": "30d", "failed": "50d", "deleted": "30d"})
+    aged.sql("update run set deleted_at = now() where deleted_at is not null")
+    assert forget(aged).runs == ["papers@2", "papers@6"]
+
+
 def test_all_states_together_leave_what_is_not_settled(aged: AnArchive) -> None:
     set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
     forget(aged)
