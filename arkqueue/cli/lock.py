@@ -92,6 +92,7 @@ def _show(one: Any) -> None:
             f"  {'occupied by' if task['state'] == 'running' else 'granted to'} {task['full_name']}, which is {task['state']}"
         )
     if one["elsewhere"]:
-        say(f"  occupied by {one['elsewhere']} {'task' if one['elsewhere'] == 1 else 'tasks'} of other archives")
+        many = f"{one['elsewhere']} tasks have" if one["elsewhere"] > 1 else "1 task has"
+        say(f"  {many} it in other archives")
     for place, task in enumerate(one["waiting"], 1):
         say(f"  {place}. {task['full_name']} waits")

@@ -179,7 +179,9 @@ def _locked(session: Session, row: Any, subject: str, lock: Any, called: str) ->
     of = f" ({lock.capacity} at once)" if lock.capacity > 1 else ""
     having = [_some_of(holders, names)] if holders else []
     if lock.elsewhere:
-        having.append(f"{'a task' if lock.elsewhere == 1 else f'{lock.elsewhere} tasks'} of other archives")
+        having.append(
+            "a task of another archive" if lock.elsewhere == 1 else f"{lock.elsewhere} tasks of other archives"
+        )
     has = f"which {' and '.join(having)} {'has' if len(holders) + lock.elsewhere == 1 else 'have'}"
     line = f"; before it in the line: {_some_of(ahead, names)}" if ahead else "; it is the next"
     if lock.scope == INSTALLATION:
