@@ -461,3 +461,20 @@ def test_a_late_report_of_a_purged_attempt_changes_nothing(session: Session, arc
     assert claim.renew(session, PROCESS, [attempt]).asked == {}
     write(archive, attempt, b"late")
     assert left_of(archive)["log_chunk"] == 0
+
+
+def test_what_somebody_else_deletes_of_a_purge_is_left_to_them(
+    session: Session, archive: AnArchive, second_connection: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit({"a": ""})
+    a_logged_run(archive, "a@2")
+    with monkeypatch.context() as patch:
+        patch.setattr(purge, "sweep", lambda _: None)
+        purged(archive, 2)
+    other = second_connection()
+    with other.transaction():
+        other.execute("select from purged_task for update")
+        purge.sweep(session)
+        assert left_of(archive)["log_chunk"] == 1
+    purge.sweep(session)
+    assert left_of(archive)["log_chunk"] == 0

@@ -267,3 +267,14 @@ def test_a_pass_begins_anew_after_the_database_was_away(
     while manager.turn() != retention.EVERY:
         pass
     assert "a@2" not in aged.states()
+
+
+def test_the_log_of_a_late_attempt_of_an_old_run_stays(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    let_age(archive, 2, 100)
+    archive.retry("a@2")
+    late = a_logged_run(archive, "a@2")
+    set_to_keep(archive, logs="90d")
+    a_pass(session)
+    assert [chunk.data for chunk in logs.read(session, late).chunks] == [b"hello\n"]
