@@ -1239,11 +1239,21 @@ class Model:
     def is_waited_for(self, run: Run) -> bool:
         """Whether what others wait for, or are skipped because of, would go with it."""
         own = list(run.tasks.values())
-        blocks = any(self.blocks(task) for task in own if task.state in (State.CANCELED, State.SKIPPED))
-        out = [edge for task in own for edge in task.out_of if edge.crossing and not edge.met]
+        never_began = [task for task in own if task.state in (State.CANCELED, State.SKIPPED)]
+        blocks = any(
+            self.blocks(task) and any(edge.crossing and edge.kind is not Kind.EXCLUSIVE for edge in self.unmet(task))
+            for task in never_began
+        )
+        out = [edge for task in own for edge in task.out_of if edge.crossing]
         waits = any(
             not edge.target.settled or edge.product or edge.when is When.FAILED or self._passes_on(edge.target)
             for edge in out
+            if not edge.met
+        ) or any(
+            # It will be given the source's outputs.
+            not edge.target.settled and edge.kind is Kind.DECLARED and not edge.target.implicit
+            for edge in out
+            if edge.met
         )
         roots = any(task.root and task.root.run is run for task in self.tasks() if task.run is not run)
         return blocks or waits or roots

@@ -43,7 +43,7 @@ LONGEST_ENTRY = 300.0
 WHO = "the queue manager"
 """Who purges by age, in the audit log."""
 
-_AGE = re.compile(r"([0-9]{1,5})([hd])")
+_AGE = re.compile(r"0*([1-9][0-9]{0,4})([hd])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +198,9 @@ def _aged(session: Session, runs: Sequence[int], ages: Mapping[RunState, timedel
         state = run_state(row)
         since = row.deleted_at if state is RunState.DELETED else row.settled_at
         if state in ages and since is not None and now - since >= ages[state]:
-            aged.append((row.number, row.run, row.id))
-    return [run for _, _, run in sorted(aged)]
+            aged.append((row.number, row.run, row.id, ages[state]))
+    acts = {row.id: row.at for row in session.rows("last_acts", runs=[run for *_, run, _ in aged])} if aged else {}
+    return [run for _, _, run, age in sorted(aged) if acts[run] is None or now - acts[run] >= age]
 
 
 class _Entries:

@@ -241,7 +241,10 @@ def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as
     elif not_author:
         raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
     elif key == "keep" and values:
-        given = {"keep": dict(_kept(value) for value in values if value)}
+        keep = [_kept(value) for value in values if value]
+        if len(dict(keep)) < len(keep):
+            raise click.UsageError("Name each state once after keep.")
+        given = {"keep": dict(keep)}
     elif key == "keep-logs" and len(values) == 1:
         given = {"keep_logs": values[0] or None}
     elif key == "follow" and values and not options[key]:

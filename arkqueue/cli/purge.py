@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -81,18 +82,23 @@ def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task
 
 @contextmanager
 def _writing(export: Path | None) -> Iterator[Export | None]:
-    """Writes runs to a new file; None: nothing is written."""
+    """Writes runs to a new file, which only its owner can read: logs may hold secrets. None: nothing is written."""
     from arkqueue.queue.export import Export
 
     if export is None:
         yield None
         return
     try:
-        file = export.open("x", encoding="utf-8")
+        file = os.fdopen(os.open(export, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"{export}: cannot be written: {error.strerror}. Name a new file.") from None
-    with file:
-        yield Export(file)
+    try:
+        with file:
+            yield Export(file)
+    except OSError as error:
+        fault = f"{export}: cannot be written: {error.strerror}"
+        remedy = "What it does not hold is not purged. Keep it, and purge the rest into another file."
+        raise click.ClickException(f"{fault}. {remedy}") from None
 
 
 def _by() -> str:

@@ -193,7 +193,7 @@ def _purge(
 
 
 def _is_kept(row: Any) -> bool:
-    return row.unsettled or any(task is not None for task in (row.target, row.skipped, row.blocks))
+    return row.unsettled or any(task is not None for task in (row.target, row.receiver, row.skipped, row.blocks))
 
 
 def _why_kept(graph: Graph, row: Any) -> Kept | None:
@@ -203,6 +203,9 @@ def _why_kept(graph: Graph, row: Any) -> Kept | None:
     if row.target is not None:
         other = task_name_of(graph, row.target)
         return Kept(run=here, fault=f"{other} waits for it", remedy=f"arkqueue explain {other}")
+    if row.receiver is not None:
+        other = task_name_of(graph, row.receiver)
+        return Kept(run=here, fault=f"{other} is given its outputs", remedy=f"arkqueue explain {other}")
     if row.skipped is not None:
         other = task_name_of(graph, row.skipped)
         return Kept(run=here, fault=f"{other} was skipped because of it", remedy="Purge that run, too.")

@@ -5,18 +5,24 @@
 
 -- name: to_purge
 -- Of some runs, the oldest first: how many tasks they have, and what keeps them. `unsettled`: one of their tasks is. `blocks`: a canceled or skipped task of theirs still
--- blocks later runs. `target`: a task of another run that an unmet edge leads to, and that waits, blocks, or was skipped because of it. `skipped`: one that was skipped with a root of theirs.
+-- blocks later runs, because of an earlier one. `target`: a task of another run that an unmet edge leads to, and that waits, blocks, or was skipped because of it. `receiver`: one that
+-- has not settled, and is given outputs of theirs. `skipped`: one that was skipped with a root of theirs.
 select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
        t.settled_at, run.deleted_at,
-       (select min(e.target) from task s cross join lateral (
-            select e.target, e.product, e.failed from edge e where e.source = s.id and e.crossing and not e.met and e.kind <> 'cancels' offset 0) e
-        join task w on w.id = e.target
-        where s.run_id = run.id and (w.settled_at is null or w.blocks > 0 or e.product or e.failed)) as target,
+       x.target, x.receiver,
        (select min(w.id) from task s join task w on w.root_id = s.id and w.run_id <> s.run_id where s.run_id = run.id) as skipped
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 cross join lateral (
-    select count(*)::int as tasks, bool_or(t.settled_at is null) as unsettled, min(t.id) filter (where t.blocks > 0) as blocks, max(t.settled_at) as settled_at
+    select count(*)::int as tasks, bool_or(t.settled_at is null) as unsettled, min(t.id) filter (where t.blocks > 0 and exists (
+        select from edge e where e.target = t.id and e.crossing and not e.met and e.kind not in ('cancels', 'exclusive'))) as blocks, max(t.settled_at) as settled_at
     from task t where t.run_id = run.id offset 0) t
+cross join lateral (
+    select min(e.target) filter (where not e.met and (w.settled_at is null or w.blocks > 0 or e.product or e.failed)) as target,
+           min(e.target) filter (where e.met and e.declared and w.settled_at is null and w.kind = 'ordinary') as receiver
+    from task s cross join lateral (
+        select e.target, e.product, e.failed, e.met, e.declared from edge e where e.source = s.id and e.crossing and e.kind <> 'cancels' offset 0) e
+    join task w on w.id = e.target
+    where s.run_id = run.id) x
 where run.id = any(%(runs)s)
 order by run.branch_id, run.number, run.run;
 
@@ -67,6 +73,15 @@ select id, name, settings from archive where settings->>'keep_logs' is not null 
 -- The next runs of an archive, the oldest first: whether they were made so long ago that anything of them may have to go.
 select id, clock_timestamp() as now, created_at < clock_timestamp() - %(age)s::interval as is_old
 from run where archive_id = %(archive)s and id > %(after)s order by id limit %(limit)s;
+
+-- name: last_acts
+-- When people last acted on runs, or waived failures of theirs with those of other runs: a run may be in its state only since then.
+with waivers as materialized (
+    select archive_id, max(at) as at from deed where verb = 'skip' and run_id is null group by archive_id
+)
+select run.id, greatest((select max(d.at) from deed d where d.run_id = run.id and d.verb not in ('note', 'purge')), w.at) as at
+from run left join waivers w on w.archive_id = run.archive_id and exists (select from task t where t.run_id = run.id and t.waived)
+where run.id = any(%(runs)s);
 
 -- name: left_of_purged
 -- Lock some tasks of purged runs whose attempts and logs are still to be deleted, as far as nobody else deletes them.

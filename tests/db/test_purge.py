@@ -17,7 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import AttemptId, End, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, deletion, purge, schedules
+from arkqueue.queue import claim, deletion, holds, purge, schedules
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, runs, tasks
 from arkqueue.views.doctor import examine
@@ -132,6 +132,29 @@ def test_what_never_began_and_blocks_later_runs_is_passed_over(archive: AnArchiv
         done.unless_kept()
     archive.run("a@2")
     assert purged(archive, 3).runs == ["papers@3"]
+
+
+def test_a_failed_run_goes_with_what_it_skipped_itself(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [{task: b, when: settled}]"})
+    archive.claim("a@2")
+    archive.cancel("c@2")
+    archive.fail("a@2")
+    assert archive.states() == {"a@2": "failed", "b@2": "skipped", "c@2": "canceled"}
+    assert purged(archive, 2).runs == ["papers@2"]
+
+
+def test_a_run_whose_outputs_a_held_task_is_given_is_passed_over(archive: AnArchive) -> None:
+    archive.commit({"build": "", "deploy": "depends: [build]\non: [manual]\nhold: true"})
+    archive.run("build@2")
+    archive.trigger(2, "deploy")
+    assert kept_of(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy is given its outputs"}
+    holds.release(archive.session, archive.task("deploy@2.2"), "ann")
+    archive.claim("deploy@2.2")
+    assert kept_of(purged(archive, 2)) == {
+        "papers@2": "papers@2.2/deploy is given its outputs"
+    }  # it may be lost, and run again
+    archive.run("deploy@2.2")
+    assert purged(archive, 2).runs == ["papers@2"]
 
 
 def test_a_run_because_of_which_others_were_skipped_goes_after_them(archive: AnArchive) -> None:

@@ -12,7 +12,7 @@ from arkqueue.archives import retention
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, RunId, Stream, TaskId
-from arkqueue.queue import archives, deletion, purge
+from arkqueue.queue import archives, control, deletion, purge
 from arkqueue.views import find, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, an_archive
@@ -28,8 +28,13 @@ def set_to_keep(archive: AnArchive, keep: Mapping[str, str] | None = None, logs:
 def let_age(archive: AnArchive, number: int, days: int, run: int = 1) -> None:
     """What happened in a run happened so many days earlier."""
     id = archive.run_id(number, run)
-    values = {"settled_at": "task", "deleted_at": "run", "created_at": "run", "ended_at": "attempt"}
-    which = {"task": "run_id = %s", "run": "id = %s", "attempt": "task_id in (select id from task where run_id = %s)"}
+    values = {"settled_at": "task", "deleted_at": "run", "created_at": "run", "ended_at": "attempt", "at": "deed"}
+    which = {
+        "task": "run_id = %s",
+        "deed": "run_id = %s",
+        "run": "id = %s",
+        "attempt": "task_id in (select id from task where run_id = %s)",
+    }
     for column, table in values.items():
         archive.sql(
             f"update {table} set {column} = {column} - make_interval(days => %s) where {which[table]}", days, id
@@ -114,7 +119,29 @@ def test_a_failure_that_something_waits_for_is_kept_until_the_pass_after_that(
     archive.sql("update run set created_at = now() - interval '900 days'")
     set_to_keep(archive, {"completed": "400d"})
     a_pass(session)
-    assert archive.states() == {"a@3": "ready"}
+    assert archive.states() == {"a@2": "failed", "a@3": "ready"}, "a@3 is given its outputs"
+    archive.run("a@3")
+    a_pass(session)
+    assert archive.states() == {"a@3": "completed"}
+
+
+@pytest.mark.parametrize("waive", ["one", "several"])
+def test_the_age_of_a_run_counts_from_when_a_person_changed_its_state(
+    session: Session, archive: AnArchive, waive: str
+) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    let_age(archive, 2, 100)
+    set_to_keep(archive, {"completed": "30d"})
+    if waive == "one":
+        archive.skip("a@2")
+    else:
+        control.skip_until(session, archive.id, archive.branches[""].id, "a", 2, "ann")
+    a_pass(session)
+    assert archive.states() == {"a@2": "failed"}
+    archive.sql("update deed set at = now() - interval '31 days'")
+    a_pass(session)
+    assert archive.states() == {}
 
 
 def test_the_audit_log_says_who_set_it_and_an_address_who_purged(session: Session, aged: AnArchive) -> None:

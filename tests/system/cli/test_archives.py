@@ -106,10 +106,17 @@ def test_how_long_runs_and_logs_are_kept_is_set_in_words_shown_and_unset(arkqueu
     shown = [line.split() for line in arkqueue("archive", "show", "papers").lines]
     assert ["keeps", "completed=30d", "failed=400d"] in shown
     assert ["keeps", "logs", "90d"] in shown
-    for wrong in (("keep", "completed"), ("keep",), ("keep-logs",), ("keep", "=3d")):
+    for wrong in (
+        ("keep", "completed"),
+        ("keep",),
+        ("keep-logs",),
+        ("keep", "=3d"),
+        ("keep", "failed=1d", "failed=2d"),
+    ):
         assert arkqueue("archive", "set", "papers", *wrong).code == 2
     assert "is no state in which runs are purged" in arkqueue("archive", "set", "papers", "keep", "running=3d").err
     assert "is no age: 'soon'" in arkqueue("archive", "set", "papers", "keep-logs", "soon").err
+    assert "is no age: '0d'" in arkqueue("archive", "set", "papers", "keep", "failed=0d").err
     assert arkqueue("archive", "set", "papers", "keep", "").lines == ["papers: keep everything for ever"]
     assert arkqueue("archive", "set", "papers", "keep-logs", "").lines == ["papers: keep_logs for ever"]
 

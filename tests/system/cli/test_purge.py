@@ -77,6 +77,7 @@ def test_runs_are_purged_without_a_server_and_what_others_wait_for_is_named(sess
     export = tmp_path / "old.jsonl"
     done = purge("papers@3", "papers@2", "--export", str(export), "--reason", "they are old")
     assert (done.code, done.lines, done.err) == (0, ["papers@2: purged", "papers@3: purged"], "")
+    assert export.stat().st_mode & 0o777 == 0o600
     kinds = [json.loads(line)["kind"] for line in export.read_text().splitlines()]
     assert (kinds.count("run"), kinds.count("attempt")) == (2, 2)
     assert archive.states() == {"a@4": "failed", "a@5": "waiting"}
