@@ -14,15 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid
 from arkqueue.model import ArchiveId
 from arkqueue.queue import purge
-from arkqueue.queue.graph import TOO_LONG
+from arkqueue.queue.graph import TOO_LONG, Graph
 from arkqueue.queue.purge import Export, Kept
-from arkqueue.queue.removal import remove_old_logs
+from arkqueue.queue.removal import check_reason, remove_old_logs
 from arkqueue.states import SETTLED
 from arkqueue.views.runs import RunState, run_state
 
@@ -114,8 +115,11 @@ def forget(
     longest: float | None = LONGEST,
 ) -> Forgotten:
     """Purge what an archive keeps no longer. ``longest``: seconds for which it works. None: until everything is judged."""
+    check_reason(reason)
     (row,) = session.rows("archive", archive=archive)
     found = rules(row.settings)
+    if not dry_run:
+        purge.sweep(session)
     if found is None:
         raise Conflict(
             f"archive {row.name}",
@@ -175,9 +179,10 @@ def _steps(
     while page := session.rows("page_of_runs_by_age", archive=archive, after=after, age=rules.youngest, limit=PAGE):
         after, old = page[-1].id, [row.id for row in page if row.is_old]
         if rules.runs and old:
-            aged = _aged(session, old, rules.runs, page[0].now)
+            judge = partial(_aged, ages=rules.runs, now=page[0].now)
             kept: list[Kept] = []
-            for purged in purge.purging(session, archive, aged, by, reason, export, entries.of_runs()):
+            aged = judge(session, old)
+            for purged in purge.purging(session, archive, aged, by, reason, export, entries.of_runs(), judge):
                 kept = purged.kept
                 yield Forgotten(purged.runs)
             if kept:
@@ -189,7 +194,9 @@ def _steps(
             return
 
 
-def _aged(session: Session, runs: Sequence[int], ages: Mapping[RunState, timedelta], now: datetime) -> list[int]:
+def _aged(
+    session: Session | Graph, runs: Sequence[int], ages: Mapping[RunState, timedelta], now: datetime
+) -> list[int]:
     """Those of some runs that have been in their state for too long, the oldest first."""
     aged = []
     for row in session.rows("show_runs", runs=list(runs)):

@@ -51,7 +51,7 @@ COMMANDS = {
     "note": ("verbs", "Keep a note with a task or a run."),
     "delete": ("verbs", "Leave a tombstone in place of a run."),
     "undelete": ("verbs", "Take a tombstone away."),
-    "purge": ("purge", "Remove the log or the outputs of a task for good."),
+    "purge": ("purge", "Remove runs, or the log or the outputs of a task, for good."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),
     "token": ("token", "Make and revoke tokens."),
     "migrate": ("serve", "Bring the database to this version."),

@@ -135,9 +135,11 @@ def _purge(
     """Purge runs. All names are read before anything is removed."""
     from dataclasses import asdict
 
-    from arkqueue.queue.purge import purge_runs
+    from arkqueue.queue.purge import purge_runs, sweep
     from arkqueue.views.find import find_run
 
+    if not dry_run:
+        sweep(session)  # what a purge that was killed has left, also of a run that is purged already
     runs = [find_run(session, name) for name in names]
     with _writing(export) as writes:
         done = purge_runs(session, runs, _by(), reason, writes, dry_run=dry_run)

@@ -13,7 +13,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.queue.control import run_name_of, task_name_of
 from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.removal import check_reason
 
 MOST_RUNS = 200
 """Runs that one transaction takes out of the graph."""
@@ -63,6 +63,8 @@ class Purged:
 
 Export = Callable[[Session, Sequence[int]], None]
 """Writes runs that are about to go."""
+Judge = Callable[[Graph, Sequence[int]], Sequence[int]]
+"""Says which of some runs are to go, as they are now."""
 
 
 def purge_runs(
@@ -75,11 +77,14 @@ def purge_runs(
     dry_run: bool = False,
 ) -> Purged:
     """Remove runs for good, the oldest of each branch first. What is settled and nothing hangs on goes; the rest is named. ``dry_run``: all of that is undone."""
+    check_reason(reason)
     places: dict[int, list[tuple[str, int, int, int]]] = defaultdict(list)
     for run in runs:
         for row in session.rows("place_of_run", run=run):
             places[row.archive_id].append((row.branch, row.number, row.run, row.id))
     done = Purged()
+    if not dry_run:
+        sweep(session)
     for archive, of_one in places.items():
         last = Purged()
         with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
@@ -98,11 +103,13 @@ def purging(
     reason: str,
     export: Export | None = None,
     entry: list[int] | None = None,
+    judge: Judge | None = None,
 ) -> Iterator[Purged]:
     """Purge runs of an archive batch by batch. Yields after each of them what it purged, and all that was passed over so far.
 
     What is passed over is asked again where others went since: it may have waited for these. ``export`` gets each batch before the archive is locked, as logs are
     long; a run that changes meanwhile stays. ``entry``: the entry of the audit log that stands for the purge, as soon as there is one.
+    ``judge``: asked once the archive is locked, as a person may have acted on a run since it was chosen.
     """
     entry = [] if entry is None else entry
     left, is_progress = deque(runs), True
@@ -112,7 +119,8 @@ def purging(
         while left:
             batch = [left.popleft() for _ in range(min(MOST_RUNS, len(left)))]
             exported = _exported(session, batch, export) if export else None
-            work = partial(_purge, runs=batch, by=by, reason=reason, entry=next(iter(entry), None), exported=exported)
+            known = next(iter(entry), None)
+            work = partial(_purge, runs=batch, by=by, reason=reason, entry=known, exported=exported, judge=judge)
             purged, passed, rest, entry[:] = change(session, [archive], work)
             if session.until == math.inf:  # else it is undone
                 sweep(session)
@@ -141,12 +149,17 @@ def sweep(session: Session) -> None:
         pass
 
 
-def _exported(session: Session, runs: Sequence[int], export: Export) -> dict[int, datetime]:
-    """Export those of a batch that nothing keeps; when the last task of each of them had settled."""
+def _exported(session: Session, runs: Sequence[int], export: Export) -> dict[int, tuple[Any, ...]]:
+    """Export those of a batch that nothing keeps, and say what tells whether one changes after that."""
     rows = [row for row in session.rows("to_purge", runs=list(runs)) if not _is_kept(row)]
     if rows:
         export(session, [row.id for row in rows])
-    return {row.id: row.settled_at for row in rows}
+    return {row.id: _as_it_is(row) for row in rows}
+
+
+def _as_it_is(row: Any) -> tuple[Any, ...]:
+    """When the last task of a run settled, its deletion, its waivers, and the last entry of the audit log that names it."""
+    return row.settled_at, row.deleted_at, row.waived, row.deed
 
 
 def _purge(
@@ -155,7 +168,8 @@ def _purge(
     by: str,
     reason: str,
     entry: int | None,
-    exported: Mapping[int, datetime] | None,
+    exported: Mapping[int, tuple[Any, ...]] | None,
+    judge: Judge | None,
 ) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[int]]:
     """Take those of a batch out of the graph that nothing keeps.
 
@@ -166,12 +180,14 @@ def _purge(
     going: list[Any] = []
     rest: list[int] = []
     tasks = 0
+    if judge is not None:
+        runs = judge(graph, runs)
     for row in graph.rows("to_purge", runs=list(runs)):
         if going and tasks + row.tasks > MOST_TASKS:
             rest.append(row.id)
         elif why := _why_kept(graph, row):
             kept.append((row.id, why))
-        elif exported is not None and exported.get(row.id) != row.settled_at:
+        elif exported is not None and exported.get(row.id) != _as_it_is(row):
             again = Kept(run=run_name_of(row), fault="changed while it was exported", remedy="Purge it again.")
             kept.append((row.id, again))
         else:
@@ -188,6 +204,7 @@ def _purge(
     graph.do("purge_tasks", runs=ids)
     graph.do("purge_items", runs=ids)
     graph.do("purge_schedules", runs=ids)
+    graph.do("purge_notes", runs=ids)
     graph.do("purge_runs", runs=ids, entry=entries[0])
     return [run_name_of(row) for row in going], kept, rest, entries
 

@@ -47,6 +47,13 @@ class Removed:
     holders: list[str]
 
 
+def check_reason(reason: str) -> None:
+    """Raise ``Invalid`` where a reason is no text that the audit log keeps."""
+    if len(reason) > LONGEST_REASON or "\0" in reason:
+        fault = f"has {len(reason)} characters" if len(reason) > LONGEST_REASON else "has a NUL character"
+        raise Invalid("the reason of a removal", fault, f"Give at most {LONGEST_REASON} characters, and no NUL.")
+
+
 def remove(
     session: Session, task: TaskId, by: str, reason: str, *, log: bool = False, outputs: bool = False
 ) -> Removed:
@@ -56,9 +63,7 @@ def remove(
     """
     if not reason.strip():
         raise Invalid("a removal", "has no reason, which is shown in place of what is removed", "Give one.")
-    if len(reason) > LONGEST_REASON or "\0" in reason:
-        fault = f"has {len(reason)} characters" if len(reason) > LONGEST_REASON else "has a NUL character"
-        raise Invalid("the reason of a removal", fault, f"Give at most {LONGEST_REASON} characters, and no NUL.")
+    check_reason(reason)
     found = session.rows("place_of_task", task=task)
     if not found:
         raise NotFound(f"task {task}", "there is none")

@@ -8,13 +8,14 @@
 -- blocks later runs, because of an earlier one. `target`: a task of another run that an unmet edge leads to, and that waits, blocks, or was skipped because of it. `receiver`: one that
 -- has not settled, and is given outputs of theirs. `skipped`: one that was skipped with a root of theirs.
 select run.id, run.number, run.run, a.name as archive, b.name as branch, b.main, t.tasks, t.unsettled, t.blocks,
-       t.settled_at, run.deleted_at,
+       t.settled_at, run.deleted_at, t.waived, (select max(d.id) from deed d where d.run_id = run.id) as deed,
        x.target, x.receiver,
        (select min(w.id) from task s join task w on w.root_id = s.id and w.run_id <> s.run_id where s.run_id = run.id) as skipped
 from run join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
 cross join lateral (
     select count(*)::int as tasks, bool_or(t.settled_at is null) as unsettled, min(t.id) filter (where t.blocks > 0 and exists (
-        select from edge e where e.target = t.id and e.crossing and not e.met and e.kind not in ('cancels', 'exclusive'))) as blocks, max(t.settled_at) as settled_at
+        select from edge e where e.target = t.id and e.crossing and not e.met and e.kind not in ('cancels', 'exclusive'))) as blocks, max(t.settled_at) as settled_at,
+           count(*) filter (where t.waived) as waived
     from task t where t.run_id = run.id offset 0) t
 cross join lateral (
     select min(e.target) filter (where not e.met and (w.settled_at is null or w.blocks > 0 or e.product or e.failed)) as target,
@@ -57,6 +58,10 @@ with forgotten as (
     where s.branch_id = any(array(select branch_id from run where id = any(%(runs)s))) and s.run_id = any(%(runs)s)
 )
 update schedule_fire set run_id = null where run_id = any(%(runs)s);
+
+-- name: purge_notes
+-- Delete what people noted with runs and their tasks. What they did to them stays in the audit log.
+delete from deed where run_id = any(%(runs)s) and verb = 'note';
 
 -- name: purge_runs
 -- Delete runs. Their places are given to no other run.

@@ -14,10 +14,10 @@ from psycopg.conninfo import make_conninfo
 from arkqueue.archives.retention import Forgotten
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, NotFound
+from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import AttemptId, End, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, deletion, holds, purge, schedules
+from arkqueue.queue import claim, control, deletion, holds, purge, schedules
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, runs, tasks
 from arkqueue.views.doctor import examine
@@ -329,9 +329,20 @@ def test_a_run_that_changes_while_it_is_exported_stays(session: Session, archive
         archive.retry("a@2")
         archive.fail("a@2")
 
-    done = purge.purge_runs(session, [RunId(archive.run_id(2))], "ann", export=retried)
-    assert kept_of(done) == {"papers@2": "changed while it was exported"}
-    assert archive.states() == {"a@2": "failed"}
+    def noted(_: Session, __: object) -> None:
+        control.note(session, "Ann looks into it", "ann", run=RunId(archive.run_id(2)))
+
+    def waived(_: Session, __: object) -> None:
+        control.skip_until(session, archive.id, archive.branches[""].id, "a", 2, "ann")
+
+    for act in (retried, noted, waived):
+        done = purge.purge_runs(session, [RunId(archive.run_id(2))], "ann", export=act)
+        assert kept_of(done) == {"papers@2": "changed while it was exported"}
+        assert archive.states() == {"a@2": "failed"}
+    assert purged(archive, 2).runs == ["papers@2"]
+    assert archive.sql("select verb from deed where verb = 'note'") == []
+    with pytest.raises(Invalid, match="10001 characters"):
+        purge.purge_runs(session, [], "ann", "x" * 10_001)
 
 
 def test_a_purge_of_many_runs_takes_few_with_each_transaction(
@@ -450,6 +461,11 @@ def test_a_purge_that_is_killed_leaves_whole_runs_and_the_next_one_goes_on(
     assert left_of(archive)["purged_task"] == 1
     assert archive.states() == {"a@3": "completed"}
     assert examine(session).is_sound
+
+    again = start("papers@2")
+    assert b"papers@2: was purged on" in again.communicate()[1]
+    assert again.returncode == 1
+    assert left_of(archive)["purged_task"] == 0, "it has deleted what the one that was killed has left"
 
     with holder.transaction():
         holder.execute("select from archive for update")
