@@ -142,7 +142,7 @@ def _field(place: tuple[int | str, ...]) -> str:
 
 
 def _said(fault: Any) -> str:
-    if plain := PLAIN_WORDS.get(fault["type"]):
+    if plain := PLAIN_WORDS.get(fault.get("type", "")):
         return plain.partition(";")[0].format(**fault.get("ctx", {}))  # what follows is of TOML
     return str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
 

@@ -620,7 +620,7 @@ INGREDIENTS = {
         "what comes back is held",
     ),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
-    *("a run between others is purged", "planned behind what was purged"),
+    "a run between others is purged",
     *("trigger", "trigger is refused"),
     *(
         "prioritize",

@@ -192,7 +192,7 @@ def test_older_revision_replaces_the_work_of_a_newer_one_only_by_force(
     for words in ("retry", papers.task("upload@2")), ("trigger", papers.name, "--revision", "2", "upload"):
         said = refused(papers, *words)
         assert f"{papers.task('upload@3')} completed" in said
-        assert "to go back on purpose: arkqueue" in said
+        assert "To go back on purpose: arkqueue" in said
     assert sent.read_text() == "3\n"
     shared("trigger", papers.name, "--revision", "2", "--force", "upload")
     papers.wait_for_run(2, run=2)
