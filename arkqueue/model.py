@@ -317,7 +317,7 @@ class FileChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
-    """What bringing a plain tree to another revision did to it: what was made (paths in it), and by how many bytes it has grown.
+    """How an update changed a plain tree: the paths that it made, and by how many bytes the tree has grown.
 
     ``began``: when the first change was about to be made, by `STAMPS`; None: nothing was changed. ``entered``: the folders in which something was changed, by when
     each of them had been changed last (`st_ctime_ns`); where several have the same time, one of them stands for all.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote, unquote
 
 from arkqueue.errors import Invalid
@@ -74,6 +75,16 @@ def name_of(
     return Name(
         archive, str(number), None if main or not branch else branch, None if run == COMMIT_RUN else run, task, item
     )
+
+
+def run_name(row: Any) -> str:
+    """The name of a run; the row has its archive, branch, main, number and run."""
+    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
+
+
+def task_name(row: Any) -> str:
+    """The name of a task; the row has also its name and item."""
+    return run_name(row) + task_in_run(row.name, row.item)
 
 
 def parse_name(text: str) -> Name:

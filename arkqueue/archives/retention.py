@@ -22,7 +22,7 @@ from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid
 from arkqueue.model import ArchiveId
 from arkqueue.queue import purge
 from arkqueue.queue.graph import TOO_LONG, Graph
-from arkqueue.queue.purge import Export, Kept
+from arkqueue.queue.purge import Exporter, Kept
 from arkqueue.queue.removal import check_reason, remove_old_logs
 from arkqueue.states import SETTLED
 from arkqueue.views.runs import RunState, run_state
@@ -63,7 +63,7 @@ class Rules:
 
 @dataclass(slots=True)
 class Forgotten:
-    """What a purge by age did: the names of the runs that it purged, those that were passed over, and of how many attempts it removed the log.
+    """The result of a purge by age: the names of the purged runs, the runs that were kept, and how many attempts lost their logs.
 
     ``is_whole``: everything was judged. Else the time for one command was over.
     """
@@ -109,7 +109,7 @@ def forget(
     archive: ArchiveId,
     by: str,
     reason: str = "",
-    export: Export | None = None,
+    export: Exporter | None = None,
     *,
     dry_run: bool = False,
     longest: float | None = LONGEST,
@@ -173,7 +173,7 @@ class Retention:
 
 
 def _steps(
-    session: Session, archive: int, rules: Rules, by: str, reason: str, export: Export | None = None
+    session: Session, archive: int, rules: Rules, by: str, reason: str, export: Exporter | None = None
 ) -> Iterator[Forgotten]:
     after, entries = 0, _Entries()
     while page := session.rows("page_of_runs_by_age", archive=archive, after=after, age=rules.youngest, limit=PAGE):

@@ -38,7 +38,7 @@ class Kept:
     """Of which start of the server it is known."""
     ids: dict[bytes, int] = field(default_factory=dict)
     parsed: dict[int, tuple[object, int]] = field(default_factory=dict)
-    """The same by identity, so that what is parsed once is digested once; the object beside its id stays alive, so that the identity is no other's."""
+    """The ids of parsed objects, by identity: a workflow that was parsed once is digested once. Each object is kept beside its id, as Python gives the identity of a dead object to another one."""
     names: set[tuple[int, str, bool]] = field(default_factory=set)
 
     def of(self, since: datetime) -> Self:
@@ -112,6 +112,11 @@ class Session:
     def until(self) -> float:
         """When, on the monotonic clock, a rehearsal begins nothing more. What is not undone has no such end."""
         return self.database.until if isinstance(self.database, _Rehearsal) else math.inf
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether what it changes is undone."""
+        return isinstance(self.database, _Rehearsal)
 
     @property
     def is_over(self) -> bool:

@@ -108,7 +108,8 @@ _Edge = tuple[TaskId, TaskId, str, bool, bool, bool, bool, bool]
 class Known:
     """What a branch has, as far as the runs to be planned may ask. It is read while the archive is locked.
 
-    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``commits``: as in `plan`. ``exclusives``: stored exclusive tasks that close the gate to the next revision.
+    ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``commits``: as in `plan`.
+    ``exclusives``: stored exclusive tasks that close the gate to the next revision.
     """
 
     past: dict[Key, Occurrence] = field(default_factory=dict)
@@ -159,7 +160,7 @@ class Draft:
         self._commits = dict(known.commits)
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
-        # The latter say more of a task that both have.
+        # Those of `past` come last: they also say whether a product is there, which nobody asks of the others.
         occurrences = [*known.commits.values(), *known.past.values()]
         self._passes = {one.task: one.passes for one in occurrences if one.settled}
         """Settled tasks, and whether they meet an edge from another run that waits for their completion."""

@@ -34,12 +34,10 @@ from arkqueue.model import (
 
 LEASE = 90.0
 """Seconds that an attempt belongs to its task manager after a claim or a renewal."""
-
-
 MOST_EARLY = 500
 """Revisions dated in the future that a task manager is told of: they go to a reader with each call that writes files."""
 FEW_POOLS = 10
-"""Pools of an archive that stay said to have ready tasks, whether they have some or not."""
+"""Pools that an archive keeps in `ready_archive` also when they have no ready task any more: to forget them costs more than a claim loses by them."""
 SPARE = 8
 """Archives that a claim considers beyond its slots, for where other claims have locked what this one sees."""
 
@@ -211,7 +209,7 @@ def parameters(
 
 
 def withdraw(session: Session) -> None:
-    """Take archives that have no ready task any more from those that take turns, and pools from those of archives that have many; what is locked just now stays
+    """End the turns of archives without a ready task, and forget pools of which an archive with many has no ready task. Archives that are locked stay as they are
     until the next time.
 
     Called by every queue manager each second. Claims cannot do it: they would have to wait for whoever makes tasks ready.

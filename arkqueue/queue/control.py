@@ -17,11 +17,11 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, SILENCE, RunId, TaskId, TaskKind
-from arkqueue.names import PURGED, name_of
+from arkqueue.names import PURGED, run_name, task_name
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.guards import Approver, hold_reopened, refuse_unapproved, unapproved
+from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
 from arkqueue.queue.triggering import MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
@@ -61,7 +61,7 @@ def cancel(
 def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | None = None) -> Done:
     """Cancel what is not settled of a run; its COMMIT and REPORT go on.
 
-    Of a large run so many with each transaction as `portions` says. The first one asks all that runs to stop and holds everything else, so that nothing of the run
+    A large run takes several transactions (`portions`). The first one asks all that runs to stop and holds everything else, so that nothing of the run
     starts meanwhile; after a crash the rest stays held. What waits for others comes first, so that it is canceled and not skipped.
     """
     done, left = Done(), list[int]()
@@ -77,10 +77,10 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
     def begin(graph: Graph) -> None:
         row = place_of_run(graph, run)
         if row.deleted_at is not None:
-            raise Conflict(run_name_of(row), "was deleted")
+            raise Conflict(run_name(row), "was deleted")
         tasks = graph.ids("cancelable", runs=[run])
         if not tasks:
-            raise Conflict(run_name_of(row), "has nothing left to cancel")
+            raise Conflict(run_name(row), "has nothing left to cancel")
         refuse_unapproved(graph, tasks, approver)
         graph.do("cancel_run", run=run, by=by)
         is_large = len(tasks) > MOST_TASKS
@@ -102,11 +102,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
 
     archive = archive_of_run(session, run)
     change(session, [archive], begin)
-    for n, portion in enumerate(portions(left[MOST_TASKS:]), start=1):
-        if session.is_over:
-            done.left = len(left) - n * MOST_TASKS
-            break
-        done.add(change(session, [archive], partial(go_on, tasks=portion)))
+    _go_on(session, archive, done, left[MOST_TASKS:], go_on)
     return done
 
 
@@ -165,8 +161,7 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False, appro
         graph.ids("retry", tasks=[row.id])
         back = [row.id, *reopened]
         again = [*back, *staying, *reopen(graph, back, reopened), *unjudged(graph, back)]
-        graph.do("hold_again", tasks=back)
-        hold_reopened(graph, reopened)
+        hold_again(graph, back, reopened)
         graph.follow(entering=back, again=again)
 
     _on_task(session, task, "retry", by, work, _options(force=force))
@@ -239,27 +234,32 @@ def prioritize_run(session: Session, run: RunId, priority: int, by: str) -> Done
     """Set the priority of what has not started of a run."""
     done = Done()
 
-    def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
         graph.rows("lock_tasks", tasks=list(tasks))
         graph.reordered = graph.ids("prioritize", tasks=list(tasks), priority=priority)
-        return sorted(graph.reordered)
+        return Done(sorted(graph.reordered))
 
     def begin(graph: Graph, row: Any) -> None:
         if row.deleted_at is not None:
-            raise Conflict(run_name_of(row), "was deleted")
+            raise Conflict(run_name(row), "was deleted")
         left[:] = graph.ids("not_started", runs=[run])
-        done.tasks = act(graph, left[:MOST_TASKS])
+        done.tasks = act(graph, left[:MOST_TASKS]).tasks
         if not done.tasks:
-            raise Conflict(run_name_of(row), "has nothing left that has not started")
+            raise Conflict(run_name(row), "has nothing left that has not started")
 
     left: list[int] = []
     archive = on_run(session, run, "prioritize", by, begin, str(priority))
-    for n, portion in enumerate(portions(left[MOST_TASKS:]), start=1):
-        if session.is_over:
-            done.left = len(left) - n * MOST_TASKS
-            break
-        done.tasks += change(session, [archive], partial(act, tasks=portion))
+    _go_on(session, archive, done, left[MOST_TASKS:], act)
     return done
+
+
+def _go_on(session: Session, archive: int, done: Done, tasks: Sequence[int], act: Callable[..., Done]) -> None:
+    """Act on the further tasks of a large run, so many with each transaction, and add what was done. A rehearsal says how many it has not reached."""
+    for n, portion in enumerate(portions(tasks)):
+        if session.is_over:
+            done.left = len(tasks) - n * MOST_TASKS
+            return
+        done.add(change(session, [archive], partial(act, tasks=portion)))
 
 
 def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | None = None) -> None:
@@ -281,8 +281,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
         if reopened and not force:
             refuse_outdated(graph, row, reopened, f"arkqueue skip {_name(graph, row)} --as-completed")
         again = [*tasks, *reopened, *staying, *reopen(graph, reopened, reopened), *unjudged(graph, reopened)]
-        graph.do("hold_again", tasks=reopened)
-        hold_reopened(graph, reopened)
+        hold_again(graph, reopened, reopened)
     graph.follow(entering=reopened, again=again)
 
 
@@ -353,7 +352,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
 def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
     """What is to be seen to first, with what became of it, and what helps. ``skipped``: the row of the task that it keeps from running."""
     (row,) = graph.rows("place_of_task", task=task)
-    name = _task_name(row)
+    name = task_name(row)
     if row.state == State.COMPLETED:  # it did not fail (design 5.6)
         (place,) = graph.rows("place_of_task", task=skipped.id)
         branch = "" if place.main else f" --branch {shlex.quote(place.branch)}"
@@ -379,7 +378,7 @@ def _is_outdated(graph: Graph, task: int) -> bool:
 
 def _superseded(graph: Graph, row: Any) -> str:
     by = graph.rows("place_of_task", task=row.superseded_by)
-    return f"is superseded by {_task_name(by[0]) if by else PURGED}"
+    return f"is superseded by {task_name(by[0]) if by else PURGED}"
 
 
 def refuse_implicit(row: Any, what: str) -> None:
@@ -390,20 +389,11 @@ def refuse_implicit(row: Any, what: str) -> None:
 
 def task_name_of(graph: Graph, task: int) -> str:
     """The name of a task in full."""
-    return _task_name(graph.rows("place_of_task", task=task)[0])
+    return task_name(graph.rows("place_of_task", task=task)[0])
 
 
 def _name(graph: Graph, row: Any) -> str:
     return task_name_of(graph, row.id)
-
-
-def _task_name(row: Any) -> str:
-    return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
-
-
-def run_name_of(row: Any) -> str:
-    """The name of a run; the row is one of ``place_of_run``."""
-    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 
 def _options(**given: bool) -> str:

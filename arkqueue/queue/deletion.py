@@ -11,18 +11,18 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId
+from arkqueue.names import run_name
 from arkqueue.queue.control import (
     judge_again,
     on_run,
     place_of_run,
     refuse_to_let_go_on,
     reopen,
-    run_name_of,
     task_name_of,
     unjudged,
 )
 from arkqueue.queue.graph import Graph, change
-from arkqueue.queue.guards import Approver, hold_reopened, refuse_unapproved
+from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
 from arkqueue.states import State
 
 
@@ -35,14 +35,12 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
     def work(graph: Graph, row: Any) -> None:
         refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
         if row.deleted_at is not None:
-            raise Conflict(run_name_of(row), "is deleted already")
+            raise Conflict(run_name(row), "is deleted already")
         # Locked before they are judged, so that none of them starts meanwhile.
         for task in graph.rows("lock_tasks", tasks=graph.ids("unsettled_of_run", run=run)):
             if task.state == State.RUNNING:
-                remedy = f"arkqueue cancel {run_name_of(row)}, and delete it when that has ended"
-                raise Conflict(
-                    run_name_of(row), f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy
-                )
+                remedy = f"arkqueue cancel {run_name(row)}, and delete it when that has ended"
+                raise Conflict(run_name(row), f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy)
         canceled = graph.ids("cancel", tasks=graph.ids("cancelable", runs=[run]), by=by)
         waived = graph.ids("waive_run", run=run)
         graph.do("delete_run", run=run, by=by, tasks=[*canceled, *waived])
@@ -62,7 +60,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         row = place_of_run(graph, run)
         refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
         if row.deleted_at is None:
-            raise Conflict(run_name_of(row), "is not deleted")
+            raise Conflict(run_name(row), "is not deleted")
         graph.do("undelete_run", run=run)
         locked = graph.rows("lock_tasks", tasks=row.deleted_tasks or [])
         back = [task.id for task in locked if task.state == State.CANCELED]
@@ -73,8 +71,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         (entry,) = graph.ids("remember", by=by, verb="undelete", archive=row.archive_id, run=run, task=None, note="")
         back += reopened
         graph.do("hold_undeleted", tasks=back, run=run, hold=entry)
-        graph.do("hold_again", tasks=back)
-        hold_reopened(graph, reopened)
+        hold_again(graph, back, reopened)
         # What settled while the run was deleted was not judged for what comes back now.
         settled = graph.ids("settled_of_run", run=run) if back else []
         graph.follow(entering=back, again=[*back, *staying, *targets, *unjudged(graph, back), *settled, *unwaived])

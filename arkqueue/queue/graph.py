@@ -22,7 +22,7 @@ from psycopg.errors import LockNotAvailable
 from arkqueue.db import Connection, Overdue
 from arkqueue.db.session import SQL, Kept, Session, rows
 from arkqueue.errors import Busy, DatabaseUnavailable
-from arkqueue.model import SILENCE
+from arkqueue.model import INSTALLATION, SILENCE
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ BRIEF = 0.05
 
 
 class Line(NamedTuple):
-    """The tasks of an archive at a lock. ``scope``: whose lock it is, the archive's or (0) the installation's."""
+    """The tasks of an archive at a lock. ``scope``: whose lock it is, the archive's or the ``INSTALLATION``'s."""
 
     scope: int
     name: str
@@ -210,7 +210,7 @@ class Graph:
             back = [row.id for row in rows if row.granted and not row.fits and row.id in set(locked)]
             self.ready.difference_update(self.ids("give_back", tasks=back))
         # Who is the next at a lock of the installation is for a transaction of its own to say.
-        if 0 in scopes or any(row.is_global for row in rows):
+        if INSTALLATION in scopes or any(row.is_global for row in rows):
             self.to_wake.add("locks")
         granted = [row.id for row in rows if row.fits and not row.granted]
         if granted:

@@ -19,7 +19,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import Workflow
-from arkqueue.names import name_of
+from arkqueue.names import task_name
 from arkqueue.plan.globs import matches
 from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
 from arkqueue.queue.graph import Graph
@@ -68,7 +68,7 @@ def unapproved(
     for row in source.rows("guarded", tasks=list(tasks)) if tasks else ():
         if row.hold_id not in (BY_A_GUARD, BY_WORKFLOW_AUTHORS) and not matches(row.globs or (), row.name):
             continue
-        here = str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
+        here = task_name(row)
         guard = "workflow-authors" if row.hold_id == BY_WORKFLOW_AUTHORS else "require-approval"
         if why := _why_not(here, row, approver, guard, row.changers or ()):
             yield row.id, why
@@ -80,9 +80,13 @@ def refuse_unapproved(source: Session | Graph, tasks: Sequence[int], approver: A
         raise Forbidden(why.thing, why.fault, why.remedy)
 
 
-def hold_reopened(graph: Graph, tasks: Collection[int]) -> None:
-    """Hold the guarded ones of tasks that come back to work because of another one. None held them before where the guard came after they had been skipped."""
-    rows = graph.rows("guarded", tasks=list(tasks)) if tasks else ()
+def hold_again(graph: Graph, back: Collection[int], reopened: Collection[int]) -> None:
+    """Of tasks that came ``back`` to work, hold those that nobody has released, and in an archive on hold those whose run has not begun.
+
+    ``reopened``: those of them that came back because of another task. They are held by a guard that came after they had been skipped, too.
+    """
+    graph.do("hold_again", tasks=list(back))
+    rows = graph.rows("guarded", tasks=list(reopened)) if reopened else ()
     guarded = [
         row.id for row in rows if (row.hold_id, row.release_id) == (None, None) and matches(row.globs or (), row.name)
     ]

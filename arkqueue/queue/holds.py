@@ -20,13 +20,13 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
+from arkqueue.names import run_name
 from arkqueue.queue.control import (
     archive_of_run,
     locked_task,
     place_of_run,
     refuse_implicit,
     refuse_outdated,
-    run_name_of,
     task_name_of,
 )
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
@@ -67,7 +67,7 @@ def hold_run(session: Session, run: RunId, by: str, reason: str = "") -> Done:
         entry = _keep(graph, by, "hold", row.archive_id, run, reason)
         held = graph.ids("hold", tasks=tasks, hold=entry, unbegun=False)
         if not held:
-            raise Conflict(run_name_of(row), "has no task left that has not started")
+            raise Conflict(run_name(row), "has no task left that has not started")
         return Done(sorted(held))
 
     return change(session, [archive_of_run(session, run)], work)
@@ -162,10 +162,10 @@ def release_run(session: Session, run: RunId, by: str, reason: str = "", how: Ho
         _refuse_on_hold(graph, row.archive_id)
         tasks = graph.ids("held_of_runs", runs=[run])
         if not tasks:
-            raise Conflict(run_name_of(row), "has no held task")
+            raise Conflict(run_name(row), "has no held task")
         graph.rows("lock_tasks", tasks=tasks)
         entry = partial(_keep, graph, by, "release", row.archive_id, run, reason)
-        return _release(graph, tasks, entry, by, how, run_name_of(row))
+        return _release(graph, tasks, entry, by, how, run_name(row))
 
     return change(session, [archive_of_run(session, run)], work).unless_refused()
 
@@ -265,7 +265,7 @@ def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:
 def _run(graph: Graph, run: RunId) -> Any:
     row = place_of_run(graph, run)
     if row.deleted_at is not None:
-        raise Conflict(run_name_of(row), "was deleted")
+        raise Conflict(run_name(row), "was deleted")
     return row
 
 

@@ -1,7 +1,7 @@
 """Locks (``lock:``, design 5.25), of an archive or of the installation: their capacities and pauses, and granting them.
 
-What an archive's tasks are granted is judged at the end of each change of its graph (``Graph.grant``), so each verb here is such a change. A loop judges all
-lines again when other task managers live than before, as these come and go without a change.
+Each change of an archive's graph ends by judging which tasks have their locks (``Graph.grant``), so each verb here is such a change. Task managers come and go
+without a change: a loop judges all lines again when others live than before.
 
 At a lock of the installation archives take turns. A change of one archive's graph never gives it a place there. ``pass_on`` does, in transactions that lock one
 archive each: it gives a free place to the next archive whose first task in line could start, and takes a place back from an archive that has not used it for

@@ -15,6 +15,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
+from arkqueue.names import run_name
 from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.guards import Approver
@@ -105,10 +106,10 @@ def _on_run(
     if not found:
         raise NotFound(f"run {run}", "there is none")
     if found[0].deleted_at is not None:
-        raise Conflict(control.run_name_of(found[0]), "was deleted")
+        raise Conflict(run_name(found[0]), "was deleted")
     done = _each(session, run, concerns, act, _until(session))
     if not (done.tasks or done.refused or done.left):
-        raise Conflict(control.run_name_of(found[0]), nothing, remedy)
+        raise Conflict(run_name(found[0]), nothing, remedy)
     return done.unless_refused()
 
 

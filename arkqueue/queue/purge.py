@@ -8,7 +8,6 @@ What other runs wait for is passed over. Nothing that runs is touched: only sett
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -20,7 +19,8 @@ from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session, rows
 from arkqueue.errors import Conflict
 from arkqueue.model import RunId
-from arkqueue.queue.control import run_name_of, task_name_of
+from arkqueue.names import run_name
+from arkqueue.queue.control import task_name_of
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.removal import check_reason
 
@@ -61,7 +61,7 @@ class Purged:
         return self
 
 
-Export = Callable[[Session, Sequence[int]], None]
+Exporter = Callable[[Session, Sequence[int]], None]
 """Writes runs that are about to go."""
 Judge = Callable[[Graph, Sequence[int]], Sequence[int]]
 """Says which of some runs are to go, as they are now."""
@@ -72,7 +72,7 @@ def purge_runs(
     runs: Sequence[RunId],
     by: str,
     reason: str = "",
-    export: Export | None = None,
+    export: Exporter | None = None,
     *,
     dry_run: bool = False,
 ) -> Purged:
@@ -101,7 +101,7 @@ def purging(
     runs: Sequence[int],
     by: str,
     reason: str,
-    export: Export | None = None,
+    export: Exporter | None = None,
     entry: list[int] | None = None,
     judge: Judge | None = None,
 ) -> Iterator[Purged]:
@@ -122,7 +122,7 @@ def purging(
             known = next(iter(entry), None)
             work = partial(_purge, runs=batch, by=by, reason=reason, entry=known, exported=exported, judge=judge)
             purged, passed, rest, entry[:] = change(session, [archive], work)
-            if session.until == math.inf:  # else it is undone
+            if not session.is_rehearsal:
                 sweep(session)
             left.extendleft(reversed(rest))
             kept += passed
@@ -149,7 +149,7 @@ def sweep(session: Session) -> None:
         pass
 
 
-def _exported(session: Session, runs: Sequence[int], export: Export) -> dict[int, tuple[Any, ...]]:
+def _exported(session: Session, runs: Sequence[int], export: Exporter) -> dict[int, tuple[Any, ...]]:
     """Export those of a batch that nothing keeps, and say what tells whether one changes after that."""
     rows = [row for row in session.rows("to_purge", runs=list(runs)) if not _is_kept(row)]
     if rows:
@@ -188,7 +188,7 @@ def _purge(
         elif why := _why_kept(graph, row):
             kept.append((row.id, why))
         elif exported is not None and exported.get(row.id) != _as_it_is(row):
-            again = Kept(run=run_name_of(row), fault="changed while it was exported", remedy="Purge it again.")
+            again = Kept(run=run_name(row), fault="changed while it was exported", remedy="Purge it again.")
             kept.append((row.id, again))
         else:
             going.append(row)
@@ -206,7 +206,7 @@ def _purge(
     graph.do("purge_schedules", runs=ids)
     graph.do("purge_notes", runs=ids)
     graph.do("purge_runs", runs=ids, entry=entries[0])
-    return [run_name_of(row) for row in going], kept, rest, entries
+    return [run_name(row) for row in going], kept, rest, entries
 
 
 def _is_kept(row: Any) -> bool:
@@ -214,7 +214,7 @@ def _is_kept(row: Any) -> bool:
 
 
 def _why_kept(graph: Graph, row: Any) -> Kept | None:
-    here = run_name_of(row)
+    here = run_name(row)
     if row.unsettled:
         return Kept(run=here, fault="is not settled", remedy=f"Wait for its end, or cancel it: arkqueue cancel {here}")
     if row.target is not None:

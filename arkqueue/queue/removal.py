@@ -9,7 +9,6 @@ never after it, so that nothing comes back.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
@@ -21,7 +20,7 @@ from arkqueue.db import Connection
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import SILENCE, TaskId
-from arkqueue.names import name_of
+from arkqueue.names import task_name
 
 MOST_PIECES = 200
 """Pieces of logs that one transaction deletes, each of up to 64 KiB."""
@@ -68,7 +67,7 @@ def remove(
     if not found:
         raise NotFound(f"task {task}", "there is none")
     (row,) = found
-    here = _name(row)
+    here = task_name(row)
     attempts = session.rows("attempts_to_remove", task=task, silence=SILENCE)
     live = [attempt for attempt in attempts if attempt.is_live]
     if not attempts:
@@ -119,13 +118,9 @@ def remove_old_logs(
     removed, id = session.retrying(mark)
     entry[:] = [id]
     session.wake("log")
-    if session.until == math.inf:  # else it is undone
+    if not session.is_rehearsal:
         _delete(session, attempts)
     return removed
-
-
-def _name(row: Any) -> str:
-    return str(name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item))
 
 
 def _to_end(here: str, live: Sequence[Any]) -> str:
@@ -152,7 +147,7 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
     if outputs:
         received = session.rows("received_by", task=task, most=MOST_RECEIVERS + 1)
         for receiver in received[:MOST_RECEIVERS]:
-            name = _name(session.rows("place_of_task", task=receiver.id)[0])
+            name = task_name(session.rows("place_of_task", task=receiver.id)[0])
             holders.append(f"{name}, which got them as INPUTS: its workspace while it runs, its log and its outputs")
         if len(received) > MOST_RECEIVERS:
             holders.append("more tasks that got them as INPUTS")

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Key, TaskKind, Trigger, Workflow
-from arkqueue.names import name_of
+from arkqueue.names import name_of, task_name
 from arkqueue.plan import Draft, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
@@ -139,7 +139,7 @@ def _proposed(graph: Graph, proposal: Proposal) -> ProposedRun:
             inside = own[edge.source]
             return Needed(task=inside.name, state=None, is_awaited=not edge.met)
         at = there[edge.source]
-        name = str(name_of(at.archive, at.number, at.run, at.name, branch=at.branch, main=at.main, item=at.item))
+        name = task_name(at)
         return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
 
     ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
@@ -327,10 +327,7 @@ def refuse_overwriting(
         "completed_after", branch=branch, names=names, items=items, numbers=numbers, runs=runs, most=MOST_NAMED + 1
     )
     if later:
-        named = ", ".join(
-            str(name_of(p.archive, p.number, p.run, p.name, branch=p.branch, main=p.main, item=p.item))
-            for p in later[:MOST_NAMED]
-        )
+        named = ", ".join(map(task_name, later[:MOST_NAMED]))
         named += " and more" if len(later) > MOST_NAMED else ""
         raise Conflict(
             here, f"would replace the work of later revisions: {named} completed", f"to go back on purpose: {back}"
@@ -384,7 +381,7 @@ def _lost(graph: Graph, here: str, lost: tuple[str, int]) -> Conflict:
     """The refusal of a run whose task needs the product of a source that will not have one (design 5.18)."""
     task, source = lost
     (row,) = graph.rows("place_of_task", task=source)
-    name = name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item)
+    name = task_name(row)
     what = (
         "failed and was waived" if row.state == "failed" else f"was {'superseded' if row.superseded_by else row.state}"
     )
@@ -399,7 +396,7 @@ def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
     """The refusal of a run whose task a person names although it runs only where another one failed, which it has not (design 5.6)."""
     task, source = unneeded
     (row,) = graph.rows("place_of_task", task=source)
-    name = name_of(row.archive, row.number, row.run, row.name, branch=row.branch, main=row.main, item=row.item)
+    name = task_name(row)
     what = "is completed" if row.state == "completed" else f"was {'superseded' if row.superseded_by else row.state}"
     fault = f"{task} runs only when {row.name} failed, and {name} {what}"
     return Conflict(here, fault, f"--without {row.name} runs it all the same")

@@ -198,7 +198,7 @@ where (u.granted <> (t.state in ('ready', 'running')) or (u.archive_id, u.priori
   and (%(archive)s::bigint is null or u.archive_id = %(archive)s)
 union all
 select u.scope, null, null, format('its lock %%s is granted to %%s tasks that have not started, and has not as much room', u.name, count(*) filter (where t.state = 'ready'))
-from lock_use u join task t on t.id = u.task_id left join lock k on k.archive_id = u.scope and k.name = u.name
+from lock_use u join task t on t.id = u.task_id left join lock k on k.scope = u.scope and k.name = u.name
 where u.scope <> 0 and (%(archive)s::bigint is null or u.scope = %(archive)s)
 group by u.scope, u.name, k.name, k.capacity
 having count(*) filter (where t.state = 'ready') > 0

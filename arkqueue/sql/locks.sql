@@ -24,7 +24,7 @@ living as materialized (
 -- part: stands
 -- Whether the task of `u` stands in line. It does not while something of it is paused, nor while task managers are there of which none can run it.
 (select not a.withheld
-        and not exists (select from lock_use v join lock k on k.archive_id = v.scope and k.name = v.name where v.task_id = t.id and k.paused_at is not null)
+        and not exists (select from lock_use v join lock k on k.scope = v.scope and k.name = v.name where v.task_id = t.id and k.paused_at is not null)
         and (not exists (select from living) or exists (select from living m where string_to_array(split_part(t.pool, ' ', 2), ',') <@ m.labels))
  from task t join archive a on a.id = t.archive_id where t.id = u.task_id)
 
@@ -40,7 +40,7 @@ cross join lateral (
           from lock_use u join task t on t.id = u.task_id
           where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and u.granted) h
     cross join (select count(*) as n from lock_use u where %(may_take)s and l.scope = 0 and u.scope = 0 and u.name = l.name and u.granted) o
-    left join lock k on k.archive_id = l.scope and k.name = l.name) r
+    left join lock k on k.scope = l.scope and k.name = l.name) r
 
 -- part: unstarted
 -- The first waiting tasks of the line `l` that stand in it, as many as there is room, and all that have been granted its lock and have not started.
@@ -161,7 +161,7 @@ with recursive waited as (
     union all
     select (select u.name from lock_use u where u.scope = 0 and not u.granted and u.name > w.name order by u.name limit 1) from waited w where w.name is not null
 )
-select name from waited where name is not null union select name from lock where archive_id = 0 and capacity is not null order by name;
+select name from waited where name is not null union select name from lock where scope = 0 and capacity is not null order by name;
 
 -- name: archives_waiting
 -- The archives with tasks that wait for a lock of the installation, those after the last that was granted it first.
@@ -177,7 +177,7 @@ order by archive_id <= coalesce((select t.archive_id from lock_turn t where t.na
 -- name: places
 -- How many tasks have a lock of the installation, of how many that may (null: any number); the archives that were granted it and have not started, the last one
 -- first; and those of them that have not started %(patience)s seconds after, the first one first.
-select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.archive_id = 0 and k.name = %(name)s) as capacity,
+select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.scope = 0 and k.name = %(name)s) as capacity,
        count(*) as n,
        array_agg(u.archive_id order by t.ready_at desc, t.id desc) filter (where t.state = 'ready') as granted,
        array_agg(u.archive_id order by t.ready_at, t.id) filter (where t.state = 'ready' and t.ready_at < clock_timestamp() - make_interval(secs => %(patience)s)) as late
@@ -198,30 +198,30 @@ select distinct archive_id from lock_use where scope = 0 and name = %(name)s;
 
 -- name: set_lock
 -- Set the capacity of a lock; null: unlimited.
-insert into lock (archive_id, name, capacity) values (%(scope)s, %(name)s, %(capacity)s)
-on conflict (archive_id, name) do update set capacity = excluded.capacity;
+insert into lock (scope, name, capacity) values (%(scope)s, %(name)s, %(capacity)s)
+on conflict (scope, name) do update set capacity = excluded.capacity;
 
 -- name: pause_lock
 -- Pause a lock; a later pause gives its own reason.
-insert into lock as k (archive_id, name, capacity, paused_at, paused_by, pause_reason)
+insert into lock as k (scope, name, capacity, paused_at, paused_by, pause_reason)
 values (%(scope)s, %(name)s, 1, clock_timestamp(), %(by)s, %(reason)s)
-on conflict (archive_id, name) do update set paused_at = coalesce(k.paused_at, clock_timestamp()), paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
+on conflict (scope, name) do update set paused_at = coalesce(k.paused_at, clock_timestamp()), paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
 
 -- name: resume_lock
 -- Take the pause of a lock back.
 update lock set paused_at = null, paused_by = null, pause_reason = null
-where archive_id = %(scope)s and name = %(name)s and paused_at is not null returning name;
+where scope = %(scope)s and name = %(name)s and paused_at is not null returning name;
 
 -- name: show_locks
 -- The locks of some archives (null: all) that are set, or that a task occupies, has been granted or waits for. Those of the installation come first.
 select n.scope, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,
        k.paused_at, k.paused_by, k.pause_reason
-from (select archive_id as scope, name from lock
-      where %(archives)s::bigint[] is null or archive_id = any(%(archives)s) or archive_id = 0 and %(name)s::text is not null
+from (select scope, name from lock
+      where %(archives)s::bigint[] is null or scope = any(%(archives)s) or scope = 0 and %(name)s::text is not null
       union
       select scope, name from lock_use where %(archives)s::bigint[] is null or archive_id = any(%(archives)s)) n
 left join archive a on a.id = n.scope
-left join lock k on k.archive_id = n.scope and k.name = n.name
+left join lock k on k.scope = n.scope and k.name = n.name
 where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is null or n.scope = %(scope)s) and (n.scope = 0 or a.removed_at is null)
 order by n.scope <> 0, a.name, n.name;
 
@@ -256,5 +256,5 @@ select u.archive_id, u.scope, u.name, case when k.name is null then 1 else k.cap
               where w.scope = u.scope and w.name = u.name and w.archive_id = u.archive_id and not w.granted
                 and (w.priority, w.entry_id, w.run, w.position, w.task_id) < (u.priority, u.entry_id, u.run, u.position, u.task_id)
               order by w.priority, w.entry_id, w.run, w.position, w.task_id limit %(most)s) w) as ahead
-from lock_use u left join lock k on k.archive_id = u.scope and k.name = u.name
+from lock_use u left join lock k on k.scope = u.scope and k.name = u.name
 where u.task_id = %(task)s order by u.name;

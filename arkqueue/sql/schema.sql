@@ -262,13 +262,13 @@ create index slot_free on slot (archive_id) where attempt_id is null and not clo
 
 -- What people set of locks: a lock without a row has room for one task.
 create table lock (
-    archive_id  bigint not null,                    -- 0: of the whole installation, `global/…`
+    scope       bigint not null,                    -- the archive whose lock it is; 0: of the whole installation, `global/…`
     name        text not null,
     capacity    int,                                -- null: unlimited
     paused_at   timestamptz,                        -- since when a person's pause lasts: no task that names it starts
     paused_by   text,
     pause_reason text,
-    primary key (archive_id, name)
+    primary key (scope, name)
 );
 
 -- The locks of tasks that wait for them, have been granted them, or run. Each row has its task's place in the claim's order, so that an index is the line.

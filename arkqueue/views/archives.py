@@ -10,7 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
-from arkqueue.names import name_of, without_password
+from arkqueue.names import run_name, without_password
 from arkqueue.views.rows import view_of
 
 
@@ -197,5 +197,5 @@ def _branch(row: Any) -> BranchView:
 
 
 def _schedule(row: Any) -> ScheduleView:
-    last = row.run and str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
+    last = row.run and run_name(row)
     return view_of(row, ScheduleView, timezone=row.zone, last_run=last, left_out=row.left_out or 0)

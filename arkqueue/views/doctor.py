@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from arkqueue.db.session import SQL, Session
-from arkqueue.views.naming import run_name, task_names
+from arkqueue.names import run_name
+from arkqueue.views.naming import task_names
 
 MOST = 20
 """Rows of one check that are told; that there are more is said."""

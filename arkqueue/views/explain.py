@@ -17,7 +17,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
-from arkqueue.names import PURGED, Name, name_of, parse_name
+from arkqueue.names import PURGED, Name, name_of, parse_name, run_name
 from arkqueue.plan import matches_branch
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.archives import archive as show_archive
@@ -32,7 +32,7 @@ from arkqueue.views.find import (
     own_names,
 )
 from arkqueue.views.graph import kind_of
-from arkqueue.views.naming import run_name, task_name, task_names
+from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.reasons import (
     Reason,
     Why,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from arkqueue.db.session import Session
 from arkqueue.model import TaskKind
-from arkqueue.names import name_of, task_in_run
+from arkqueue.names import run_name, task_in_run
 
 
 class Place(Protocol):
@@ -28,11 +28,6 @@ class Run(Place, Protocol):
     def id(self) -> int: ...
     @property
     def full_name(self) -> str: ...
-
-
-def run_name(row: Any) -> str:
-    """The name of a run; the row has archive, branch, main, number, run and runs (the revision's last run)."""
-    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 
 def task_name(row: Any) -> str:

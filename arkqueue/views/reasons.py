@@ -14,13 +14,14 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool
+from arkqueue.names import run_name
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, called, no_queue_manager_since, task_managers
 from arkqueue.views.locks import command
-from arkqueue.views.naming import run_name, task_name, task_names
+from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import from_json
 

@@ -15,9 +15,10 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
+from arkqueue.names import run_name
 from arkqueue.states import SETTLED, State
 from arkqueue.views.graph import EdgeView, edges_of
-from arkqueue.views.naming import names_within, run_name
+from arkqueue.views.naming import names_within
 from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of, views_of
 

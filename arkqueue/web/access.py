@@ -20,11 +20,11 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Forbidden, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
+from arkqueue.names import run_name
 from arkqueue.queue import tokens
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive, purged
-from arkqueue.views.naming import run_name
 from arkqueue.web.problems import Refused
 from arkqueue.web.shared import Shared
 

@@ -146,7 +146,7 @@ class Base:
             "windows": self.watch.windows,
         }
         new = f"{self.folder}/state.new"
-        # Not by a file object, whose looks at what it was given are as many calls of the system again.
+        # `open` would ask the system about the file as well (fstat, ioctl, lseek).
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             text = json.dumps(state).encode()

@@ -43,7 +43,7 @@ LayeredBy = Literal["kernel", "engine"]
 """Who lays the private layer over a base: the kernel here, for a process; the container engine, for a container."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # without slots, as paths are made once and asked for again and again
 class Workspace:
     """The folder of one attempt. ``path_first``: to be put first on the task's PATH.
 

@@ -7,6 +7,7 @@ a queue that is at work survives it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -70,7 +71,14 @@ def session(empty_uri: str, branches: list[str]) -> Iterator[Session]:
         connection.execute(DUMP.read_bytes())
         change = "update archive set settings = jsonb_set(settings, '{branches}', %s) where name = 'site'"
         connection.execute(change, [Jsonb(branches)])
-    with Database.open(empty_uri, application_name="arkqueue test") as database:
+    with brought_up(empty_uri) as session:
+        yield session
+
+
+@contextmanager
+def brought_up(uri: str) -> Iterator[Session]:
+    """The database of an earlier version, brought up to date."""
+    with Database.open(uri, application_name="arkqueue test") as database:
         with database.connect() as connection:
             assert migrate(connection)
             check(connection)

@@ -11,8 +11,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from arkqueue.db import Database
-from arkqueue.db.migrations import check, migrate
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import AttemptId, End, Outcome, Receipt, RunId
@@ -22,6 +20,7 @@ from arkqueue.queue.holds import How
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, the_archive
+from tests.db.test_upgrade import brought_up
 
 DUMP = Path(__file__).with_name("version_21.sql")
 BOB = How(approver=Approver(("bob",)))
@@ -31,13 +30,7 @@ BOB = How(approver=Approver(("bob",)))
 def session(empty_uri: str) -> Iterator[Session]:
     with psycopg.connect(empty_uri) as connection:
         connection.execute(DUMP.read_bytes())
-    with Database.open(empty_uri, application_name="arkqueue test") as database:
-        with database.connect() as connection:
-            assert migrate(connection)
-            check(connection)
-            # As if a queue manager had been heard all the while.
-            connection.execute("update heartbeat set steady_since = '2026-01-01', beat_at = now() + interval '1 day'")
-        session = Session(database)
+    with brought_up(empty_uri) as session:
         yield session
         assert not examine(session).findings
 

@@ -18,6 +18,20 @@ create index lock_holder on lock_use (scope, name, archive_id) where granted;
 create index task_left_lines on task (archive_id)
     where in_line and not (state = 'ready' or state = 'running' or state = 'waiting' and asks);
 
+-- Made anew, as the name of a constraint would keep the column's old name.
+create temporary table lock_before on commit drop as select * from lock;
+drop table lock;
+create table lock (
+    scope       bigint not null,
+    name        text not null,
+    capacity    int,
+    paused_at   timestamptz,
+    paused_by   text,
+    pause_reason text,
+    primary key (scope, name)
+);
+insert into lock select * from lock_before;
+
 create table lock_turn (
     name        text primary key,
     archive_id  bigint not null

@@ -1,4 +1,4 @@
-"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and never has a second one it at the same time."""
+"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and two tasks never have it at once."""
 
 from __future__ import annotations
 
