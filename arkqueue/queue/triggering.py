@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
@@ -250,6 +251,34 @@ def propose(
     chosen = [node.key.name for node in planned.nodes if node.definition is not None]
     if cause is Trigger.MANUAL and row.guards:
         refuse_left_out(here, row, {*without, *_left_out(workflow, chosen)}, approver)
+    _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names)
+    if not force:
+        _refuse_outdated(graph, here, row, run, planned, chosen, names)
+    return Proposal(
+        row.id,
+        row.number,
+        run,
+        cause,
+        branch,
+        workflow,
+        reading,
+        planned,
+        row.guards or (),
+        BY_WORKFLOW_AUTHORS if row.is_foreign else row.hold_id,
+    )
+
+
+def _refuse_incomplete(
+    graph: Graph,
+    here: str,
+    row: Any,
+    workflow: Workflow,
+    planned: Plan,
+    chosen: Sequence[str],
+    cause: Trigger,
+    names: Collection[str] | None,
+) -> None:
+    """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
     if left_out := [name for name in names or () if name not in chosen]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
@@ -276,29 +305,22 @@ def propose(
         raise _lost(graph, here, planned.lost[0])
     if planned.unneeded and cause is Trigger.MANUAL and names is not None:
         raise _unneeded(graph, here, planned.unneeded[0])
-    if not force:
-        refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
-        programs = [
-            (node.key.name, node.key.item, row.number, run)
-            for node in planned.nodes
-            if node.definition is not None and not node.definition.is_gate
-        ]
-        on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
-        named = "".join(f" {name}" for name in names or ())
-        back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
-        refuse_overwriting(graph, here, row.branch_id, programs, back)
-    return Proposal(
-        row.id,
-        row.number,
-        run,
-        cause,
-        branch,
-        workflow,
-        reading,
-        planned,
-        row.guards or (),
-        BY_WORKFLOW_AUTHORS if row.is_foreign else row.hold_id,
-    )
+
+
+def _refuse_outdated(
+    graph: Graph, here: str, row: Any, run: int, planned: Plan, chosen: Sequence[str], names: Collection[str] | None
+) -> None:
+    """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it."""
+    refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
+    programs = [
+        (node.key.name, node.key.item, row.number, run)
+        for node in planned.nodes
+        if node.definition is not None and not node.definition.is_gate
+    ]
+    on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
+    named = "".join(f" {name}" for name in names or ())
+    back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
+    refuse_overwriting(graph, here, row.branch_id, programs, back)
 
 
 def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
