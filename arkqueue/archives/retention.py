@@ -62,7 +62,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Forgotten:
+class PurgedByAge:
     """The result of a purge by age: the names of the purged runs, the runs that were kept, and how many attempts lost their logs.
 
     ``is_whole``: everything was judged. Else the time for one command was over.
@@ -104,7 +104,7 @@ def rules(settings: Mapping[str, Any]) -> Rules | None:
     return Rules(runs, age(keep_logs, "keep-logs") if keep_logs else None, ", ".join(words))
 
 
-def forget(
+def purge_by_age(
     session: Session,
     archive: ArchiveId,
     by: str,
@@ -113,7 +113,7 @@ def forget(
     *,
     dry_run: bool = False,
     longest: float | None = LONGEST,
-) -> Forgotten:
+) -> PurgedByAge:
     """Purge what an archive keeps no longer. ``longest``: seconds for which it works. None: until everything is judged."""
     check_reason(reason)
     (row,) = session.rows("archive", archive=archive)
@@ -126,7 +126,7 @@ def forget(
             "keeps everything",
             f"Say for how long: arkqueue archive set {row.name} keep completed=30d",
         )
-    done, until = Forgotten(), None if longest is None else time.monotonic() + longest
+    done, until = PurgedByAge(), None if longest is None else time.monotonic() + longest
     with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
         for step in _steps(acting, archive, found, by, reason or found.text, export):
             done.runs += step.runs
@@ -156,10 +156,10 @@ class Retention:
         self._steps = self._pass()
         return EVERY
 
-    def _pass(self) -> Iterator[Forgotten]:
+    def _pass(self) -> Iterator[PurgedByAge]:
         """Each archive on its own: one that is busy, or has a garbled row, holds up no other until the next pass."""
         purge.sweep(self._session)
-        for row in self._session.rows("archives_that_forget"):
+        for row in self._session.rows("archives_with_rules"):
             try:
                 found = rules(row.settings)
                 if found is not None:
@@ -174,7 +174,7 @@ class Retention:
 
 def _steps(
     session: Session, archive: int, rules: Rules, by: str, reason: str, export: Exporter | None = None
-) -> Iterator[Forgotten]:
+) -> Iterator[PurgedByAge]:
     after, entries = 0, _Entries()
     while page := session.rows("page_of_runs_by_age", archive=archive, after=after, age=rules.youngest, limit=PAGE):
         after, old = page[-1].id, [row.id for row in page if row.is_old]
@@ -184,12 +184,12 @@ def _steps(
             aged = judge(session, old)
             for purged in purge.purging(session, archive, aged, by, reason, export, entries.of_runs(), judge):
                 kept = purged.kept
-                yield Forgotten(purged.runs)
+                yield PurgedByAge(purged.runs)
             if kept:
-                yield Forgotten(kept=kept)
+                yield PurgedByAge(kept=kept)
         if rules.logs is not None and old:
             logs = remove_old_logs(session, archive, old, rules.logs, by, reason, entries.of_logs())
-            yield Forgotten(logs=logs)
+            yield PurgedByAge(logs=logs)
         if not page[-1].is_old:
             return
 

@@ -58,7 +58,7 @@ def purge(
     _check(names, reason, export, is_of_task=is_of_task, dry_run=dry_run)
     with opened(load(ctx, **options), "purge", threading.Event()) as session:
         if is_of_archive:
-            _forget(session, names[0], reason, export, dry_run, as_json)
+            _purge_by_age(session, names[0], reason, export, dry_run, as_json)
         elif is_of_task:
             _remove(session, names[0], reason, log, outputs, as_json)
         else:
@@ -158,16 +158,16 @@ def _purge(
         sys.exit(1)
 
 
-def _forget(session: Session, name: str, reason: str, export: Path | None, dry_run: bool, as_json: bool) -> None:
+def _purge_by_age(session: Session, name: str, reason: str, export: Path | None, dry_run: bool, as_json: bool) -> None:
     """Purge what an archive keeps no longer, however long that takes."""
     from dataclasses import asdict
 
-    from arkqueue.archives.retention import forget
+    from arkqueue.archives.retention import purge_by_age
     from arkqueue.views.find import find_archive
 
     archive = find_archive(session, name)
     with _writing(export) as writes:
-        done = forget(session, archive, _by(), reason, writes, dry_run=dry_run, longest=None)
+        done = purge_by_age(session, archive, _by(), reason, writes, dry_run=dry_run, longest=None)
     if as_json:
         print_json(asdict(done))
         return

@@ -70,7 +70,7 @@ with gone as (
 )
 insert into purged_run (branch_id, number, run, id, deed_id) select branch_id, number, run, id, %(entry)s from gone;
 
--- name: archives_that_forget
+-- name: archives_with_rules
 -- Archives that do not keep everything for ever, removed ones, too.
 select id, name, settings from archive where settings->>'keep_logs' is not null or coalesce(settings->'keep', '{}') <> '{}' order by id;
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from arkqueue.archives.retention import Forgotten
+from arkqueue.archives.retention import PurgedByAge
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
@@ -32,7 +32,7 @@ def purged(archive: AnArchive, *numbers: int | tuple[int, int], reason: str = ""
     return purge.purge_runs(archive.session, ids, "ann", reason)
 
 
-def kept_of(done: purge.Purged | Forgotten) -> dict[str, str]:
+def kept_of(done: purge.Purged | PurgedByAge) -> dict[str, str]:
     return {one.run: one.fault for one in done.kept}
 
 

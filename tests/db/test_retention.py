@@ -41,8 +41,8 @@ def let_age(archive: AnArchive, number: int, days: int, run: int = 1) -> None:
         )
 
 
-def forget(archive: AnArchive, **more: bool) -> retention.Forgotten:
-    return retention.forget(archive.session, ArchiveId(archive.id), "ann", **more)
+def purge_by_age(archive: AnArchive, **more: bool) -> retention.PurgedByAge:
+    return retention.purge_by_age(archive.session, ArchiveId(archive.id), "ann", **more)
 
 
 def a_pass(session: Session) -> int:
@@ -75,9 +75,9 @@ def aged(archive: AnArchive) -> AnArchive:
 def test_runs_of_a_state_go_when_they_are_old_enough(aged: AnArchive, state: str, gone: set[int]) -> None:
     let_age(aged, 1, 50)
     set_to_keep(aged, {state: "41d"})
-    assert len(forget(aged).runs) == (state == "completed")
+    assert len(purge_by_age(aged).runs) == (state == "completed")
     set_to_keep(aged, {state: "39d"})
-    forget(aged)
+    purge_by_age(aged)
     there = {row["number"] for row in aged.sql("select number from run")}
     assert {1, 2, 3, 4, 5, 6, 7, 8} - there == gone
     assert aged.state("a@8") == "ready"
@@ -86,18 +86,18 @@ def test_runs_of_a_state_go_when_they_are_old_enough(aged: AnArchive, state: str
 def test_each_state_has_its_own_age_and_that_of_a_deleted_run_begins_with_its_deletion(aged: AnArchive) -> None:
     set_to_keep(aged, {"completed": "30d", "failed": "50d", "deleted": "30d"})
     aged.sql("update run set deleted_at = now() where deleted_at is not null")
-    assert forget(aged).runs == ["papers@2", "papers@6"]
+    assert purge_by_age(aged).runs == ["papers@2", "papers@6"]
 
 
 def test_all_states_together_leave_what_is_not_settled(aged: AnArchive) -> None:
     set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
-    forget(aged)
+    purge_by_age(aged)
     assert aged.states() == {"a@8": "ready"}
 
 
 def test_without_a_rule_everything_is_kept(session: Session, aged: AnArchive) -> None:
     with pytest.raises(Conflict, match="papers: keeps everything"):
-        forget(aged)
+        purge_by_age(aged)
     before = left_of(aged)
     assert a_pass(session) == 0
     assert left_of(aged) == before
@@ -111,7 +111,7 @@ def test_a_failure_that_something_waits_for_is_kept_until_the_pass_after_that(
     archive.commit({"a": "depends: [PREV]"})
     let_age(archive, 2, 500)
     set_to_keep(archive, {"failed": "400d"})
-    assert kept_of(forget(archive)) == {"papers@2": "papers@3/a waits for it"}
+    assert kept_of(purge_by_age(archive)) == {"papers@2": "papers@3/a waits for it"}
     a_pass(session)
     assert archive.state("a@2") == "failed"
     archive.skip("a@2")
@@ -152,7 +152,7 @@ def test_what_a_person_takes_back_meanwhile_stays(session: Session, archive: AnA
     deletion.delete_run(session, run, "ann")
     let_age(archive, 2, 100)
     set_to_keep(archive, {"deleted": "7d"})
-    done = retention.forget(
+    done = retention.purge_by_age(
         session, ArchiveId(archive.id), "bob", export=lambda *_: deletion.undelete_run(session, run, "ann")
     )
     assert (done.runs, done.kept, archive.states()) == ([], [], {"a@2": "failed"})
@@ -238,10 +238,10 @@ def test_what_a_killed_purge_left_goes_with_the_next_pass(
 def test_a_dry_run_says_what_would_go(aged: AnArchive) -> None:
     set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"), "1d")
     before = left_of(aged)
-    done = forget(aged, dry_run=True)
+    done = purge_by_age(aged, dry_run=True)
     assert (set(done.runs), done.is_whole) == ({f"papers@{number}" for number in range(2, 8)}, True)
     assert left_of(aged) == before
-    assert forget(aged).runs == done.runs
+    assert purge_by_age(aged).runs == done.runs
 
 
 def test_a_command_works_for_so_long_and_goes_on_when_it_is_given_again(
@@ -250,10 +250,10 @@ def test_a_command_works_for_so_long_and_goes_on_when_it_is_given_again(
     set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
     monkeypatch.setattr(purge, "MOST_RUNS", 2)
     archive = ArchiveId(aged.id)
-    done = retention.forget(aged.session, archive, "ann", longest=0)
+    done = retention.purge_by_age(aged.session, archive, "ann", longest=0)
     assert (len(done.runs), done.is_whole) == (2, False)
     while not done.is_whole:
-        done = retention.forget(aged.session, archive, "ann", longest=0)
+        done = retention.purge_by_age(aged.session, archive, "ann", longest=0)
     assert aged.states() == {"a@8": "ready"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from arkqueue.archives.retention import Forgotten, forget
+from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.errors import Invalid
 from arkqueue.queue.purge import Purged, purge_runs
 from arkqueue.queue.removal import LONGEST_REASON, Removed, remove
@@ -54,10 +54,10 @@ def purge_archive(
     name: str,
     purge: PurgeRun = PurgeRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
-) -> Forgotten:
+) -> PurgedByAge:
     """Remove what an archive keeps no longer (`keep`, `keep_logs`). Give it again where `is_whole` is false: the time for one call was over."""
     caller = admit(request, Scope.ADMIN)
-    return forget(caller.session, caller.archive(name), caller.by, purge.reason, dry_run=dry_run)
+    return purge_by_age(caller.session, caller.archive(name), caller.by, purge.reason, dry_run=dry_run)
 
 
 @router.post("/tasks/{id}/purge")
