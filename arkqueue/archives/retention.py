@@ -2,7 +2,7 @@
 
 A pass goes through an archive's runs from the oldest one on, a page at a time, and ends at the first that is too young for any of its rules. So its cost follows what is
 old and still there. Each step of a pass is one batch of a purge, which locks the archive for less than a second. The queue manager takes the steps in the
-background; a person takes them all with ``arkqueue purge ARCHIVE``. What is passed over is judged again by the next pass.
+background; a person takes them all with ``arkqueue purge ARCHIVE``. The next pass judges again the runs that this one kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _AGE = re.compile(r"0*([1-9][0-9]{0,4})([hd])")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an archive's settings say. ``runs``: the age at which a run goes, by its state; ``logs``: that at which a log goes."""
+    """An archive's rules, from its settings. ``runs``: the age at which a run goes, by its state; ``logs``: that at which a log goes."""
 
     runs: Mapping[RunState, timedelta]
     logs: timedelta | None
@@ -197,7 +197,7 @@ def _steps(
 def _aged(
     session: Session | Graph, runs: Sequence[int], ages: Mapping[RunState, timedelta], now: datetime
 ) -> list[int]:
-    """Those of some runs that have been in their state for too long, the oldest first."""
+    """Of some runs, those that have been in their state for too long, the oldest first."""
     aged = []
     for row in session.rows("show_runs", runs=list(runs)):
         if row.unsettled or row.report_state not in (None, *SETTLED):

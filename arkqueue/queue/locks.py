@@ -4,8 +4,8 @@ Each change of an archive's graph ends by judging which tasks have their locks (
 without a change: a loop judges all lines again when others live than before.
 
 At a lock of the installation archives take turns. A change of one archive's graph never gives it a place there. ``pass_on`` does, in transactions that lock one
-archive each: it gives a free place to the next archive whose first task in line could start, and takes a place back from an archive that has not used it for
-``UNUSED`` seconds and another one wants it. So no transaction holds rows of two archives, and none that holds an archive's row waits for anything but claims.
+archive each. It gives a free place to the next archive whose first task in line could start. It takes a place back from an archive that has not used it for
+``UNUSED`` seconds while another archive wants it. So no transaction holds rows of two archives, and none that holds an archive's row waits for anything but claims.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The archive is locked for one batch of runs at a time. The batch takes them out of the graph: nobody sees a part of a run. Their attempts and logs, which are large
 and which nobody can see any more, are deleted after that in steps that lock nothing else (`sweep`). A purge that is killed leaves whole runs, and the next one goes on.
 
-What other runs wait for is passed over. Nothing that runs is touched: only settled runs go, and what is claimed has no part in them.
+A run that other runs wait for is kept. Only settled runs are purged, so that no running task loses anything.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def purge_runs(
     *,
     dry_run: bool = False,
 ) -> Purged:
-    """Remove runs for good, the oldest of each branch first. What is settled and nothing hangs on goes; the rest is named. ``dry_run``: all of that is undone."""
+    """Remove runs for good, the oldest of each branch first. A settled run on which no other run depends is purged; the others are named. ``dry_run``: all of that is undone."""
     check_reason(reason)
     places: dict[int, list[tuple[str, int, int, int]]] = defaultdict(list)
     for run in runs:
@@ -107,7 +107,7 @@ def purging(
 ) -> Iterator[Purged]:
     """Purge runs of an archive batch by batch. Yields after each of them what it purged, and all that was passed over so far.
 
-    What is passed over is asked again where others went since: it may have waited for these. ``export`` gets each batch before the archive is locked, as logs are
+    Where runs were purged, the kept ones are judged again, as these may have been what kept them. ``export`` gets each batch before the archive is locked, as logs are
     long; a run that changes meanwhile stays. ``entry``: the entry of the audit log that stands for the purge, as soon as there is one.
     ``judge``: asked once the archive is locked, as a person may have acted on a run since it was chosen.
     """
@@ -135,7 +135,7 @@ def purging(
 
 
 def sweep(session: Session) -> None:
-    """Delete what purges have left of attempts and logs, those that were killed, too. What somebody else is deleting is left to them."""
+    """Delete what purges have left of attempts and logs, those that were killed, too. Rows that another process is deleting are left to it."""
 
     def step(connection: Connection) -> bool:
         tasks = [row.id for row in rows(connection, "left_of_purged", most=MOST_SWEPT)]
@@ -171,9 +171,9 @@ def _purge(
     exported: Mapping[int, tuple[Any, ...]] | None,
     judge: Judge | None,
 ) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[int]]:
-    """Take those of a batch out of the graph that nothing keeps.
+    """Take the runs of a batch that nothing keeps out of the graph.
 
-    Returns their names, what was passed over, the runs that are too many for one transaction, and the entry of the audit log, once there is one.
+    Returns their names, the kept runs, the runs that are too many for one transaction, and the entry of the audit log, once there is one.
     """
     entries = [] if entry is None else [entry]
     kept: list[tuple[int, Kept]] = []
