@@ -154,13 +154,10 @@ def plan(
         for d in workflow.tasks
         if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
     }
-    commit = Key(COMMIT)
-    inside = {COMMIT: commit, **{key.name: key for key in chosen}}
-    edges = _Edges(past, inside, purged, commits)
-    missing: list[tuple[str, str]] = []
-    lost: list[tuple[str, TaskId]] = []
-    unneeded: list[tuple[str, TaskId]] = []
+    of_commits = trigger is Trigger.COMMIT
+    edges = _Edges(past, commits, purged, defined.keys(), {COMMIT, *(key.name for key in chosen)}, without, of_commits)
 
+    commit = Key(COMMIT)
     if commit in past:
         edges.add(Edge(commit, past[commit].task, declared=False))
     for entry in defined[COMMIT].depends if COMMIT in defined else ():
@@ -168,43 +165,19 @@ def plan(
     for key, definition in chosen.items():
         edges.add(Edge(key, commit, declared=False))
         for entry in definition.depends:
-            if entry.previous or entry.task in inside:
-                edges.depend(key, entry)
-            elif entry.task in without:
-                continue
-            elif entry.task in defined and (source := past.get(Key(entry.task))):
-                product = entry.when is When.COMPLETED
-                edges.add(edge_to(key, source.task, entry.when, product=product))
-                if product and source.produced is False:
-                    lost.append((definition.name, source.task))
-                elif entry.when is When.FAILED and source.failed is False:
-                    unneeded.append((definition.name, source.task))
-            elif (
-                entry.task in defined
-                and trigger is not Trigger.COMMIT
-                and not entry.optional
-                and Key(entry.task) not in purged
-            ):
-                missing.append((definition.name, entry.task))
-            elif entry.when is When.FAILED:
-                # What never ran, or completed and was purged, has not failed. COMMIT never fails, and so this edge skips the task.
-                edges.add(edge_to(key, commit, entry.when, declared=False))
+            edges.depend(key, entry)
         for victim in definition.cancels:
-            named = Key(victim.task or definition.name)
-            if victim.previous and named in past:
-                edges.add(Edge(key, past[named].task, "cancels"))
-            elif not victim.previous and victim.task in inside:
-                edges.add(Edge(key, named, "cancels"))
+            edges.cancel(key, victim)
+    if any(definition.exclusive for definition in chosen.values()):
+        exclusive = [Key(d.name) for d in _in_order(list(chosen.values())) if d.exclusive]
+        for earlier, later in pairwise(exclusive):
+            edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
 
     nodes = [Node(commit, 0, TaskKind.COMMIT)]
     nodes += [Node(gate, 0, TaskKind.GATE) for gate in edges.gates]
     nodes += [Node(key, i, TaskKind.ORDINARY, chosen[key]) for i, key in enumerate(chosen, 1)]
     nodes += [Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT)]
-    if any(definition.exclusive for definition in chosen.values()):
-        exclusive = [Key(d.name) for d in _in_order(list(chosen.values())) if d.exclusive]
-        for earlier, later in pairwise(exclusive):
-            edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
-    return Plan(tuple(nodes), edges.all(), tuple(missing), tuple(lost), tuple(unneeded))
+    return Plan(tuple(nodes), edges.all(), tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded))
 
 
 def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = True, product: bool = False) -> Edge:
@@ -214,17 +187,27 @@ def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = T
 
 
 class _Edges:
-    """Collects edges, each once, and the gates that ``PREV:*`` goes through."""
+    """Collects the edges of a run, each once, the gates that ``PREV:*`` goes through, and what its tasks depend on in vain.
+
+    ``defined``: the names of its workflow. ``inside``: those that are part of the run. ``of_commits``: it is a commit run. The rest is as in `plan`.
+    """
 
     def __init__(
         self,
         past: Mapping[Key, Occurrence],
-        inside: Mapping[str, Key],
-        purged: Collection[Key],
         commits: Mapping[Key, Occurrence],
+        purged: Collection[Key],
+        defined: Collection[str],
+        inside: Collection[str],
+        without: Collection[str],
+        of_commits: bool,
     ) -> None:
-        self.past, self.inside, self.purged, self.commits = past, inside, purged, commits
+        self._past, self._commits, self._purged = past, commits, purged
+        self._defined, self._inside, self._without, self._of_commits = defined, inside, without, of_commits
         self.gates: dict[Key, None] = {}
+        self.missing: list[tuple[str, str]] = []
+        self.lost: list[tuple[str, TaskId]] = []
+        self.unneeded: list[tuple[str, TaskId]] = []
         self._edges: dict[tuple[Key, Key | TaskId, str, bool], Edge] = {}
 
     def add(self, edge: Edge) -> None:
@@ -232,29 +215,64 @@ class _Edges:
         if (known := self._edges.get(identity)) is None or edge.rank > known.rank:
             self._edges[identity] = edge
 
+    def all(self) -> tuple[Edge, ...]:
+        return tuple(self._edges.values())
+
     def depend(self, target: Key, entry: Depends) -> None:
-        if not entry.previous:
-            self.add(edge_to(target, self.inside[str(entry.task)], entry.when))
-        elif entry.task == "*":
+        """Add the edge of one entry of ``depends``."""
+        source = Key(entry.task or target.name)
+        if entry.task == "*":
             self.add(Edge(target, self._gate(target, entry)))
-        elif (source := Key(entry.task) if entry.task else target) in self.past:
-            self.add(edge_to(target, self.past[source].task, entry.when))
-        elif entry.when is When.FAILED and source in self.purged:
-            self.add(edge_to(target, Key(COMMIT), entry.when, declared=False))
+        elif entry.previous:
+            self._depend_on_previous(target, source, entry.when)
+        elif source.name in self._inside:
+            self.add(edge_to(target, source, entry.when))
+        elif source.name not in self._without:
+            self._depend_outside(target, source, entry)
+
+    def cancel(self, canceler: Key, victim: Cancels) -> None:
+        """Add the edge of one entry of ``cancels``."""
+        named = Key(victim.task or canceler.name)
+        if victim.previous and named in self._past:
+            self.add(Edge(canceler, self._past[named].task, "cancels"))
+        elif not victim.previous and named.name in self._inside:
+            self.add(Edge(canceler, named, "cancels"))
+
+    def _depend_on_previous(self, target: Key, source: Key, when: When) -> None:
+        if source in self._past:
+            self.add(edge_to(target, self._past[source].task, when))
+        elif when is When.FAILED and source in self._purged:
+            self._skip(target)
+
+    def _depend_outside(self, target: Key, source: Key, entry: Depends) -> None:
+        """A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.6, 5.18)."""
+        is_defined = source.name in self._defined
+        if is_defined and (found := self._past.get(source)):
+            product = entry.when is When.COMPLETED
+            self.add(edge_to(target, found.task, entry.when, product=product))
+            if product and found.produced is False:
+                self.lost.append((target.name, found.task))
+            elif entry.when is When.FAILED and found.failed is False:
+                self.unneeded.append((target.name, found.task))
+        elif is_defined and not (self._of_commits or entry.optional or source in self._purged):
+            self.missing.append((target.name, source.name))
+        elif entry.when is When.FAILED:
+            self._skip(target)
+
+    def _skip(self, target: Key) -> None:
+        """What never ran, or completed and was purged, has not failed. COMMIT never fails, and so this edge skips the target."""
+        self.add(edge_to(target, Key(COMMIT), When.FAILED, declared=False))
 
     def _gate(self, target: Key, entry: Depends) -> Key:
         gate = Key(gate_name(target.name, entry))
         if gate not in self.gates:
             self.gates[gate] = None
             excepted = frozenset(entry.excepted)
-            past = self.commits if target.name == COMMIT else self.past
+            past = self._commits if target.name == COMMIT else self._past
             for key, occurrence in past.items():
                 if occurrence.kind in (TaskKind.COMMIT, TaskKind.ORDINARY) and key.name not in excepted:
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
         return gate
-
-    def all(self) -> tuple[Edge, ...]:
-        return tuple(self._edges.values())
 
 
 def _wanted(
