@@ -9,8 +9,9 @@ it becomes the attempt's process, and the fence then refuses the earlier one (de
 
 from __future__ import annotations
 
+import json
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -76,14 +77,38 @@ def unregister(session: Session, process: str) -> None:
     session.do("unregister_manager", process=process)
 
 
+@dataclass(slots=True)
+class Recent:
+    """The last places that an archive gave, in lots, so that the lowest of them need not be sought at each claim."""
+
+    before: Place | None = None
+    """The lowest of the last whole lot; None: there is none yet."""
+    lowest: Place | None = None
+    """The lowest of the lot that is being given; None: nothing of it is."""
+    given: int = 0
+    """How many of it are."""
+
+    def took(self, place: Place, lot: int) -> None:
+        """Note the next place. ``lot``: how many make a lot."""
+        self.lowest = place if self.lowest is None else min(self.lowest, place)
+        self.given += 1
+        if self.given == lot:
+            self.before, self.lowest, self.given = self.lowest, None, 0
+
+    @property
+    def floor(self) -> Place | None:
+        """The lowest of both lots; None before the first one is whole."""
+        return self.before if self.before is None or self.lowest is None else min(self.before, self.lowest)
+
+
 class Turns:
     """Whose turn it is at one task manager, and where the ready tasks of busy archives begin.
 
     Both are hints that are lost with the process. ``after``: the archive whose turn was the last one.
 
     An old snapshot (a backup, say) keeps the entries of claimed tasks in the claim's index, and each claim would walk over all of them. So a claim looks at a busy
-    archive from the lowest of the last ``RECENT`` places on that it gave. What becomes ready below that is found by the next claim that looks at everything, at
-    most ``LOOK_AT_ALL`` seconds later.
+    archive from a floor on: the lowest of the last places that it gave, ``RECENT`` of them at least and twice as many at most. What becomes ready below that is
+    found by the next claim that looks at everything, at most ``LOOK_AT_ALL`` seconds later.
     """
 
     RECENT = 100
@@ -94,21 +119,21 @@ class Turns:
         self.after = 0
         self._clock = clock
         self._looked_at_all = clock()
-        self._recent: OrderedDict[int, deque[Place]] = OrderedDict()
+        self._recent: OrderedDict[int, Recent] = OrderedDict()
 
     def floors(self) -> dict[int, Place]:
         """For each busy archive the place that the next claim begins at; nothing where it is to look at everything."""
         if self._clock() - self._looked_at_all >= self.LOOK_AT_ALL:
             self._looked_at_all = self._clock()
             return {}
-        return {archive: min(places) for archive, places in self._recent.items() if len(places) == self.RECENT}
+        return {archive: floor for archive, recent in self._recent.items() if (floor := recent.floor) is not None}
 
     def took(self, places: Iterable[tuple[int, Place]]) -> None:
         """Note what a claim gave, in its order: of which archive, and at which place."""
         for archive, place in places:
             self.after = archive
-            self._recent.setdefault(archive, deque(maxlen=self.RECENT)).append(place)
-            self._recent.move_to_end(self.after)
+            self._recent.setdefault(archive, Recent()).took(place, self.RECENT)
+            self._recent.move_to_end(archive)
         while len(self._recent) > self.MOST_ARCHIVES:
             self._recent.popitem(last=False)
 
@@ -199,12 +224,9 @@ def parameters(
 ) -> dict[str, Any]:
     """The parameters of the blocks ``claim`` and ``claim_in_tiers``."""
     turns = turns or Turns()
-    floors = turns.floors()
     return {
         "process": process, "host": host, "slots": slots, "lease": lease, "pools": [str(pool) for pool in pools], "labels": list(labels),
-        "after": turns.after, "turns": slots + SPARE, "archives": list(floors),
-        "priorities": [place.priority for place in floors.values()], "entries": [place.entry for place in floors.values()],
-        "runs": [place.run for place in floors.values()], "positions": [place.position for place in floors.values()],
+        "after": turns.after, "turns": slots + SPARE, "floors": json.dumps(turns.floors()),
     }  # fmt: skip
 
 

@@ -8,9 +8,9 @@
 -- Where the ready tasks of an archive `r` begin that a claim looks at, and those of their pools that it asks for; no row: there is no task. It goes from the few
 -- pools that are asked for, so that an archive of many labels makes no claim dearer.
 select array_agg(p.pool) as pools, f.*
-from (select coalesce((%(priorities)s::int[])[f.n], -2147483648) as priority, coalesce((%(entries)s::bigint[])[f.n], 0) as entry_id,
-             coalesce((%(runs)s::int[])[f.n], 0) as run, coalesce((%(positions)s::int[])[f.n], 0) as position
-      from (select array_position(%(archives)s::bigint[], r.archive_id) as n) f) f
+from (select coalesce((place->>0)::int, -2147483648) as priority, coalesce((place->>1)::bigint, 0) as entry_id,
+             coalesce((place->>2)::int, 0) as run, coalesce((place->>3)::int, 0) as position
+      from (select %(floors)s::jsonb -> r.archive_id::text as place) f offset 0) f
 cross join unnest(%(pools)s::text[]) p(pool)
 cross join lateral (
     select from task t where {from claim t} and t.pool = p.pool and t.archive_id = r.archive_id
@@ -77,7 +77,7 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position
 --
 -- A claim of a drained host gives nothing. Nor does this one while an archive that has something ready is limited or of a tier of its own: `claim_in_tiers` does then.
 --
--- %(archives)s and the four lists beside it are places from which on a claim looks at the ready tasks of some archives: while an old snapshot keeps the entries of
+-- %(floors)s are the places from which on a claim looks at the ready tasks of some archives, by their ids: while an old snapshot keeps the entries of
 -- claimed tasks in the index, this saves walking over them (`Turns`).
 with turn as materialized (
     select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, row_number() over () as turn,
