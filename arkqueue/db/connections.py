@@ -41,6 +41,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from arkqueue.db.lists import Lists
 from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 Connection = psycopg.Connection[DictRow]
@@ -401,6 +402,7 @@ def _limits(statement_timeout: float) -> dict[str, int]:
 
 
 def _configure(connection: Connection) -> None:
+    connection.adapters.register_dumper(list, Lists)
     # Whatever a server's or a role's default says: our lock-then-act needs a fresh snapshot for each statement.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 

@@ -1,0 +1,37 @@
+"""How lists of integers are told to PostgreSQL: ids mostly, and most of what the queue tells it.
+
+psycopg looks at each integer of a list, and asks whether it needs quotes: four times what this takes. It also calls a list by the least type that holds the
+integers, so that a statement would be prepared, and planned, once more for each type that its lists ever had. Here all of them are ``bigint[]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import postgres
+from psycopg.abc import Buffer, DumperKey
+from psycopg.adapt import Dumper, PyFormat
+from psycopg.types.array import BaseListDumper, ListDumper
+
+
+class Integers(Dumper):
+    """Writes a list of integers."""
+
+    oid = postgres.types["int8"].array_oid
+
+    def dump(self, obj: list[int]) -> Buffer | None:
+        return f"{{{','.join(map(str, obj))}}}".encode()
+
+
+class Lists(ListDumper):
+    """Has integers written in this way, and all other lists in psycopg's."""
+
+    def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:
+        return (list, Integers) if _are_integers(obj) else super().get_key(obj, format)
+
+    def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:
+        return Integers(list, self._tx) if _are_integers(obj) else super().upgrade(obj, format)  # type: ignore[return-value]
+
+
+def _are_integers(obj: list[Any]) -> bool:
+    return set(map(type, obj)) == {int}
