@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from arkqueue.cli.lock import lines_of, room
 from arkqueue.cli.output import COLOURS, bold, dim, state, visible
 
 ARROWS = {"depends": "<--", "settled": "<~~", "failed": "<-!", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
@@ -44,6 +45,9 @@ _FILLS = {
 }  # fmt: skip
 assert _FILLS.keys() <= COLOURS.keys()
 
+MOST_NAMED = 3
+"""Tasks that are named in the node of a lock."""
+
 Graph = Mapping[str, Any]
 
 
@@ -68,21 +72,31 @@ def as_text(graph: Graph) -> str:
     for edge in graph["edges"]:
         line = f"{names[edge['source']]:{width}} {ARROWS[edge['kind']]} {names[edge['target']]}"
         lines.append(line + _remark(edge, states[edge["target"]]))
+    if graph["locks"]:
+        lines += ["", *(line for lock in graph["locks"] for line in lines_of(lock))]
+    if graph["more_locks"]:
+        lines.append("more locks: arkqueue lock list")
     return "\n".join(lines)
 
 
 def as_mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart: arrows lead from what is waited for to what waits; a crossed one cancels what it comes to."""
+    """A Mermaid flowchart: arrows lead from what is waited for to what waits; a crossed one cancels what it comes to.
+
+    A lock stands between who has it and who waits for it, in the order in which they get it.
+    """
     names = _short_names(graph)
     lines = ["flowchart LR"]
     for node in graph["nodes"]:
-        label = names[node["id"]].translate({ord('"'): "#quot;", ord("#"): "#35;", ord("<"): "#lt;", ord(">"): "#gt;"})
-        lines.append(f'  t{node["id"]}["{label}<br/>{node["state"]}"]:::{node["state"]}')
+        lines.append(f'  t{node["id"]}["{_escaped(names[node["id"]])}<br/>{node["state"]}"]:::{node["state"]}')
     for edge in graph["edges"]:
         source, target = f"t{edge['source']}", f"t{edge['target']}"
         if edge["kind"] == "cancels":
             source, target = target, source
         lines.append(f"  {source} {_MERMAID[edge['kind']]} {target}")
+    for place, (lock, having, waiting) in enumerate(_standing(graph)):
+        lines.append(f'  l{place}{{{{"{"<br/>".join(_escaped(line) for line in _label_of(lock))}"}}}}')
+        lines += [f"  t{id} --- l{place}" for id in having]
+        lines += [f"  l{place} -.->|{number}.| t{id}" for number, id in waiting]
     states = dict.fromkeys(node["state"] for node in graph["nodes"])
     lines += [f"  classDef {name} fill:{_FILLS[name]},stroke:#666,color:#000" for name in states]
     return "\n".join(lines)
@@ -98,7 +112,7 @@ def as_dot(graph: Graph) -> str:
     for place, (run, nodes) in enumerate(runs.items()):
         lines += [f"  subgraph cluster_{place} {{", f"    label={_quoted(run)}"]
         for node in nodes:
-            label = _quoted(f"{names[node['id']]}\n{node['state']}")
+            label = _quoted(names[node["id"]], node["state"])
             lines.append(f'    t{node["id"]} [label={label} fillcolor="{_FILLS[node["state"]]}"]')
         lines.append("  }")
     for edge in graph["edges"]:
@@ -107,6 +121,10 @@ def as_dot(graph: Graph) -> str:
             source, target = target, source
         how = _DOT[edge["kind"]]
         lines.append(f"  {source} -> {target}" + (f" [{how}]" if how else ""))
+    for place, (lock, having, waiting) in enumerate(_standing(graph)):
+        lines.append(f"  l{place} [shape=hexagon style=solid label={_quoted(*_label_of(lock))}]")
+        lines += [f"  t{id} -> l{place} [dir=none]" for id in having]
+        lines += [f'  l{place} -> t{id} [style=dashed label="{number}."]' for number, id in waiting]
     return "\n".join([*lines, "}"])
 
 
@@ -142,5 +160,35 @@ def _task_of(node: Mapping[str, Any]) -> str:
     return f"{node['name']}/{node['item']}" if node["item"] else str(node["name"])
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(visible(text), ensure_ascii=False)
+def _standing(graph: Graph) -> list[tuple[Any, list[int], list[tuple[int, int]]]]:
+    """Each lock, the nodes that have it, and those that wait for it with their places in the line."""
+    ids = {node["full_name"]: node["id"] for node in graph["nodes"]}
+    found = []
+    for lock in graph["locks"]:
+        having = [ids[task["full_name"]] for task in lock["holders"] if task["full_name"] in ids]
+        line = [(place, ids.get(task["full_name"])) for place, task in enumerate(lock["waiting"], 1)]
+        found.append((lock, having, [(place, id) for place, id in line if id is not None]))
+    return found
+
+
+def _label_of(lock: Mapping[str, Any]) -> list[str]:
+    """What stands in the node of a lock: its name, and who has it and is next, which may be no nodes of this graph."""
+    lines = [f"lock {lock['name']}", room(lock), *(["paused"] if lock["paused_at"] else [])]
+    having = [task["full_name"] for task in lock["holders"]]
+    if lock["elsewhere"]:
+        having.append(f"{lock['elsewhere']} of other archives")
+    if having:
+        lines.append(f"has it: {', '.join(having[:MOST_NAMED])}{' …' if len(having) > MOST_NAMED else ''}")
+    if lock["waiting"]:
+        lines.append(f"next: {lock['waiting'][0]['full_name']}")
+    return [visible(line) for line in lines]
+
+
+def _escaped(text: str) -> str:
+    """Text in a label of Mermaid's."""
+    return text.translate({ord('"'): "#quot;", ord("#"): "#35;", ord("<"): "#lt;", ord(">"): "#gt;"})
+
+
+def _quoted(*lines: str) -> str:
+    """A label of DOT's."""
+    return json.dumps("\n".join(visible(line) for line in lines), ensure_ascii=False)

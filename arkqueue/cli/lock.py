@@ -48,7 +48,7 @@ def list_(client: Client, archive: str | None, as_json: bool) -> None:
         print_json(found)
         return
     for one in found:
-        _show(one)
+        say("\n".join(lines_of(one)))
     if not found:
         say("No task names a lock.")
 
@@ -67,7 +67,7 @@ def set_(client: Client, name: str, capacity: int | None, as_json: bool) -> None
     if as_json:
         print_json(found)
     else:
-        say(f"{bold(visible(name))}: {_room(found)}")
+        say(f"{bold(visible(name))}: {room(found)}")
 
 
 def path(name: str) -> str:
@@ -75,24 +75,25 @@ def path(name: str) -> str:
     return f"/locks/{quote(name, safe='/')}"
 
 
-def _room(one: Any) -> str:
+def room(one: Any) -> str:
+    """How many tasks may have a lock at once."""
     capacity = one["capacity"]
     return "unlimited" if capacity is None else f"{'1 task' if capacity == 1 else f'{capacity} tasks'} at once"
 
 
-def _show(one: Any) -> None:
+def lines_of(one: Any) -> list[str]:
+    """A lock, who has it, and who waits for it, the next first. ``one``: as the API tells it."""
     from arkqueue.cli.output import at
 
-    say(f"{bold(visible(one['name']))}: {_room(one)}")
+    lines = [f"{bold(visible(one['name']))}: {room(one)}"]
     if one["paused_at"]:
         why = f": {one['pause_reason']}" if one["pause_reason"] else ""
-        say(f"  paused since {at(one['paused_at'])} by {visible(one['paused_by'])}{visible(why)}")
+        lines.append(f"  paused since {at(one['paused_at'])} by {visible(one['paused_by'])}{visible(why)}")
     for task in one["holders"]:
-        say(
-            f"  {'occupied by' if task['state'] == 'running' else 'granted to'} {task['full_name']}, which is {task['state']}"
-        )
+        how = "occupied by" if task["state"] == "running" else "granted to"
+        lines.append(f"  {how} {visible(task['full_name'])}, which is {task['state']}")
     if one["elsewhere"]:
         many = f"{one['elsewhere']} tasks have" if one["elsewhere"] > 1 else "1 task has"
-        say(f"  {many} it in other archives")
-    for place, task in enumerate(one["waiting"], 1):
-        say(f"  {place}. {task['full_name']} waits")
+        lines.append(f"  {many} it in other archives")
+    lines += [f"  {place}. {visible(task['full_name'])} waits" for place, task in enumerate(one["waiting"], 1)]
+    return [*lines, "  more tasks have it or wait for it"] if one["more"] else lines

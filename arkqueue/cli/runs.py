@@ -180,7 +180,7 @@ def show(client: Client, name: str, files: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @calls_server
 def graph(client: Client, names: Sequence[str], form: str, as_json: bool) -> None:
-    """Draw the graph of runs: what waits for what, and what supersedes what."""
+    """Draw the graph of runs: what waits for what, what supersedes what, and who has the locks."""
     from arkqueue.cli import drawing
     from arkqueue.cli.find import find
 
@@ -372,4 +372,9 @@ def _together(graphs: Sequence[Any]) -> Any:
             if node["id"] not in nodes or not node["outside"]:
                 nodes[node["id"]] = node
     ordered = sorted(nodes.values(), key=lambda node: (node["rev"], node["run"]))
-    return {"nodes": ordered, "edges": [edge for part in graphs for edge in part["edges"]]}
+    return {
+        "nodes": ordered,
+        "edges": [edge for part in graphs for edge in part["edges"]],
+        "locks": list({lock["name"]: lock for part in graphs for lock in part["locks"]}.values()),
+        "more_locks": any(part["more_locks"] for part in graphs),
+    }

@@ -225,6 +225,17 @@ left join lock k on k.scope = n.scope and k.name = n.name
 where (%(name)s::text is null or n.name = %(name)s) and (%(scope)s::bigint is null or n.scope = %(scope)s) and (n.scope = 0 or a.removed_at is null)
 order by n.scope <> 0, a.name, n.name;
 
+-- name: locks_of_runs
+-- The locks that tasks of some runs occupy, have been granted or wait for; first those that one waits for.
+select n.scope, a.name as archive, n.name, case when k.name is null then 1 else k.capacity end as capacity,
+       k.paused_at, k.paused_by, k.pause_reason
+from (select u.scope, u.name, bool_or(not u.granted) as is_awaited from task t join lock_use u on u.task_id = t.id
+      where t.run_id = any(%(runs)s) and t.in_line and t.settled_at is null
+      group by u.scope, u.name order by is_awaited desc, u.scope, u.name limit %(most)s) n
+left join archive a on a.id = n.scope
+left join lock k on k.scope = n.scope and k.name = n.name
+order by n.is_awaited desc, n.scope <> 0, a.name, n.name;
+
 -- name: lock_tasks_of
 -- The tasks of a lock: those that occupy it, those that have been granted it, and those that wait: first the next one of each archive, in their turns.
 with recursive waiting as (

@@ -6,6 +6,7 @@
 - What a task cancels and is being stopped is the same arrow: a ``cancels`` edge is ``active`` meanwhile. Where the victim has no such arrow, because the task
   cancels it from further away, a ``stopping`` edge is shown as long as it is waited for.
 - Tasks of other runs that an edge comes from are nodes too, ``outside``.
+- The locks at which tasks of the runs stand are told beside them, with who has each and who is next, also where that is a task of another run.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
-from arkqueue.model import BranchId, RunId, TaskKind
+from arkqueue.model import ArchiveId, BranchId, RunId, TaskKind
 from arkqueue.states import State
+from arkqueue.views.locks import LockView, locks_of_runs
 from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import is_implicit
@@ -62,19 +64,22 @@ class EdgeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphView:
-    """Nodes in the order of revisions, runs and files; edges in the order of their targets."""
+    """Nodes in the order of revisions, runs and files; edges in the order of their targets. ``more_locks``: there are more than are told, which are 100 at most."""
 
     nodes: list[NodeView]
     edges: list[EdgeView]
+    locks: list[LockView]
+    more_locks: bool
 
 
-def graph(session: Session, runs: Sequence[RunId]) -> GraphView:
-    """The graph of some runs."""
+def graph(session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId] | None = None) -> GraphView:
+    """The graph of some runs. ``archives``: those whose tasks may be named at a lock of the installation (None: all)."""
     inside = [row.id for row in session.rows("tasks_of_runs", runs=list(runs))]
     rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {})
     used = {*inside, *(edge.source for edge in edges)}
     nodes = [_node(row, outside=row.run_id not in runs) for row in rows.values() if row.id in used]
-    return GraphView(nodes=nodes, edges=edges)
+    locks, more = locks_of_runs(session, runs, archives)
+    return GraphView(nodes=nodes, edges=edges, locks=locks, more_locks=more)
 
 
 def edges_of(session: Session, run: RunId, rows: Sequence[Any], names: Mapping[int, str]) -> list[EdgeView]:
@@ -100,12 +105,14 @@ def _read(
     return rows, [_edge(e, known, stopping) for e in shown]
 
 
-def graph_between(session: Session, branch: BranchId, first: int, last: int) -> GraphView:
+def graph_between(
+    session: Session, branch: BranchId, first: int, last: int, archives: Sequence[ArchiveId] | None = None
+) -> GraphView:
     """The graph of all runs of a branch from one revision to another."""
     runs = [RunId(row.id) for row in session.rows("runs_between", branch=branch, first=first, last=last, limit=MOST_RUNS + 1)]  # fmt: skip
     if len(runs) > MOST_RUNS:
         raise Invalid(f"revisions {first} to {last}", f"are more than {MOST_RUNS} runs", "Ask for fewer revisions.")
-    return graph(session, runs)
+    return graph(session, runs, archives)
 
 
 def _is_hidden(row: Any) -> bool:

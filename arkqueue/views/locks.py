@@ -9,12 +9,16 @@ from datetime import datetime
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import INSTALLATION, ArchiveId
+from arkqueue.model import INSTALLATION, ArchiveId, RunId
 from arkqueue.states import State
 from arkqueue.views.naming import task_names
 
 MOST_TASKS = 100
-"""Tasks of one lock that are told."""
+"""Tasks that have one lock, and tasks that wait for it, that are told."""
+MOST_IN_GRAPH = 10
+"""The same in a graph."""
+MOST_LOCKS = 100
+"""Locks that are told of a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,9 @@ class LockTask:
 class LockView:
     """A lock. ``name``: what it is called in commands, ``ARCHIVE/NAME`` or ``global/NAME``; ``capacity`` null: unlimited.
 
-    ``holders``: the tasks that occupy it or have been granted it; ``waiting``: those that ask for it, the next first; 100 of both at most, of the archives that
-    were asked for. ``elsewhere``: how many tasks of other archives have a lock of the installation.
+    ``holders``: the tasks that occupy it or have been granted it; ``waiting``: those that ask for it, the next first; 100 of each at most (in a graph 10), of
+    the archives that were asked for. ``elsewhere``: how many tasks of other archives have a lock of the installation. ``more``: more tasks have it or wait
+    for it than are told.
     """
 
     name: str
@@ -41,6 +46,7 @@ class LockView:
     holders: list[LockTask]
     waiting: list[LockTask]
     elsewhere: int
+    more: bool
 
 
 def locks(
@@ -50,23 +56,33 @@ def locks(
     scope: ArchiveId | None = None,
 ) -> list[LockView]:
     """The locks of some archives and those of the installation that they use (None: every one); of one name and scope where these are given."""
-    found = []
     told: dict[str, Any] = {"archives": None if archives is None else list(archives), "name": name, "scope": scope}
-    for row in session.rows("show_locks", **told):
-        standing = session.rows("lock_tasks_of", scope=row.scope, name=row.name, most=MOST_TASKS)
-        shown = [task for task in standing if archives is None or task.archive_id in archives]
-        names = task_names(session, [task.id for task in shown])
-        tasks = [LockTask(full_name=names[task.id], state=State(task.state)) for task in shown if task.id in names]
-        found.append(
-            LockView(
-                name=row.name if row.scope == INSTALLATION else f"{row.archive}/{row.name}", capacity=row.capacity, paused_at=row.paused_at,
-                paused_by=row.paused_by, pause_reason=row.pause_reason,
-                holders=[task for task in tasks if task.state is not State.WAITING],
-                waiting=[task for task in tasks if task.state is State.WAITING],
-                elsewhere=sum(task.state != "waiting" and task not in shown for task in standing),
-            )
-        )  # fmt: skip
-    return found
+    return [_view(session, row, archives, MOST_TASKS) for row in session.rows("show_locks", **told)]
+
+
+def locks_of_runs(
+    session: Session, runs: Sequence[RunId], archives: Sequence[ArchiveId] | None
+) -> tuple[list[LockView], bool]:
+    """The locks that tasks of some runs have or wait for, those that one waits for first, and whether there are more; with tasks of some archives (None: all)."""
+    rows = session.rows("locks_of_runs", runs=list(runs), most=MOST_LOCKS + 1)
+    return [_view(session, row, archives, MOST_IN_GRAPH) for row in rows[:MOST_LOCKS]], len(rows) > MOST_LOCKS
+
+
+def _view(session: Session, row: Any, archives: Sequence[ArchiveId] | None, most: int) -> LockView:
+    standing = session.rows("lock_tasks_of", scope=row.scope, name=row.name, most=most + 1)
+    having = [task for task in standing if task.state != State.WAITING]
+    waiting = [task for task in standing if task.state == State.WAITING]
+    shown = [one for one in (*having[:most], *waiting[:most]) if archives is None or one.archive_id in archives]
+    names = task_names(session, [task.id for task in shown])
+    tasks = [LockTask(full_name=names[task.id], state=State(task.state)) for task in shown if task.id in names]
+    return LockView(
+        name=row.name if row.scope == INSTALLATION else f"{row.archive}/{row.name}", capacity=row.capacity, paused_at=row.paused_at,
+        paused_by=row.paused_by, pause_reason=row.pause_reason,
+        holders=[task for task in tasks if task.state is not State.WAITING],
+        waiting=[task for task in tasks if task.state is State.WAITING],
+        elsewhere=sum(archives is not None and task.archive_id not in archives for task in having),
+        more=max(len(having), len(waiting)) > most,
+    )  # fmt: skip
 
 
 def command(verb: str, name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, ArchiveSettings, End, RunId, Trigger
-from arkqueue.queue import archives, claim, control, deletion
+from arkqueue.queue import archives, claim, control, deletion, locks
 from arkqueue.states import State
 from arkqueue.views import find, installation
 from arkqueue.views import runs as run_views
@@ -18,6 +18,7 @@ from arkqueue.views import tasks as task_views
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.archives import archives as show_archives
 from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
+from arkqueue.views.locks import MOST_IN_GRAPH, MOST_LOCKS
 from arkqueue.views.runs import RunState
 from tests.builders import AnArchive, a_workflow, an_archive, faulty
 from tests.db.test_example import example
@@ -147,6 +148,62 @@ def test_exclusive_tasks_close_the_gate_visibly(session: Session) -> None:
         "2/b <== 3/COMMIT",
         "3/COMMIT <-- 3/c",
     }
+
+
+def test_graph_says_who_has_the_locks_of_its_tasks_and_who_is_next(session: Session) -> None:
+    archive, other = an_archive(session), an_archive(session, "other")
+    archive.commit({"a": "lock: tex"})
+    archive.commit({"a": "lock: [tex, printer]", "b": "lock: global/press", "c": ""})
+    other.commit({"x": "lock: global/press"})
+    archive.claim("a@2")
+    locks.pass_on(session)
+    run = RunId(archive.run_id(3))
+
+    def told(archives: list[ArchiveId] | None = None) -> dict[str, tuple[list[str], list[str], int]]:
+        shown = graph(session, [run], archives)
+        assert not shown.more_locks
+        return {
+            one.name: (
+                [task.full_name for task in one.holders],
+                [task.full_name for task in one.waiting],
+                one.elsewhere,
+            )
+            for one in shown.locks
+        }
+
+    # The task that has the lock is of another run.
+    assert told() == {
+        "papers/printer": ([], ["papers@3/a"], 0),
+        "papers/tex": (["papers@2/a"], ["papers@3/a"], 0),
+        "global/press": (["papers@3/b"], ["other@2/x"], 0),
+    }
+    archive.end("a@2")
+    archive.run("b@3")
+    locks.pass_on(session)
+    assert told([ArchiveId(archive.id)]) == {
+        "papers/printer": (["papers@3/a"], [], 0),
+        "papers/tex": (["papers@3/a"], [], 0),
+    }
+    archive.commit({"b": "lock: global/press"})
+    run = RunId(archive.run_id(4))
+    assert told([ArchiveId(archive.id)]) == {"global/press": ([], ["papers@4/b"], 1)}
+    archive.run("a@3")
+    assert graph(session, [RunId(archive.run_id(3))]).locks == []
+
+
+def test_graph_of_thousands_of_tasks_with_locks_tells_a_bounded_number_of_them(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{n}": f"lock: [tex, own{n}]" for n in range(1200)})
+    locks.set_capacity(session, ArchiveId(archive.id), "tex", 50, "ann")
+    shown = graph(session, [RunId(archive.run_id(2))])
+    assert len(shown.locks) == MOST_LOCKS
+    assert shown.more_locks
+    assert all(one.waiting for one in shown.locks)  # these come first
+    assert max(len(one.holders) + len(one.waiting) for one in shown.locks) <= 2 * MOST_IN_GRAPH
+    archive.commit(dict.fromkeys("ab", "lock: tex"))
+    (tex,) = graph(session, [RunId(archive.run_id(3))]).locks
+    assert (len(tex.holders), len(tex.waiting), tex.more) == (MOST_IN_GRAPH, MOST_IN_GRAPH, True)
+    assert tex.waiting[0].full_name == "papers@2/t50"
 
 
 # Runs

@@ -218,7 +218,7 @@ def not_followed_of_run(request: Request, id: int) -> NotFollowed:
 def graph_of_run(request: Request, id: int) -> GraphView:
     """The graph of one run."""
     caller = admit(request, Scope.READ)
-    return graph(caller.session, [caller.run(id)])
+    return graph(caller.session, [caller.run(id)], caller.archives())
 
 
 @router.get("/graph")
@@ -231,9 +231,8 @@ def graph_of_revisions(
 ) -> GraphView:
     """The graph of all runs from one revision of a branch to another."""
     caller = admit(request, Scope.READ)
-    return graph_between(
-        caller.session, find.find_branch(caller.session, caller.archive(archive), branch, archive), first, last
-    )
+    found = find.find_branch(caller.session, caller.archive(archive), branch, archive)
+    return graph_between(caller.session, found, first, last, caller.archives())
 
 
 @router.delete("/runs/{id}")

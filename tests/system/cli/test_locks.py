@@ -34,3 +34,40 @@ def test_a_lock_of_the_installation_is_shown_set_and_paused(arkqueue: Cli, sessi
     assert arkqueue("resume", "--lock", "global/printer").lines == ["lock global/printer: resumed"]
     assert arkqueue("lock", "set", "global/printer", "2").lines == ["global/printer: 2 tasks at once"]
     assert arkqueue("lock", "set", "global/printer", "0").code == 2
+
+
+def test_graph_shows_who_has_a_lock_and_who_is_next(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "lock: tex"})
+    archive.commit({"a": "lock: tex", "b": "lock: tex"})
+    archive.claim("a@2")
+    ids = {key: archive.task(key) for key in ("a@3", "b@3")}
+    assert arkqueue("graph", "papers@3").lines[-4:] == [
+        "papers/tex: 1 task at once",
+        "  occupied by papers@2/a, which is running",
+        "  1. papers@3/a waits",
+        "  2. papers@3/b waits",
+    ]
+    (shown,) = arkqueue("graph", "papers@2", "papers@3", "--json").json[
+        "locks"
+    ]  # it is told once, although both runs name it
+    assert (shown["name"], [task["full_name"] for task in shown["waiting"]]) == (
+        "papers/tex",
+        ["papers@3/a", "papers@3/b"],
+    )
+    mermaid = arkqueue("graph", "papers@2", "papers@3", "--format", "mermaid").lines
+    assert '  l0{{"lock papers/tex<br/>1 task at once<br/>has it: papers@2/a<br/>next: papers@3/a"}}' in mermaid
+    assert f"  t{archive.task('a@2')} --- l0" in mermaid
+    assert [f"  l0 -.->|{place}.| t{id}" for place, id in enumerate(ids.values(), 1)] == [
+        line for line in mermaid if "l0 -.->" in line
+    ]
+    dot = arkqueue("graph", "papers@3", "--format", "dot").lines
+    assert (
+        r'  l0 [shape=hexagon style=solid label="lock papers/tex\n1 task at once\nhas it: papers@2/a\nnext: papers@3/a"]'
+        in dot
+    )
+    assert f'  l0 -> t{ids["a@3"]} [style=dashed label="1."]' in dot
+    assert not any("dir=none" in line for line in dot)  # who has it is no node of this graph
+    arkqueue("pause", "--lock", "papers/tex", "--reason", "no \x1b[31mlicence")
+    assert "paused since" in arkqueue("graph", "papers@3").out
+    assert "\x1b" not in arkqueue("graph", "papers@3").out
