@@ -224,6 +224,10 @@ class Kept:
             with suppress(DatabaseUnavailable), self._pool.statement() as connection:
                 connection.execute("select")
 
+    def empty(self) -> None:
+        """Make the database as a new one is. Rows are deleted: sessions would plan every statement anew on tables that are truncated."""
+        self.own.execute("select tests.empty()")
+
     def close(self) -> None:
         self._close_pool()
         if self._own is not None:
@@ -279,7 +283,7 @@ class Databases:
             return False
         if not is_garbled:
             assert_sound(kept.own)
-        kept.own.execute("select tests.empty()")
+        kept.empty()
         return True
 
 

@@ -17,8 +17,8 @@ from arkqueue.model import INSTALLATION, ArchiveId, AttemptId, Cancels, Depends,
 from arkqueue.queue import claim, control, holds, locks, pauses
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.db.test_model_and_queue import TABLES
 from tests.model import Installation, Key, Model, Refused, is_global
+from tests.postgres import Kept
 
 NAMES = ("a", "b", "c", "d")
 LOCKS = ("global/x", "global/y", "tex")
@@ -67,10 +67,8 @@ def refused_by_both(model_refuses: bool) -> Iterator[None]:
 
 
 class Both:
-    def __init__(self, session: Session, data: st.DataObject) -> None:
-        with session.database.transaction() as connection:
-            connection.execute(f"truncate {TABLES} restart identity cascade".encode())
-            connection.execute("delete from lock_turn where name <> ''")
+    def __init__(self, session: Session, kept: Kept, data: st.DataObject) -> None:
+        kept.empty()
         self.session, self.data = Session(session.database), data
         self.ones = [One(an_archive(self.session, name), Model()) for name in ARCHIVES]
         self.installation = Installation([one.model for one in self.ones])
@@ -271,7 +269,7 @@ class Both:
 
 
 @pytest.mark.timeout(3600)
-def test_queue_and_model_agree_on_locks_of_the_installation(session: Session) -> None:
+def test_queue_and_model_agree_on_locks_of_the_installation(session: Session, kept: Kept) -> None:
     SEEN.clear()
 
     @settings(
@@ -283,7 +281,7 @@ def test_queue_and_model_agree_on_locks_of_the_installation(session: Session) ->
     )
     @given(st.data())
     def examples(data: st.DataObject) -> None:
-        both = Both(session, data)
+        both = Both(session, kept, data)
         for _ in range(3):
             both.commit()
             both.compare()

@@ -55,8 +55,8 @@ from tests.db import strategies
 from tests.db.scripted_repository import Repository, ScriptedArchive
 from tests.db.test_model import OUTSIDE, Beside, Subject
 from tests.model import Key, Reason, Refused, RunKey, RunSeen, Seen
+from tests.postgres import Kept
 
-TABLES = "archive, ready_archive, slot, lock, lock_use, task_manager, look, branch, revision, run, purged_run, task, purged_task, completion, task_name, edge, attempt, schedule, schedule_fire, deed, definition, workflow"
 MANAGERS = ("one", "other")
 CHUNK = 2
 """Revisions that a reader appends at once here, so that a look often has several transactions."""
@@ -69,11 +69,10 @@ NEVER = "366d"
 class QueueAsSubject:
     """The queue with one archive, every verb one call."""
 
-    def __init__(self, session: Session) -> None:
-        # Another queue for each example: one remembers what it has stored, and the tables are cleared.
+    def __init__(self, session: Session, kept: Kept) -> None:
+        # Another queue for each example: one remembers what it has stored, and its database is emptied.
         self.session = Session(session.database)
-        with session.database.transaction() as connection:
-            connection.execute(f"truncate {TABLES} restart identity cascade".encode())
+        kept.empty()
         self.archive: AnArchive = an_archive(self.session, branches=strategies.BRANCHES)
         self.by = "ann"
         self.approver: Approver | None = Approver()
@@ -296,7 +295,7 @@ class QueueAsSubject:
         }
 
     def close(self) -> None:
-        """The next example's queue clears the tables: hypothesis does not end every example."""
+        """The next example's queue empties the database: hypothesis does not end every example."""
 
     def _task(self, key: Key) -> TaskId:
         return self.ids[key][0]
@@ -349,10 +348,11 @@ class BesideQueue(Beside):
 
     examples: ClassVar[Counter[str]] = Counter()
     session: ClassVar[Session]
+    kept: ClassVar[Kept]
     configuration: ClassVar[Configuration]
 
     def make_subject(self) -> Subject:
-        self.real = QueueAsSubject(self.session)
+        self.real = QueueAsSubject(self.session, self.kept)
         self.looks: list[Look] = []
         """The innermost last; the others wait for it."""
         self.failed: BaseException | None = None
@@ -687,12 +687,10 @@ def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.timeout(24 * EXAMPLES // SHARDS)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_queue_and_model_agree_after_every_step(
-    session: Session, tmp_path: Path, folder_of_the_run: Path, shard: int
+    session: Session, kept: Kept, tmp_path: Path, folder_of_the_run: Path, shard: int
 ) -> None:
-    BesideQueue.session, BesideQueue.configuration = (
-        session,
-        Configuration(home=tmp_path, sweep=NEVER, import_limit=LIMIT),
-    )
+    BesideQueue.session, BesideQueue.kept = session, kept
+    BesideQueue.configuration = Configuration(home=tmp_path, sweep=NEVER, import_limit=LIMIT)
     BesideQueue.examples.clear()
     some = settings(max_examples=EXAMPLES // SHARDS, stateful_step_count=24, deadline=None)
     run_state_machine_as_test(BesideQueue, settings=some)
