@@ -38,7 +38,10 @@ def is_address(value: str) -> bool:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False)
+    # Built when it is first used: the model of the configuration has those of its tables inside.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False, defer_build=True
+    )
 
 
 class Credentials(_Strict):
@@ -183,7 +186,7 @@ class Configuration(_Strict):
     import_limit: LimitOrNone = 1000
     """Of a scan that finds more new revisions of a branch than this, all runs are held (design 5.22); None: they run."""
     credentials: tuple[Credentials, ...] = ()
-    docker: Docker = Docker()
+    docker: Docker = Field(default_factory=lambda: Docker())
     mounts: tuple[PersistentMount, ...] = ()
     """What tasks may keep between runs; of several entries of one name, an archive's tasks get the first that is for the archive."""
 

@@ -8,24 +8,29 @@ whoever reads a run's tasks.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from arkqueue.model import TaskDefinition
 
-_DEFINITION = TypeAdapter(TaskDefinition)
-
 
 def to_json(definition: TaskDefinition) -> dict[str, Any]:
     """The frozen form, ready for ``json.dumps``."""
-    plain: dict[str, Any] = _DEFINITION.dump_python(definition, mode="json", exclude_defaults=True)
+    plain: dict[str, Any] = _definition().dump_python(definition, mode="json", exclude_defaults=True)
     return {key: _sorted(plain[key]) for key in sorted(plain)}
 
 
 def from_json(frozen: dict[str, Any]) -> TaskDefinition:
     """The definition that ``to_json`` froze."""
-    return _DEFINITION.validate_json(json.dumps(frozen))
+    return _definition().validate_json(json.dumps(frozen))
+
+
+@cache
+def _definition() -> TypeAdapter[TaskDefinition]:
+    """Made when it is first needed: whoever only looks for faults freezes nothing."""
+    return TypeAdapter(TaskDefinition)
 
 
 def _sorted(value: Any) -> Any:

@@ -302,7 +302,8 @@ OneOrMore = Annotated[list[T], _OneOrMore()]
 class StrictModel(BaseModel):
     """A mapping of the format: nothing unknown in it, and nothing without a value."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Built when it is first used: the model of a task has the schemas of those inside it, and a checker that starts at each push needs no other.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod
