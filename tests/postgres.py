@@ -115,22 +115,26 @@ def folder_of_the_run(postgres: Embedded) -> Path:
 @pytest.fixture(scope="session")
 def template(postgres: Embedded) -> str:
     """A database with arkqueue's tables that the others are copied from."""
-    name = "template_arkqueue"
-    with _one_at_a_time(postgres.home / "template.lock"), _admin(postgres.uri) as admin:
+    return made_once(postgres, "template_arkqueue", "template1", _prepare)
+
+
+def made_once(server: Embedded, name: str, template: str, prepare: Callable[[psycopg.Connection[Any]], object]) -> str:
+    """The name of a database that one of the workers makes, to be copied. Nobody connects to it any more once it is prepared."""
+    with _one_at_a_time(server.home / f"{name}.lock"), _admin(server.uri) as admin:
         if not admin.execute("select from pg_database where datname = %s", [name]).fetchall():
-            admin.execute(f"create database {name}_new".encode())
-            _prepare(make_conninfo(postgres.uri, dbname=f"{name}_new"))
+            admin.execute(f"create database {name}_new template {template}".encode())
+            with _admin(make_conninfo(server.uri, dbname=f"{name}_new")) as connection:
+                prepare(connection)
             admin.execute(f"alter database {name}_new rename to {name}".encode())
     return name
 
 
-def _prepare(uri: str) -> None:
-    with _admin(uri) as connection:
-        migrate(connection)
-        # As if a queue manager were heard all the while: a run of tests may be longer than any would be silent.
-        connection.execute("update heartbeat set beat_at = now() + interval '1 day'")
-        connection.execute(_how_to_empty(connection))
-        connection.execute(NOTE_CHANGES)
+def _prepare(connection: psycopg.Connection[Any]) -> None:
+    migrate(connection)
+    # As if a queue manager were heard all the while: a run of tests may be longer than any would be silent.
+    connection.execute("update heartbeat set beat_at = now() + interval '1 day'")
+    connection.execute(_how_to_empty(connection))
+    connection.execute(NOTE_CHANGES)
 
 
 def _how_to_empty(connection: psycopg.Connection[Any]) -> sql.Composed:
@@ -161,11 +165,11 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def a_database(server: Embedded, template: str) -> Iterator[str]:
-    """The connection string of a new database, which is dropped afterwards."""
+def a_database(server: Embedded, template: str, strategy: str = "wal_log") -> Iterator[str]:
+    """The connection string of a new database, which is dropped afterwards. ``strategy``: ``file_copy`` is for a large template."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     with _admin(server.uri) as admin:
-        admin.execute(f"create database {name} template {template}".encode())
+        admin.execute(f"create database {name} template {template} strategy {strategy}".encode())
     try:
         yield make_conninfo(server.uri, dbname=name)
     finally:

@@ -24,7 +24,7 @@ from arkqueue.views.explain import explain
 from arkqueue.views.runs import run, runs
 from benchmarks import history
 from benchmarks.lines import Line
-from tests.postgres import a_database
+from tests.postgres import a_database, made_once
 
 TASKS, ARCHIVES = 100_000, 20
 OPEN, TURNS = 5, 5
@@ -88,19 +88,37 @@ def explaining(plans: dict[str, list[str]], aside: psycopg.Connection[Any]) -> t
     return Explaining
 
 
+@pytest.fixture(scope="session")
+def template_with_a_past(postgres: Embedded, template: str) -> str:
+    """A database with a long past, to be copied, whose statistics are of the time before."""
+
+    def prepare(connection: psycopg.Connection[Any]) -> None:
+        _let_statistics_stay(connection)
+        connection.execute("analyze")
+        history.make(connection, TASKS, ARCHIVES, is_analyzed=False)
+
+    return made_once(postgres, "template_with_a_past", template, prepare)
+
+
+def _let_statistics_stay(connection: psycopg.Connection[Any]) -> None:
+    for (table,) in connection.execute("select relname from pg_stat_user_tables").fetchall():
+        connection.execute(f"alter table {table} set (autovacuum_enabled = off)".encode())
+
+
 @pytest.fixture(scope="module", params=[BUSY, IDLE, FIRST, NEW])
 def plans(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> Iterator[Plans]:
     """A queue with much to do and, unless it is new, a long past, on one connection; its statistics are of the day that is named."""
     day = request.param
+    if day != NEW:
+        template = request.getfixturevalue("template_with_a_past")
     with (
-        a_database(postgres, template) as uri,
+        a_database(postgres, template, "file_copy") as uri,
         psycopg.connect(uri, autocommit=True, connect_timeout=10) as connection,
     ):
-        for (table,) in connection.execute("select relname from pg_stat_user_tables").fetchall():
-            connection.execute(f"alter table {table} set (autovacuum_enabled = off)".encode())
-        if day != NEW:
+        if day == NEW:
+            _let_statistics_stay(connection)
+        if day == IDLE:
             connection.execute("analyze")
-            history.make(connection, TASKS, ARCHIVES, is_analyzed=day == IDLE)
         with Database.open(uri, application_name="arkqueue test", size=1) as database:
             plans = Plans(Session(database), day)
             if day == NEW:
