@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping
 
-from tests.repositories import GitRepository
+from tests.repositories import GitRepository, SubversionRepository
 
 Attack = Callable[[GitRepository], None]
 
@@ -68,6 +68,15 @@ def a_task_of_as_many_files_as_it_may_have(repository: GitRepository) -> None:
     folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
     beside = f"040000 tree {folder}\t_workflows\n"
     _push(repository, a_tree_without_end(repository, 2, entries=990, beside=beside))
+
+
+def a_task_of_a_copied_folder_without_end(repository: SubversionRepository) -> None:
+    """A task `all` with a million files, and some more, in two small revisions: a folder of 1,000 files, and 1,001 copies of it."""
+    text = repository.a_file("x")
+    repository.change("mkdir", "a", *(part for n in range(1000) for part in ("put", text, f"a/{n:04}")))
+    workflow = ("put", repository.a_file("- {name: all, command: ls}\n"), "_workflows/a.yaml")
+    copies = (part for n in range(1001) for part in ("cp", "HEAD", "a", f"{n:04}"))
+    repository.change("mkdir", "_workflows", *workflow, *copies)
 
 
 def _many_files(repository: GitRepository) -> None:

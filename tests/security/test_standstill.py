@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.attacks import (
     ATTACKS,
+    a_task_of_a_copied_folder_without_end,
     a_task_of_as_many_files_as_it_may_have,
     tasks_of_a_tree_without_end,
 )
-from tests.repositories import GitRepository
+from tests.repositories import GitRepository, a_subversion_repository
 from tests.security.conftest import Site
+from tests.system.end_to_end.installation import Archive
 from tests.waiting import eventually
 
 FAULTS = {
@@ -54,6 +58,24 @@ def test_i_push_a_tree_without_end_and_tasks_that_want_its_files(site: Site) -> 
     assert "there are 1,001,001,00" in mine.log("all@2")
     assert not list((site.home / "bases").glob("*/tree/0000")), "nothing of it was written"
     site.answers()
+
+
+@pytest.mark.full
+def test_i_copy_a_folder_without_end_in_a_subversion_repository_that_is_elsewhere(site: Site, tmp_path: Path) -> None:
+    """Its server counts before it sends anything."""
+    repository = a_subversion_repository(tmp_path, "elsewhere")
+    repository.commit({"paper.tex": "first thoughts\n"})
+    with repository.served() as server:
+        site.installation("archive", "add", "elsewhere", server.url, "--executor", "process")
+        mine = Archive(site.installation, "elsewhere", repository)
+        a_task_of_a_copied_folder_without_end(repository)
+        site.installation("notify", "elsewhere")
+        site.answers()
+        mine.wait("all@3", "failed")
+        assert "there are more files and folders: a workspace has at most 1,000,000" in mine.log("all@3")
+        site.answers()
+        assert not list(site.home.glob("**/0500")), "nothing of it was written"
+        site.installation("archive", "remove", "elsewhere")
 
 
 def test_i_cancel_what_is_written_for_a_minute_and_it_ends_at_once(site: Site) -> None:

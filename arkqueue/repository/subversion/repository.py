@@ -411,17 +411,19 @@ class SubversionArchive:
         early: Early | None = None,
     ) -> None:
         number = number_of(revision_id, self._location.shown)
-        try:
-            self._export(number, target, paths, self._export_folder, recorded, early)
-        except UnicodeDecodeError:
-            _empty(target)
-            self._export(number, target, paths, export, recorded, early)
+        with _judged(number):
+            try:
+                self._export(number, target, paths, self._files, self._export_folder, recorded, early)
+            except UnicodeDecodeError:
+                _empty(target)
+                self._export(number, target, paths, check_size, export, recorded, early)
 
     def _export(
         self,
         number: int,
         target: Path,
         paths: Sequence[str],
+        count: Callable[..., object],
         export_folder: Callable[..., None],
         recorded: Revision | None,
         early: Early | None,
@@ -429,21 +431,34 @@ class SubversionArchive:
         with self._session(fresh=True) as session, TreeWriter(target, early) as writer:
             if recorded is not None:
                 self._properties(session, number, recorded)
+            kinds = self._kinds(session, number, outermost(paths) if paths else [""])
+            folders = [path for path, kind in kinds.items() if kind == subvertpy.NODE_DIR]
+            if self._is_local:
+                self._looks_ahead(writer, number, folders)
+            else:  # once it has begun to send, it would wait for us while another connection counts
+                budget = PathBudget(limits.MOST_FILES)
+                for folder in folders:
+                    count(session, folder, number, budget)
             translation = self._translation(session)
-            for path in outermost(paths) if paths else [""]:
-                if ".." in path.split("/"):
-                    raise Invalid(path, "leads out of the archive", "Correct the path.")
-                kind = session.check_path(path, number)
+            for path, kind in kinds.items():
                 if kind == subvertpy.NODE_DIR:
-                    self._looks_ahead(writer, number, [path])
                     export_folder(session, path, number, writer, translation)
-                elif kind == subvertpy.NODE_FILE and path:
-                    name = path.encode()
-                    with writer.create(name) as file:
-                        _, properties = session.get_file(path, file, number)
-                    translation.finish(writer, name, properties)
-                else:
-                    raise NotFound(path or self._location.shown, f"is not in revision {number}", "Correct the path.")
+                    continue
+                name = path.encode()
+                with writer.create(name) as file:
+                    _, properties = session.get_file(path, file, number)
+                translation.finish(writer, name, properties)
+
+    def _kinds(self, session: Any, number: int, paths: Sequence[str]) -> dict[str, int]:
+        """Whether each path of a revision is a folder or a file; one that is neither raises."""
+        kinds: dict[str, int] = {}
+        for path in paths:
+            if ".." in path.split("/"):
+                raise Invalid(path, "leads out of the archive", "Correct the path.")
+            kinds[path] = session.check_path(path, number)
+            if kinds[path] != subvertpy.NODE_DIR and (kinds[path] != subvertpy.NODE_FILE or not path):
+                raise NotFound(path or self._location.shown, f"is not in revision {number}", "Correct the path.")
+        return kinds
 
     def _export_folder(
         self, session: Any, path: str, number: int, writer: TreeWriter, translation: Translation
@@ -467,7 +482,8 @@ class SubversionArchive:
     ) -> TreeChange:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         try:
-            return self._update(old, new, TreeUpdate(target, good, early), before_key, recorded)
+            with _judged(new):
+                return self._update(old, new, TreeUpdate(target, good, early), before_key, recorded)
         except UnicodeDecodeError as error:
             raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
 
@@ -482,11 +498,12 @@ class SubversionArchive:
                     raise NotFound(self._location.shown, f"is not in revision {number}", "Check the revision.")
             if old_key not in (None, self._tree_key(session, old)):
                 raise another_now(str(old))
-            self._looks_ahead(update, new)
-            changed = ChangedInPlace()
+            changed = ChangedInPlace(PathBudget(limits.MOST_FILES))
             reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)
             reporter.set_path("", old, False)
             reporter.finish()
+            if changed.added >= limits.MANY_FILES:
+                self._files(session, "", new, PathBudget(limits.MOST_FILES))
             files = changed.in_order()
             reporter = session.do_update(new, "", True, UpdateEditor(update, self._translation(session), files))
             reporter.set_path("", old, False)
@@ -551,29 +568,24 @@ class SubversionArchive:
 
     def _check_size(self, number: int) -> None:
         """Raise WorkspaceError where a revision has too many files and folders for a workspace: libsvn counts nothing while it checks out."""
-        try:
+        with _judged(number):
             try:
                 with self._session() as session:
                     self._files(session, "", number, PathBudget(limits.MOST_FILES))
             except UnicodeDecodeError:
                 with self._session() as session:
                     check_size(session, "", number, PathBudget(limits.MOST_FILES))
-        except TooManyPaths:
-            check_files(f"revision {number}", None)
 
-    def _looks_ahead(self, writer: TreeWriter, number: int, folders: Sequence[str] = ("",)) -> None:
-        """Have a local repository count what is to come once there is much; the connection is busy then, so it is another one. Elsewhere the server would wait for us."""
+    def _looks_ahead(self, writer: TreeWriter, number: int, folders: Sequence[str]) -> None:
+        """Have what is to come counted once there is much. The connection is busy then, so another one does it."""
 
         def look() -> None:
             session, budget = self._connected(), PathBudget(limits.MOST_FILES)
-            try:
+            with _judged(number):
                 for folder in folders:
                     check_size(session, folder, number, budget)
-            except TooManyPaths:
-                check_files(f"revision {number}", None)
 
-        if self._is_local:
-            writer.look_ahead = look
+        writer.look_ahead = look
 
     @contextmanager
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:
@@ -661,6 +673,15 @@ def _statuses(added: Iterable[str], modified: Iterable[str], deleted: Iterable[s
     found = dict.fromkeys(added, ChangeStatus.ADDED)
     found |= dict.fromkeys(modified, ChangeStatus.MODIFIED)
     return found | dict.fromkeys(deleted, ChangeStatus.DELETED)
+
+
+@contextmanager
+def _judged(number: int) -> Iterator[None]:
+    """Says why a revision with more files and folders than a workspace may have is not written."""
+    try:
+        yield
+    except TooManyPaths:
+        check_files(f"revision {number}", None)
 
 
 def _empty(folder: Path) -> None:

@@ -12,16 +12,24 @@ from collections.abc import Collection
 from typing import Any
 
 from arkqueue.errors import WorkspaceError
+from arkqueue.repository.limits import PathBudget
 from arkqueue.repository.subversion.editors import ExportEditor, ExportFile, ExportFolder, Window
 from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_update import TreeUpdate
 
 
 class ChangedInPlace:
-    """``files``: those that both revisions have in the same place, one changed from the other, or from the same one."""
+    """``files``: those that both revisions have in the same place, one changed from the other, or from the same one. ``added``: how many files and folders come."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: PathBudget) -> None:
+        """``budget``: what may come."""
         self.files: list[str] = []
+        self.added = 0
+        self._budget = budget
+
+    def add(self) -> None:
+        self._budget.look()
+        self.added += 1
 
     def set_target_revision(self, revision: int) -> None:
         """Known already."""
@@ -60,6 +68,7 @@ class _LookedAtFolder(_LookedAt):
         return self
 
     def add_directory(self, _path: str, *_copied_from: Any) -> _LookedAtFolder:
+        self._editor.add()
         return self
 
     def open_file(self, path: str, _revision: int) -> _LookedAtFile:
@@ -67,6 +76,7 @@ class _LookedAtFolder(_LookedAt):
         return _LookedAtFile()
 
     def add_file(self, _path: str, *_copied_from: Any) -> _LookedAtFile:
+        self._editor.add()
         return _LookedAtFile()
 
     def delete_entry(self, path: str, _revision: int) -> None:
