@@ -6,6 +6,9 @@ each other. Few names and few paths, so that runs meet each other often.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 from hypothesis import strategies as st
 
 from arkqueue.model import COMMIT, Cancels, Depends, End, Fault, Retries, TaskDefinition, Trigger, When, Workflow
@@ -20,11 +23,15 @@ changed_paths = st.frozensets(st.sampled_from(PATHS))
 _when = st.sampled_from([When.COMPLETED, When.COMPLETED, When.SETTLED])
 _SOME_LEFT_OUT = (("a",), ("b",), ("a", "c"), NAMES)
 """What a ``PREV:*`` of the random workflows excepts; all of the names leave nothing but COMMIT."""
+_excepted = st.sampled_from([(), (), *_SOME_LEFT_OUT])
 _any_when = st.sampled_from([When.COMPLETED] * 4 + [When.SETTLED] * 2 + [When.FAILED])
 _once_in_six = st.sampled_from([False] * 5 + [True])
 
 
-def _words(previous: list[str | None], inside: list[str]) -> st.SearchStrategy[tuple[str | None, bool]]:
+# What has to be made anew for each draw takes longer than to draw from it: so what is drawn from is made once.
+
+
+def _words(previous: Sequence[str | None], inside: Sequence[str]) -> st.SearchStrategy[tuple[str | None, bool]]:
     """(name, PREV or not); inside the run two times of three, where there is anything."""
     earlier = st.sampled_from([(name, True) for name in previous])
     within = st.sampled_from([(name, False) for name in inside or [UNKNOWN]])
@@ -34,18 +41,37 @@ def _words(previous: list[str | None], inside: list[str]) -> st.SearchStrategy[t
 @st.composite
 def entries(draw: st.DrawFn, task: str | None, previous: bool, of_commit: bool = False) -> Depends:
     """An entry of ``depends``; now and then a ``PREV:*`` leaves some tasks out. Neither that nor COMMIT can wait for a failure."""
-    excepted = draw(st.sampled_from([(), (), *_SOME_LEFT_OUT])) if task == "*" else ()
+    excepted = draw(_excepted) if task == "*" else ()
     when = draw(_when if task == "*" or of_commit else _any_when)
     return Depends(task, previous, when, optional=task == UNKNOWN, excepted=excepted)
 
 
-@st.composite
-def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str]) -> TaskDefinition:
-    """A task that may depend on those ``before`` it, in the graph's order, and cancel those ``after`` it in the alphabet."""
+@cache
+def _sources(before: tuple[str, ...]) -> st.SearchStrategy[list[tuple[str | None, bool]]]:
     words = _words([None, None, *NAMES, "*"], [*before * 4, UNKNOWN] if before else [])
-    depends = draw(st.lists(words, max_size=3, unique=True))
-    victims = _words([None, None, None, *(other for other in NAMES if other != name)], after)
-    cancels = draw(st.sampled_from([[], [(None, True)]]) | st.lists(victims, max_size=2, unique=True))
+    return st.lists(words, max_size=3, unique=True)
+
+
+@cache
+def _victims(name: str, after: tuple[str, ...]) -> st.SearchStrategy[list[tuple[str | None, bool]]]:
+    words = _words([None, None, None, *(other for other in NAMES if other != name)], after)
+    return st.sampled_from([[], [(None, True)]]) | st.lists(words, max_size=2, unique=True)
+
+
+_retries = st.sampled_from([Retries(max=most) for most in (0, 0, 0, 1, 2)])
+_triggers = st.sampled_from([(Trigger.COMMIT, Trigger.MANUAL)] * 10 + [(Trigger.MANUAL,), (Trigger.COMMIT,)])
+_paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
+_branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
+_once_in_twelve = st.sampled_from([False] * 11 + [True])
+_locks = st.sampled_from([()] * 6 + [("tex",), ("tex",), ("printer",), ("printer", "tex")])
+_runs_on = st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])
+_on_lost = st.sampled_from(["rerun", "rerun", "fail"])
+
+
+@st.composite
+def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tuple[str, ...]) -> TaskDefinition:
+    """A task that may depend on those ``before`` it, in the graph's order, and cancel those ``after`` it in the alphabet."""
+    depends, cancels = draw(_sources(before)), draw(_victims(name, after))
     gate = draw(_once_in_six)
     return TaskDefinition(
         name,
@@ -53,33 +79,38 @@ def definitions(draw: st.DrawFn, name: str, before: list[str], after: list[str])
         depends=tuple(draw(entries(task, previous)) for task, previous in depends),
         cancels=tuple(Cancels(task, previous, draw(_once_in_six)) for task, previous in cancels),
         command=None if gate else "true",
-        retries=Retries(max=0 if gate else draw(st.sampled_from([0, 0, 0, 1, 2]))),
-        on=draw(st.sampled_from([(Trigger.COMMIT, Trigger.MANUAL)] * 10 + [(Trigger.MANUAL,), (Trigger.COMMIT,)])),
-        paths=draw(st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])),
-        branches=draw(st.sampled_from([()] * 12 + [("main",), ("s*",)])),
+        retries=Retries(max=0) if gate else draw(_retries),
+        on=draw(_triggers),
+        paths=draw(_paths),
+        branches=draw(_branches),
         exclusive=draw(_once_in_six),
-        hold=draw(st.sampled_from([False] * 11 + [True])),
-        lock=() if gate else draw(st.sampled_from([()] * 6 + [("tex",), ("tex",), ("printer",), ("printer", "tex")])),
-        runs_on=draw(st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])),
-        on_lost=draw(st.sampled_from(["rerun", "rerun", "fail"])),
+        hold=draw(_once_in_twelve),
+        lock=() if gate else draw(_locks),
+        runs_on=draw(_runs_on),
+        on_lost=draw(_on_lost),
     )
+
+
+_words_of_commit = st.lists(st.sampled_from(["*", "*", *NAMES]), min_size=1, max_size=2, unique=True)
+_once_in_twenty = st.sampled_from([False] * 19 + [True])
+_orders = st.permutations(NAMES)
+_sizes = st.sampled_from([2, 3, 4, 4, 5])
 
 
 @st.composite
 def commit_extensions(draw: st.DrawFn) -> TaskDefinition:
     """What a workflow adds to COMMIT (design 5.3, 5.13)."""
-    words = draw(st.lists(st.sampled_from(["*", "*", *NAMES]), min_size=1, max_size=2, unique=True))
-    depends = tuple(draw(entries(task, True, of_commit=True)) for task in words)
+    depends = tuple(draw(entries(task, True, of_commit=True)) for task in draw(_words_of_commit))
     return TaskDefinition(COMMIT, path="_workflows/random.yaml", depends=depends)
 
 
 @st.composite
 def workflows(draw: st.DrawFn) -> Workflow:
-    if draw(st.sampled_from([False] * 19 + [True])):
+    if draw(_once_in_twenty):
         return Workflow(faults=(Fault("_workflows/random.yaml", 1, 1, "unknown field"),))
-    names = draw(st.permutations(NAMES))[: draw(st.sampled_from([2, 3, 4, 4, 5]))]
+    names = tuple(draw(_orders))[: draw(_sizes)]
     tasks = {
-        name: draw(definitions(name, names[:place], [other for other in names if other > name]))
+        name: draw(definitions(name, names[:place], tuple(sorted(other for other in names if other > name))))
         for place, name in enumerate(names)
     }
     if draw(_once_in_six):
