@@ -41,7 +41,8 @@ while line := sys.stdin.readline():
     for descriptor, path in ((1, asked['out']), (2, asked['err'])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.clear(); os.environ.update(asked['environment'])
-    home = os.environ.get('HOME', '')  # libgit2 looked for it when it was loaded
+    home = os.environ.get('HOME', '/')  # libgit2 looked for it when it was loaded
+    pygit2.settings.homedir = home
     pygit2.settings.search_path[ConfigLevel.GLOBAL] = home
     pygit2.settings.search_path[ConfigLevel.XDG] = home + '/.config/git'
     os.chdir(asked['folder'])
@@ -98,7 +99,7 @@ def fork(
         "environment": dict(environment),
         "folder": str(folder or os.getcwd()),
     }
-    loader = _loader(environment.get("HOME", "/"))
+    loader = _loader()
     assert loader.stdin is not None
     assert loader.stdout is not None
     # The loader forks twice: what it began is an orphan, and so ours.
@@ -119,10 +120,9 @@ def _parent(pid: int) -> int:
 
 
 @cache
-def _loader(home: str) -> subprocess.Popen[str]:
-    """``home``: of the user whose programs it forks; libgit2 remembers it from when it was loaded."""
+def _loader() -> subprocess.Popen[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
-    path = {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1]), "PYTHONUNBUFFERED": "1", "HOME": home}
+    path = {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", _LOADER],
         env=kept | path,
