@@ -20,6 +20,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid
 from arkqueue.model import ArchiveId
+from arkqueue.names import run_name
 from arkqueue.queue import purge
 from arkqueue.queue.graph import TOO_LONG, Graph
 from arkqueue.queue.purge import Exporter, Kept
@@ -61,17 +62,42 @@ class Rules:
         return min([*self.runs.values(), *([self.logs] if self.logs is not None else [])])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgedRun:
+    """A run that a purge by age removes: its name, and when it was made."""
+
+    run: str
+    created_at: datetime
+
+
 @dataclass(slots=True)
 class PurgedByAge:
     """The result of a purge by age: the names of the purged runs, the runs that were kept, and how many attempts lost their logs.
 
-    ``is_whole``: everything was judged. Else the time for one command was over.
+    ``oldest`` and ``newest``: the purged run that was made first, and the one that was made last. ``is_whole``: everything was judged. Else the time for one
+    command was over.
     """
 
     runs: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     logs: int = 0
     is_whole: bool = True
+    oldest: AgedRun | None = None
+    newest: AgedRun | None = None
+
+    def add(self, step: PurgedByAge) -> None:
+        """Count one step of a pass in."""
+        self.runs += step.runs
+        self.kept += step.kept
+        self.logs += step.logs
+        ends = [run for run in (self.oldest, self.newest, step.oldest, step.newest) if run is not None]
+        if ends:
+            self.oldest = min(ends, key=_made)
+            self.newest = max(ends, key=_made)
+
+
+def _made(run: AgedRun) -> datetime:
+    return run.created_at
 
 
 def age(text: str, what: str) -> timedelta:
@@ -114,7 +140,10 @@ def purge_by_age(
     dry_run: bool = False,
     longest: float | None = LONGEST,
 ) -> PurgedByAge:
-    """Purge what an archive keeps no longer. ``longest``: seconds for which it works. None: until everything is judged."""
+    """Purge what an archive keeps no longer. ``longest``: seconds for which it works. None: until everything is judged.
+
+    ``dry_run``: all of that is undone. What a session of a rehearsal purges is undone with the rehearsal.
+    """
     check_reason(reason)
     (row,) = session.rows("archive", archive=archive)
     found = rules(row.settings)
@@ -129,9 +158,7 @@ def purge_by_age(
     done, until = PurgedByAge(), None if longest is None else time.monotonic() + longest
     with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
         for step in _steps(acting, archive, found, by, reason or found.text, export):
-            done.runs += step.runs
-            done.kept += step.kept
-            done.logs += step.logs
+            done.add(step)
             if acting.is_over or (until is not None and time.monotonic() > until):
                 done.is_whole = False
                 break
@@ -179,12 +206,13 @@ def _steps(
     while page := session.rows("page_of_runs_by_age", archive=archive, after=after, age=rules.youngest, limit=PAGE):
         after, old = page[-1].id, [row.id for row in page if row.is_old]
         if rules.runs and old:
-            judge = partial(_aged, ages=rules.runs, now=page[0].now)
+            made: dict[str, datetime] = {}
+            judge = partial(_aged, ages=rules.runs, now=page[0].now, made=made)
             kept: list[Kept] = []
             aged = judge(session, old)
             for purged in purge.purging(session, archive, aged, by, reason, export, entries.of_runs(), judge):
                 kept = purged.kept
-                yield PurgedByAge(purged.runs)
+                yield _step([AgedRun(run=run, created_at=made[run]) for run in purged.runs])
             if kept:
                 yield PurgedByAge(kept=kept)
         if rules.logs is not None and old:
@@ -194,10 +222,19 @@ def _steps(
             return
 
 
+def _step(runs: Sequence[AgedRun]) -> PurgedByAge:
+    oldest, newest = min(runs, key=_made, default=None), max(runs, key=_made, default=None)
+    return PurgedByAge([run.run for run in runs], oldest=oldest, newest=newest)
+
+
 def _aged(
-    session: Session | Graph, runs: Sequence[int], ages: Mapping[RunState, timedelta], now: datetime
+    session: Session | Graph,
+    runs: Sequence[int],
+    ages: Mapping[RunState, timedelta],
+    now: datetime,
+    made: dict[str, datetime],
 ) -> list[int]:
-    """Of some runs, those that have been in their state for too long, the oldest first."""
+    """Of some runs, those that have been in their state for too long, the oldest first. ``made``: gets when each of them was made, by its name."""
     aged = []
     for row in session.rows("show_runs", runs=list(runs)):
         if row.unsettled or row.report_state not in (None, *SETTLED):
@@ -206,6 +243,7 @@ def _aged(
         since = row.deleted_at if state is RunState.DELETED else row.settled_at
         if state in ages and since is not None and now - since >= ages[state]:
             aged.append((row.number, row.run, row.id, ages[state]))
+            made[run_name(row)] = row.created_at
     acts = {row.id: row.at for row in session.rows("last_acts", runs=[run for *_, run, _ in aged])} if aged else {}
     return [run for _, _, run, age in sorted(aged) if acts[run] is None or now - acts[run] >= age]
 

@@ -216,10 +216,13 @@ def _left_out(schedule: Any) -> str:
     metavar="[tier N | max_running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB...]",
 )
 @click.option("--not-author", is_flag=True, help="With require-approval: nobody approves a revision of his own.")
+@click.option("--dry-run", is_flag=True, help="With keep or keep-logs: change nothing, and only say what would go now.")
 @_settings
 @as_json
 @calls_server
-def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as_json: bool, **options: Any) -> None:
+def set_(
+    client: Client, name: str, words: tuple[str, ...], not_author: bool, dry_run: bool, as_json: bool, **options: Any
+) -> None:
     """Change how an archive is looked after; what is not given stays, and an empty text unsets.
 
     "follow URL-PREFIX..." is the same as --follow for each of them; "tier N" and "max_running N" are the same as --tier N and --max-running N.
@@ -228,7 +231,7 @@ def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as
     An empty text ends either.
 
     "keep completed=30d failed=400d" purges runs that have been in these states for so long, and keeps all others; "keep-logs 90d" removes logs alone. An empty text
-    keeps everything.
+    keeps everything. Both hold for an archive that was removed, too, and can be changed there.
     """
     from arkqueue.cli.client import archive_path
 
@@ -258,15 +261,36 @@ def set_(client: Client, name: str, words: tuple[str, ...], not_author: bool, as
     body = _given(options) | given
     if not body:
         raise click.UsageError("Give at least one option of what to change.")
-    changed = client.send("PATCH", archive_path(name), body)
+    if dry_run and not body.keys() <= {"keep", "keep_logs"}:
+        raise click.UsageError("--dry-run goes with keep and with keep-logs, and with no other setting.")
+    changed = client.send("PATCH", archive_path(name), body, dry_run="true" if dry_run else None)
     if as_json:
         print_json(changed)
+    elif dry_run:
+        _tell_what_goes(name, changed["goes"])
     else:
         settings = changed["settings"]
         shown = {key: _shown(settings[key]) or UNSET.get(key, "none") for key in body}
         say(f"{bold(name)}: {', '.join(f'{key} {value}' for key, value in shown.items())}")
         if body.keys() & {"process", "process_user", "image"}:
             _tell_what_it_grants(changed)
+        if any(settings[key] for key in body.keys() & {"keep", "keep_logs"}):
+            say(f"A queue manager purges what is older within the hour. To do it now: arkqueue purge {name}")
+
+
+def _tell_what_goes(name: str, goes: Any) -> None:
+    """What a trial of ages found: how much would go, and the first and the last run of it."""
+    runs, kept, more = len(goes["runs"]), len(goes["kept"]), "" if goes["is_whole"] else "at least "
+    say("Nothing is changed. With these rules:")
+    logs = f", and the logs of {more}{goes['logs']} attempts" if goes["logs"] else ""
+    say(f"{bold(visible(name))}: {more}{runs} run{'' if runs == 1 else 's'} would go now{logs}")
+    for which in ("oldest", "newest"):
+        if run := goes[which]:
+            say(f"  the {which}: {visible(run['run'])}, made {at(run['created_at'])}")
+    if kept:
+        say(
+            f"{kept} more {'is' if kept == 1 else 'are'} old enough and kept, as something depends on them: arkqueue purge says what"
+        )
 
 
 @archive.command(
@@ -321,8 +345,14 @@ def remove(client: Client, name: str) -> None:
     """Stop watching an archive: what has not started is canceled, history stays readable."""
     from arkqueue.cli.client import archive_path
 
+    settings = _get(client, name)["settings"]
     client.send("DELETE", archive_path(name))
     say(f"{bold(name)}: is watched no longer")
+    if settings["keep"] or settings["keep_logs"]:
+        say("note: its history is purged by its age as before. To keep all of it:")
+        for word in ("keep", "keep-logs"):
+            if settings[word.replace("-", "_")]:
+                say(f"note: arkqueue archive set {name} {word} ''")
 
 
 @click.command()

@@ -122,8 +122,7 @@ def purging(
             known = next(iter(entry), None)
             work = partial(_purge, runs=batch, by=by, reason=reason, entry=known, exported=exported, judge=judge)
             purged, passed, rest, entry[:] = change(session, [archive], work)
-            if not session.is_rehearsal:
-                sweep(session)
+            sweep(session)
             left.extendleft(reversed(rest))
             kept += passed
             is_progress = is_progress or bool(purged)
@@ -135,7 +134,12 @@ def purging(
 
 
 def sweep(session: Session) -> None:
-    """Delete what purges have left of attempts and logs, those that were killed, too. Rows that another process is deleting are left to it."""
+    """Delete what purges have left of attempts and logs, those that were killed, too. Rows that another process is deleting are left to it.
+
+    A rehearsal leaves all of them.
+    """
+    if session.is_rehearsal:
+        return
 
     def step(connection: Connection) -> bool:
         tasks = [row.id for row in rows(connection, "left_of_purged", most=MOST_SWEPT)]

@@ -244,6 +244,18 @@ def test_a_dry_run_says_what_would_go(aged: AnArchive) -> None:
     assert purge_by_age(aged).runs == done.runs
 
 
+def test_the_oldest_and_the_newest_run_are_those_that_were_made_first_and_last(
+    aged: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PAGE", 2)
+    aged.sql("update run set created_at = created_at - interval '9 days' where number = 4")
+    set_to_keep(aged, dict.fromkeys(retention.AGED, "39d"))
+    done = purge_by_age(aged, dry_run=True)
+    assert done.oldest is not None
+    assert done.newest is not None
+    assert (done.oldest.run, done.newest.run) == ("papers@4", "papers@7")
+
+
 def test_a_command_works_for_so_long_and_goes_on_when_it_is_given_again(
     aged: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from arkqueue.archives import registration
-from arkqueue.errors import NotFound
+from arkqueue.archives.retention import PurgedByAge, purge_by_age
+from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import USUAL_TIER, ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import Name
 from arkqueue.queue import archives, control, pauses
@@ -24,6 +25,8 @@ router = calls("archives", "/archives")
 
 HOST = {"process", "process_user", "task_url", "follow", "images", "users", "networks"}
 """Settings by which an archive's tasks get what is not the archive's: a host's processes, the configuration's passwords, and what its containers are allowed."""
+RETENTION = {"keep", "keep_logs"}
+"""Settings that can be tried, and that hold for an archive that was removed, too: its history goes on being purged by its age."""
 GLOBS = ("branches", "images", "users", "networks", "require_approval", "workflow_authors")
 
 Revision = StrictInt | str
@@ -135,6 +138,13 @@ class NewArchive(Settings):
     start: Revision | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedView(ArchiveView):
+    """An archive after a change of its settings. ``goes``: of a trial of `keep` and `keep_logs`, what these rules would purge now."""
+
+    goes: PurgedByAge | None
+
+
 class Rewind(BaseModel):
     """Where the ledger starts anew."""
 
@@ -209,16 +219,24 @@ def show_archive(request: Request, name: str) -> ArchiveView:
 
 
 @router.patch("/{name}")
-def change_archive(request: Request, name: str, settings: Settings) -> ArchiveView:
-    """Change how an archive is looked after."""
+def change_archive(request: Request, name: str, settings: Settings, dry_run: DryRun = False) -> ChangedView:
+    """Change how an archive is looked after. Of a removed one, `keep` and `keep_logs` can be changed; these two can be tried."""
     caller = admit(request, Scope.ADMIN)
     if given := sorted(settings.model_fields_set & HOST):
         caller.require_every_archive(f"setting {given[0]}, with which its tasks may reach others,")
-    archive = _watched(caller, name)
+    others = sorted(settings.model_fields_set - RETENTION)
+    if dry_run and others:
+        raise Invalid("the request", f"tries {others[0]}", "Only keep and keep_logs can be tried.")
+    archive = _watched(caller, name) if others else caller.archive(name)
     present = views.settings_of(archives.one(caller.session, archive).settings)
     changed = settings.applied_to(present)
-    registration.change_settings(caller.session, caller.configuration, archive, changed, caller.by)
-    return views.archive(caller.session, archive)
+    with caller.acting(dry_run, archive=archive) as caller:
+        registration.change_settings(caller.session, caller.configuration, archive, changed, caller.by)
+        shown = views.archive(caller.session, archive)
+        goes = PurgedByAge() if dry_run else None
+        if dry_run and (changed.keep or changed.keep_logs):
+            goes = purge_by_age(caller.session, archive, caller.by)
+        return view_of(shown, ChangedView, goes=goes)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response)
@@ -297,5 +315,9 @@ def waive_until(request: Request, name: str, waiver: Waiver, dry_run: DryRun = F
 def _watched(caller: Caller, name: str) -> ArchiveId:
     archive = caller.archive(name)
     if archives.one(caller.session, archive).removed_at is not None:
-        raise NotFound(f"archive {name}", "was removed", "Its history stays readable; add it anew to go on.")
+        raise NotFound(
+            f"archive {name}",
+            "was removed",
+            "Its history stays readable as long as its keep and keep-logs say; add it anew to go on.",
+        )
     return archive
