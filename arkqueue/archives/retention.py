@@ -23,7 +23,7 @@ from arkqueue.model import ArchiveId
 from arkqueue.names import run_name
 from arkqueue.queue import purge
 from arkqueue.queue.graph import TOO_LONG, Graph
-from arkqueue.queue.purge import Exporter, Kept
+from arkqueue.queue.purge import Exporter, Gone, Kept
 from arkqueue.queue.removal import check_reason, remove_old_logs
 from arkqueue.states import SETTLED
 from arkqueue.views.runs import RunState, run_state
@@ -74,7 +74,7 @@ class AgedRun:
 class PurgedByAge:
     """The result of a purge by age: the names of the purged runs, the runs that were kept, and how many attempts lost their logs.
 
-    ``oldest`` and ``newest``: the purged run that was made first, and the one that was made last. ``is_whole``: everything was judged. Else the time for one
+    ``gone``: the runs that another purge removed meanwhile. ``oldest`` and ``newest``: the purged run that was made first, and the one that was made last. ``is_whole``: everything was judged. Else the time for one
     command was over.
     """
 
@@ -84,12 +84,14 @@ class PurgedByAge:
     is_whole: bool = True
     oldest: AgedRun | None = None
     newest: AgedRun | None = None
+    gone: list[Gone] = field(default_factory=list)
 
     def add(self, step: PurgedByAge) -> None:
         """Count one step of a pass in."""
         self.runs += step.runs
         self.kept += step.kept
         self.logs += step.logs
+        self.gone += step.gone
         ends = [run for run in (self.oldest, self.newest, step.oldest, step.newest) if run is not None]
         if ends:
             self.oldest = min(ends, key=_made)
@@ -212,7 +214,7 @@ def _steps(
             aged = judge(session, old)
             for purged in purge.purging(session, archive, aged, by, reason, export, entries.of_runs(), judge):
                 kept = purged.kept
-                yield _step([AgedRun(run=run, created_at=made[run]) for run in purged.runs])
+                yield _step([AgedRun(run=run, created_at=made[run]) for run in purged.runs], purged.gone)
             if kept:
                 yield PurgedByAge(kept=kept)
         if rules.logs is not None and old:
@@ -222,9 +224,9 @@ def _steps(
             return
 
 
-def _step(runs: Sequence[AgedRun]) -> PurgedByAge:
+def _step(runs: Sequence[AgedRun], gone: list[Gone]) -> PurgedByAge:
     oldest, newest = min(runs, key=_made, default=None), max(runs, key=_made, default=None)
-    return PurgedByAge([run.run for run in runs], oldest=oldest, newest=newest)
+    return PurgedByAge([run.run for run in runs], oldest=oldest, newest=newest, gone=gone)
 
 
 def _aged(

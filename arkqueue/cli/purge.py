@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from arkqueue.cli.verbs import MOST_LINES, is_archive
 if TYPE_CHECKING:
     from arkqueue.db.session import Session
     from arkqueue.queue.export import Export
-    from arkqueue.queue.purge import Kept
+    from arkqueue.queue.purge import Gone, Kept
 
 
 @click.command(
@@ -82,7 +82,10 @@ def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task
 
 @contextmanager
 def _writing(export: Path | None) -> Iterator[Export | None]:
-    """Writes runs to a new file, which only its owner can read: logs may hold secrets. None: nothing is written."""
+    """Writes runs to a new file, which only its owner can read: logs may hold secrets. None: nothing is written.
+
+    The file's name is on the disk before anything is purged, and a file that got nothing is removed again.
+    """
     from arkqueue.queue.export import Export
 
     if export is None:
@@ -94,11 +97,24 @@ def _writing(export: Path | None) -> Iterator[Export | None]:
         raise click.ClickException(f"{export}: cannot be written: {error.strerror}. Name a new file.") from None
     try:
         with file:
+            _sync_folder(export.parent)
             yield Export(file)
     except OSError as error:
         fault = f"{export}: cannot be written: {error.strerror}"
         remedy = "What it does not hold is not purged. Keep it, and purge the rest into another file."
         raise click.ClickException(f"{fault}. {remedy}") from None
+    finally:
+        with suppress(FileNotFoundError):
+            if not export.stat().st_size:
+                export.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _by() -> str:
@@ -152,9 +168,10 @@ def _purge(
             say(f"{bold(visible(run))}: purged")
         for kept in done.kept:
             _say_kept(kept)
+        _say_gone(done.gone, export)
         if done.left:
             say(f"arkqueue: {done.left} more runs were not judged: a trial lasts two seconds", err=True)
-    if done.kept or done.left:
+    if done.kept or done.left or (export and done.gone):
         sys.exit(1)
 
 
@@ -184,6 +201,18 @@ def _purge_by_age(session: Session, name: str, reason: str, export: Path | None,
         _say_kept(kept)
     if len(done.kept) > MOST_LINES:
         say(f"arkqueue: and {len(done.kept) - MOST_LINES} more are kept", err=True)
+    _say_gone(done.gone, export)
+    if export and done.gone:
+        sys.exit(1)
+
+
+def _say_gone(gone: Sequence[Gone], export: Path | None) -> None:
+    """Name what another purge removed while this one was at work."""
+    hint = f" {visible(str(export))} may not hold it." if export else ""
+    for run in gone[:MOST_LINES]:
+        say(f"arkqueue: {visible(run.run)}: was purged meanwhile by {visible(run.by)}.{hint}", err=True)
+    if len(gone) > MOST_LINES:
+        say(f"arkqueue: and {len(gone) - MOST_LINES} more were purged meanwhile", err=True)
 
 
 def _say_kept(kept: Kept) -> None:

@@ -44,7 +44,14 @@ class Export:
             attempt, position = pieces[-1].attempt_id, pieces[-1].position
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._file.write(_escaped(json.dumps(line, ensure_ascii=False)) + "\n")
+
+
+def _escaped(line: str) -> str:
+    """JSON in which what no terminal should get, and what some programs take for the end of a line, is written as escapes: C1 controls, U+2028, U+202E and the like."""
+    if line.isprintable():
+        return line
+    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)
 
 
 def _content(data: bytes) -> dict[str, str]:

@@ -43,14 +43,23 @@ class Kept:
     remedy: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """A run that another purge has removed since this one began, and who gave that one."""
+
+    run: str
+    by: str
+
+
 @dataclass(slots=True)
 class Purged:
-    """The names of the runs that were purged, and of those that were passed over."""
+    """The names of the runs that were purged, and of those that were passed over. ``gone``: those that another purge removed meanwhile."""
 
     runs: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     left: int = 0
     """How many were not judged, as a trial does not last longer."""
+    gone: list[Gone] = field(default_factory=list)
 
     def unless_kept(self) -> Purged:
         """The same; raises the first reason where nothing was purged."""
@@ -79,10 +88,14 @@ def purge_runs(
     """Remove runs for good, the oldest of each branch first. A settled run on which no other run depends is purged; the others are named. ``dry_run``: all of that is undone."""
     check_reason(reason)
     places: dict[int, list[tuple[str, int, int, int]]] = defaultdict(list)
-    for run in runs:
-        for row in session.rows("place_of_run", run=run):
+    missing: list[int] = []
+    for run in dict.fromkeys(runs):
+        found = session.rows("place_of_run", run=run)
+        for row in found:
             places[row.archive_id].append((row.branch, row.number, row.run, row.id))
-    done = Purged()
+        if not found:
+            missing.append(run)
+    done = Purged(gone=_gone(session, missing))
     if not dry_run:
         sweep(session)
     for archive, of_one in places.items():
@@ -90,6 +103,7 @@ def purge_runs(
         with session.rehearsal(archive) if dry_run else nullcontext(session) as acting:
             for last in purging(acting, archive, [place[-1] for place in sorted(of_one)], by, reason, export):
                 done.runs += last.runs
+                done.gone += last.gone
         done.kept += last.kept
         done.left += last.left
     return done
@@ -121,13 +135,13 @@ def purging(
             exported = _exported(session, batch, export) if export else None
             known = next(iter(entry), None)
             work = partial(_purge, runs=batch, by=by, reason=reason, entry=known, exported=exported, judge=judge)
-            purged, passed, rest, entry[:] = change(session, [archive], work)
+            purged, passed, rest, gone, entry[:] = change(session, [archive], work)
             sweep(session)
             left.extendleft(reversed(rest))
             kept += passed
             is_progress = is_progress or bool(purged)
             is_over = session.is_over
-            yield Purged(purged, [why for _, why in kept], len(left) if is_over else 0)
+            yield Purged(purged, [why for _, why in kept], len(left) if is_over else 0, gone)
             if is_over:
                 return
         left.extend(run for run, _ in kept)
@@ -174,16 +188,17 @@ def _purge(
     entry: int | None,
     exported: Mapping[int, tuple[Any, ...]] | None,
     judge: Judge | None,
-) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[int]]:
+) -> tuple[list[str], list[tuple[int, Kept]], list[int], list[Gone], list[int]]:
     """Take the runs of a batch that nothing keeps out of the graph.
 
-    Returns their names, the kept runs, the runs that are too many for one transaction, and the entry of the audit log, once there is one.
+    Returns their names, the kept runs, the runs that are too many for one transaction, those that are purged already, and the entry of the audit log, once there is one.
     """
     entries = [] if entry is None else [entry]
     kept: list[tuple[int, Kept]] = []
     going: list[Any] = []
     rest: list[int] = []
     tasks = 0
+    gone = _gone(graph, runs)
     if judge is not None:
         runs = judge(graph, runs)
     for row in graph.rows("to_purge", runs=list(runs)):
@@ -198,7 +213,7 @@ def _purge(
             going.append(row)
             tasks += row.tasks
     if not going:
-        return [], kept, rest, entries
+        return [], kept, rest, gone, entries
     if not entries:
         entries = graph.ids(
             "remember", by=by, verb="purge", archive=graph.archives[0], run=None, task=None, note=reason
@@ -210,7 +225,11 @@ def _purge(
     graph.do("purge_schedules", runs=ids)
     graph.do("purge_notes", runs=ids)
     graph.do("purge_runs", runs=ids, entry=entries[0])
-    return [run_name(row) for row in going], kept, rest, entries
+    return [run_name(row) for row in going], kept, rest, gone, entries
+
+
+def _gone(session: Session | Graph, runs: Sequence[int]) -> list[Gone]:
+    return [Gone(run=run_name(row), by=row.by) for row in session.rows("purged_meanwhile", runs=list(runs))]
 
 
 def _is_kept(row: Any) -> bool:

@@ -27,6 +27,12 @@ cross join lateral (
 where run.id = any(%(runs)s)
 order by run.branch_id, run.number, run.run;
 
+-- name: purged_meanwhile
+-- Those of some runs that are purged by now, the oldest first, and who purged them.
+select p.id, p.number, p.run, a.name as archive, b.name as branch, b.main, d.by
+from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id
+where p.id = any(%(runs)s) order by p.branch_id, p.number, p.run;
+
 -- name: purge_edges
 -- Delete the edges from and to tasks of runs. Those that are not met count as met: they are counted off their targets in other runs.
 with own as materialized (

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from arkqueue.archives.retention import PurgedByAge
+from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import AttemptId, End, Receipt, RunId, TaskId
+from arkqueue.model import ArchiveId, AttemptId, End, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
 from arkqueue.queue import claim, control, deletion, holds, purge, schedules
 from arkqueue.queue.export import Export
@@ -297,14 +297,19 @@ def test_what_goes_is_exported_before(session: Session, archive: AnArchive, tmp_
     archive.commit({"a": "", "b": "depends: [a]"})
     attempt = a_logged_run(archive, "a@2", b"hello\n")
     archive.sql("insert into log_chunk values (%s, 100, 'stderr', now(), %s)", attempt, b"\xff\xfe")
-    archive.sql("update attempt set log_bytes = 102 where id = %s", attempt)
+    odd = "\x1b\x85\u2028\u202eü\U000e0001"
+    archive.sql("insert into log_chunk values (%s, 102, 'stderr', now(), %s)", attempt, odd.encode())
+    archive.sql("update attempt set log_bytes = 120 where id = %s", attempt)
     archive.run("b@2")
     archive.commit({"a": ""})
     ids = [RunId(archive.run_id(2)), RunId(archive.run_id(3))]
     with (tmp_path / "old.jsonl").open("x") as file:
         purge.purge_runs(session, ids, "ann", export=Export(file))
 
-    lines = [json.loads(line) for line in (tmp_path / "old.jsonl").read_text().splitlines()]
+    text = (tmp_path / "old.jsonl").read_text()
+    assert text.replace("\n", "").isprintable()
+    assert "\\u001b\\u0085\\u2028\\u202eü\\udb40\\udc01" in text
+    lines = [json.loads(line) for line in text.splitlines()]
     (run,) = [line for line in lines if line["kind"] == "run"]
     assert (run["archive"], run["number"], run["run"], run["author"]) == ("papers", 2, 1, "ann")
     names = {line["id"]: line for line in lines if line["kind"] == "task"}
@@ -318,6 +323,7 @@ def test_what_goes_is_exported_before(session: Session, archive: AnArchive, tmp_
     assert [(line["attempt_id"], line.get("text"), line.get("base64")) for line in logged] == [
         (attempt, "hello\n", None),
         (attempt, None, "//4="),
+        (attempt, odd, None),
     ]
 
 
@@ -386,6 +392,43 @@ def test_of_a_purge_and_a_retry_the_first_wins(
     assert purging.result().runs == ["papers@2"]
     with pytest.raises(NotFound, match="its run was purged"):
         retrying.result()
+
+
+def test_of_two_purges_the_second_names_what_the_first_has_removed(
+    session: Session, archive: AnArchive, second_connection: Connect
+) -> None:
+    for number in (2, 3):
+        archive.commit({"a": ""})
+        archive.run(f"a@{number}")
+    two, three = (RunId(archive.run_id(number)) for number in (2, 3))
+    first, second = one_after_the_other(
+        archive,
+        second_connection,
+        lambda: purge.purge_runs(session, [two], "ann"),
+        lambda: purge.purge_runs(session, [three, two, two], "bob"),
+    )
+    assert (first.result().runs, first.result().gone) == (["papers@2"], [])
+    done = second.result()
+    assert (done.runs, done.kept, done.gone) == (["papers@3"], [], [purge.Gone(run="papers@2", by="ann")])
+    assert purge.purge_runs(session, [three], "ann").gone == [purge.Gone(run="papers@3", by="bob")]
+
+
+def test_of_two_purges_by_age_the_second_names_what_the_first_has_removed(
+    session: Session, archive: AnArchive, second_connection: Connect
+) -> None:
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    archive.sql("update task set settled_at = now() - interval '40 days'")
+    archive.sql("update run set created_at = now() - interval '40 days'")
+    archive.sql('update archive set settings = settings || \'{"keep": {"completed": "30d"}}\'')
+    first, second = one_after_the_other(
+        archive,
+        second_connection,
+        lambda: purge_by_age(session, ArchiveId(archive.id), "ann"),
+        lambda: purge_by_age(session, ArchiveId(archive.id), "bob"),
+    )
+    assert "papers@2" in first.result().runs
+    assert [gone.by for gone in second.result().gone] == ["ann"] * len(first.result().runs)
 
 
 def test_of_a_purge_and_an_undelete_the_first_wins(

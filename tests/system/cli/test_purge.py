@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import make_conninfo
 
 from arkqueue.db.session import Session
@@ -86,7 +88,31 @@ def test_runs_are_purged_without_a_server_and_what_others_wait_for_is_named(sess
     assert "papers@2: was purged on " in again.err
     assert "because they are old" in again.err
     assert "cannot be written" in purge("papers@4", "--export", str(export)).err
+    assert export.stat().st_size, "a file of somebody else's is left alone"
+    assert purge("papers@4", "--export", str(tmp_path / "none.jsonl")).code == 1
+    assert not (tmp_path / "none.jsonl").exists(), "nothing was purged"
     assert purge("papers@4", "--json").json["kept"][0]["run"] == "papers@4"
+
+
+def test_the_name_of_an_export_is_on_the_disk_before_a_run_goes(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    with session.database.connect() as connection:
+        uri = make_conninfo(connection.info.dsn, password=connection.info.password)
+    (tmp_path / "folder").mkdir()
+    export, synced, sync = tmp_path / "folder" / "old.jsonl", list[tuple[str, int]](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), len(archive.states())))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    done = run_cli("--home", str(tmp_path / "home"), "purge", "papers@2", "--export", str(export), "--database", uri)
+    assert (done.code, archive.states()) == (0, {})
+    assert [place for place in synced if "folder" in place[0]] == [(str(export.parent), 1), (str(export), 1)]
 
 
 def test_what_an_archive_keeps_no_longer_is_purged_by_its_name(session: Session, tmp_path: Path) -> None:
