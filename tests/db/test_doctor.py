@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.queue import finish, schedules
+from arkqueue.model import RunId
+from arkqueue.queue import control, deletion, finish, holds, many, schedules
 from arkqueue.views.doctor import CHECKS, MOST, examine
 from arkqueue.views.explain import explain_name
 from arkqueue.views.installation import measure
 from arkqueue.views.runs import runs as list_runs
 from tests.builders import AnArchive, an_archive
+from tests.db.test_retention import a_pass, let_age, set_to_keep
 
 GARBLED = {
     "unmet": ("update task set unmet = unmet + 1 where name = 'b' and number = 2", "papers@2/b"),
@@ -115,6 +117,7 @@ IN_ONE_ARCHIVE = {
     "a task whose run is gone": "update task set run_id = 4711 where archive_id = 1 and kind = 'ordinary'",
     "an attempt that has ended": "update attempt set ended_at = now(), \"end\" = 'exited' where task_id in (select id from task where archive_id = 1)",
     "settings that are none": "update archive set settings = '[]' where id = 1",
+    "a rule of age that is none": 'update archive set settings = settings || \'{"keep": {"completed": "soon"}}\' where id = 1',
     "a schedule that is none": "insert into schedule (branch_id, cron, zone, tasks, next_at) select id, 'nonsense', 'Nowhere', '{a}', now() - interval '1 day' from branch where archive_id = 1",
     "a pool that nobody has": "update ready_archive set pools = '{nothing}' where archive_id = 1",
 }  # fmt: skip
@@ -144,3 +147,45 @@ def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled
     assert measure(session).archives == 2
     assert [run.full_name for run in list_runs(session, archives=[books.id], limit=1).runs] == ["books@3"]
     assert explain_name(session, "books@3/y").reasons
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
+def test_what_is_garbled_in_one_archive_stops_no_purge_by_age_and_no_verb_on_many_of_another(
+    session: Session, garbled: str
+) -> None:
+    tasks = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
+    papers, books = an_archive(session, "papers"), an_archive(session, "books")
+    assert papers.id == 1
+    for archive in (papers, books):
+        archive.commit({"old": ""})
+        archive.run("old@2")
+        let_age(archive, 2, 40)
+        set_to_keep(archive, {"completed": "30d"}, "10d")
+        archive.commit(tasks)
+        archive.fail("a@3")
+        archive.commit(tasks)
+    session.database.retrying(lambda connection: connection.execute(IN_ONE_ARCHIVE[garbled].encode()))
+
+    def states(number: int) -> list[str]:
+        return [books.state(f"{name}@{number}") for name in tasks]
+
+    three, four = (RunId(books.run_id(number)) for number in (3, 4))
+    a_pass(session)
+    assert "old@2" not in books.states()
+    assert {run.archive for run in list_runs(session, limit=50).runs} == {"papers", "books"}
+    assert len(many.retry_failed_of_archive(session, books.id, "ann").tasks) == 1
+    assert states(3) == ["ready", "waiting", "waiting"]
+    assert len(holds.hold_archive(session, books.id, "ann").tasks) == 3, "the other run has begun"
+    assert len(holds.hold_run(session, three, "ann").tasks) == 3
+    assert states(3) == states(4) == ["held"] * 3
+    holds.unhold(session, books.id, "ann")
+    assert len(holds.release_archive(session, books.id, "ann").tasks) == 6
+    assert states(4) == ["ready", "waiting", "waiting"]
+    assert len(control.prioritize_run(session, three, 10, "ann").tasks) == 3
+    assert many.skip_run(session, three, "ann").tasks
+    assert states(3) == ["skipped"] * 3
+    assert len(control.cancel_run(session, four, "ann").tasks) == 3
+    deletion.delete_run(session, four, "ann")
+    deletion.undelete_run(session, four, "ann")
+    assert states(4) == ["canceled"] * 3
