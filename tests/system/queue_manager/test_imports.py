@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
@@ -17,8 +19,11 @@ from arkqueue.queue_manager import QueueManager
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.views.explain import explain_name
 from arkqueue.views.runs import RunState, runs
+from tests.db.test_races import wait_until_blocked
+from tests.loaded import Forked, fork
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.system.queue_manager.conftest import WORKFLOW, Watched
+from tests.waiting import eventually
 
 Watch = Callable[..., Watched]
 LIMIT = 4
@@ -148,3 +153,66 @@ def test_without_a_limit_everything_runs(
     with managing(session, configuration.model_copy(update={"import_limit": None})):
         papers.wait_for(lambda: len(states(papers)) == LIMIT + 1)
     assert set(states(papers)) == {"ready", "waiting"}
+
+
+OTHERS = "select from pg_locks where locktype = 'advisory' and pid not in (select pid from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock' and granted)"
+"""Backends of killed processes that still wait at the gate, or hold it."""
+
+
+@contextmanager
+def queue_manager(session: Session, home: Path) -> Iterator[Forked]:
+    """A queue manager in a process of its own, which appends two revisions with each transaction."""
+    with session.database.connect() as connection:
+        uri = make_conninfo(connection.info.dsn, password=connection.info.password)
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "arkqueue.toml").write_text(f'poll = "200ms"\nimport_limit = {LIMIT}\n')
+    log = home.with_name("said")
+    log.touch()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
+    program = (
+        "import arkqueue.queue_manager.reader as reader; reader.CHUNK = 2; import arkqueue.cli; arkqueue.cli.main()"
+    )
+    words = ["arkqueue", "--home", str(home), "manager", "--database", uri]
+    process = fork(program, words, out=log, err=log, environment=kept)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("event", ["update of import_until, head_id on branch", "insert on task"])
+def test_an_import_goes_on_as_held_after_its_queue_manager_was_killed_in_each_step(
+    watch: Watch, repository: Any, session: Session, tmp_path: Path, event: str
+) -> None:
+    """Killed for real: nothing is lost, twice there, or let through. Each process is let through one step, and is killed in the midst of the next one."""
+    papers, size = watch(repository.path), LIMIT + 2
+    commit(repository, size)
+    function = "language plpgsql as 'begin perform pg_advisory_xact_lock_shared(33); return new; end'"
+    seen: list[int] = []
+    with session.database.connect() as gate, session.database.connect() as watcher:
+        gate.autocommit = watcher.autocommit = True
+        gate.execute(f"create function gate() returns trigger {function}".encode())
+        gate.execute(f"create trigger gate after {event} for each row execute function gate()".encode())
+        gate.execute("select pg_advisory_lock(33)")
+        while not seen or seen[-1] < size:
+            with queue_manager(session, tmp_path / "manager") as process:
+                wait_until_blocked(watcher)
+                gate.execute("select pg_advisory_unlock(33)")
+                gate.execute("select pg_advisory_lock(33)")  # when the step is committed
+                seen.append(len(states(papers)))
+                assert set(states(papers)) <= {"held"}
+                if seen[-1] < size:
+                    wait_until_blocked(watcher)
+                process.kill()
+                process.wait()
+            eventually(lambda: not watcher.execute(OTHERS).fetchall())
+    assert len(seen) >= 3, "it was killed in several steps"
+    commit(repository, 1)
+    papers.notify()
+    with queue_manager(session, tmp_path / "manager"):
+        papers.wait_for(lambda: len(states(papers)) == size + 1)
+    assert states(papers) == ["held"] * size + ["waiting"], "what comes after an import is none"
+    assert len(papers.sql("select id from deed where verb = 'import'")) == 1
+    numbers = [row["number"] for row in papers.sql("select number from revision order by id")]
+    assert numbers == list(range(numbers[0], numbers[0] + size + 2))
