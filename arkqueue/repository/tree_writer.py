@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from arkqueue.errors import ArchiveError, WorkspaceError
-from arkqueue.repository.limits import MANY_FILES, check_bytes, check_files
+from arkqueue.repository import limits
+from arkqueue.repository.limits import check_bytes, check_files
 
 _VERSION_CONTROL = {b".git", b".svn"}
 _SPECIAL_PREFIX = b"link "
@@ -194,7 +195,7 @@ class TreeWriter:
         check_name(path)
         self._count += 1
         check_files("the files of the task", self._count)
-        if self._count == MANY_FILES and self.look_ahead is not None:
+        if self._count == limits.MANY_FILES and self.look_ahead is not None:
             self.look_ahead()
         self._enter(path.rpartition(b"/")[0])
 

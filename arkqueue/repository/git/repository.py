@@ -37,7 +37,6 @@ from arkqueue.repository.following.allowance import Allowance, Followed, Followi
 from arkqueue.repository.git import history as history
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
 from arkqueue.repository.git.dates import set_dates
-from arkqueue.repository.git.lfs import LargeFiles
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.references import references
@@ -353,6 +352,8 @@ class GitArchive:
         *,
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> Followed:
+        from arkqueue.repository.git.lfs import LargeFiles  # brings a client of HTTP, which few archives need
+
         allowance = Allowance(following)
         submodules = Submodules(allowance, target, self._timeout)
         files = LargeFiles(allowance, self._timeout)

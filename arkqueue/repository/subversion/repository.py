@@ -411,18 +411,19 @@ class SubversionArchive:
         early: Early | None = None,
     ) -> None:
         number = number_of(revision_id, self._location.shown)
-        with _few(number):
+        with _judged(number):
             try:
-                self._export(number, target, paths, self._export_folder, recorded, early)
+                self._export(number, target, paths, self._files, self._export_folder, recorded, early)
             except UnicodeDecodeError:
                 _empty(target)
-                self._export(number, target, paths, self._export_nodes, recorded, early)
+                self._export(number, target, paths, check_size, export, recorded, early)
 
     def _export(
         self,
         number: int,
         target: Path,
         paths: Sequence[str],
+        count: Callable[..., object],
         export_folder: Callable[..., None],
         recorded: Revision | None,
         early: Early | None,
@@ -430,38 +431,43 @@ class SubversionArchive:
         with self._session(fresh=True) as session, TreeWriter(target, early) as writer:
             if recorded is not None:
                 self._properties(session, number, recorded)
+            kinds = self._kinds(session, number, outermost(paths) if paths else [""])
+            folders = [path for path, kind in kinds.items() if kind == subvertpy.NODE_DIR]
+            if self._is_local:
+                self._looks_ahead(writer, number, folders)
+            else:  # once it has begun to send, it would wait for us while another connection counts
+                budget = PathBudget(limits.MOST_FILES)
+                for folder in folders:
+                    count(session, folder, number, budget)
             translation = self._translation(session)
-            for path in outermost(paths) if paths else [""]:
-                if ".." in path.split("/"):
-                    raise Invalid(path, "leads out of the archive", "Correct the path.")
-                kind = session.check_path(path, number)
+            for path, kind in kinds.items():
                 if kind == subvertpy.NODE_DIR:
-                    if self._is_local:
-                        self._looks_ahead(writer, number, path)
                     export_folder(session, path, number, writer, translation)
-                elif kind == subvertpy.NODE_FILE and path:
-                    name = path.encode()
-                    with writer.create(name) as file:
-                        _, properties = session.get_file(path, file, number)
-                    translation.finish(writer, name, properties)
-                else:
-                    raise NotFound(path or self._location.shown, f"is not in revision {number}", "Correct the path.")
+                    continue
+                name = path.encode()
+                with writer.create(name) as file:
+                    _, properties = session.get_file(path, file, number)
+                translation.finish(writer, name, properties)
+
+    def _kinds(self, session: Any, number: int, paths: Sequence[str]) -> dict[str, int]:
+        """Whether each path of a revision is a folder or a file; one that is neither raises."""
+        kinds: dict[str, int] = {}
+        for path in paths:
+            if ".." in path.split("/"):
+                raise Invalid(path, "leads out of the archive", "Correct the path.")
+            kinds[path] = session.check_path(path, number)
+            if kinds[path] != subvertpy.NODE_DIR and (kinds[path] != subvertpy.NODE_FILE or not path):
+                raise NotFound(path or self._location.shown, f"is not in revision {number}", "Correct the path.")
+        return kinds
 
     def _export_folder(
         self, session: Any, path: str, number: int, writer: TreeWriter, translation: Translation
     ) -> None:
-        if not self._is_local:
-            self._count(session, path, number)
         url = session.get_session_url() + (f"/{quote(path)}" if path else "")
         with self._at(session, url):
             reporter = session.do_update(number, "", True, ExportEditor(writer, translation, path))
             reporter.set_path("", number, True)
             reporter.finish()
-
-    def _export_nodes(self, session: Any, path: str, number: int, writer: TreeWriter, translation: Translation) -> None:
-        if not self._is_local:
-            check_size(session, path, number, PathBudget(limits.MOST_FILES))
-        export(session, path, number, writer, translation)
 
     def update(
         self,
@@ -476,7 +482,7 @@ class SubversionArchive:
     ) -> TreeChange:
         old, new = number_of(before, self._location.shown), number_of(revision_id, self._location.shown)
         try:
-            with _few(new):
+            with _judged(new):
                 return self._update(old, new, TreeUpdate(target, good, early), before_key, recorded)
         except UnicodeDecodeError as error:
             raise WorkspaceError(f"revision {new}", "has a property that is not UTF-8", "Export it anew.") from error
@@ -496,6 +502,8 @@ class SubversionArchive:
             reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)
             reporter.set_path("", old, False)
             reporter.finish()
+            if changed.added >= limits.MANY_FILES:
+                self._files(session, "", new, PathBudget(limits.MOST_FILES))
             files = changed.in_order()
             reporter = session.do_update(new, "", True, UpdateEditor(update, self._translation(session), files))
             reporter.set_path("", old, False)
@@ -560,31 +568,22 @@ class SubversionArchive:
 
     def _check_size(self, number: int) -> None:
         """Raise WorkspaceError where a revision has too many files and folders for a workspace: libsvn counts nothing while it checks out."""
-        with _few(number):
+        with _judged(number):
             try:
                 with self._session() as session:
-                    self._count(session, "", number)
+                    self._files(session, "", number, PathBudget(limits.MOST_FILES))
             except UnicodeDecodeError:
                 with self._session() as session:
                     check_size(session, "", number, PathBudget(limits.MOST_FILES))
 
-    def _count(self, session: Any, folder: str, number: int) -> None:
-        """Raise `TooManyPaths` where a folder has too many files and folders for a workspace: one request, and nothing of it is kept."""
-        with self._at(session, session.get_session_url() + (f"/{quote(folder)}" if folder else "")):
-            editor = ChangedInPlace(PathBudget(limits.MOST_FILES))
-            reporter = session.do_diff(number, "", session.get_session_url(), editor, True, True, False)
-            reporter.set_path("", number, True)
-            reporter.finish()
-
-    def _looks_ahead(self, writer: TreeWriter, number: int, folder: str) -> None:
-        """Have a local repository count what is to come once there is much; the connection is busy then, so it is another one.
-
-        The server of another repository would wait for us meanwhile, so there all is counted before it is written.
-        """
+    def _looks_ahead(self, writer: TreeWriter, number: int, folders: Sequence[str]) -> None:
+        """Have what is to come counted once there is much. The connection is busy then, so another one does it."""
 
         def look() -> None:
-            with _few(number):
-                check_size(self._connected(), folder, number, PathBudget(limits.MOST_FILES))
+            session, budget = self._connected(), PathBudget(limits.MOST_FILES)
+            with _judged(number):
+                for folder in folders:
+                    check_size(session, folder, number, budget)
 
         writer.look_ahead = look
 
@@ -677,8 +676,8 @@ def _statuses(added: Iterable[str], modified: Iterable[str], deleted: Iterable[s
 
 
 @contextmanager
-def _few(number: int) -> Iterator[None]:
-    """Say of a revision with too many files and folders that it is too much for a workspace."""
+def _judged(number: int) -> Iterator[None]:
+    """Says why a revision with more files and folders than a workspace may have is not written."""
     try:
         yield
     except TooManyPaths:

@@ -19,11 +19,17 @@ from arkqueue.repository.tree_update import TreeUpdate
 
 
 class ChangedInPlace:
-    """``files``: those that both revisions have in the same place, one changed from the other, or from the same one. ``budget``: counts all that the second request will send."""
+    """``files``: those that both revisions have in the same place, one changed from the other, or from the same one. ``added``: how many files and folders come."""
 
     def __init__(self, budget: PathBudget) -> None:
+        """``budget``: what may come."""
         self.files: list[str] = []
-        self.budget = budget
+        self.added = 0
+        self._budget = budget
+
+    def add(self) -> None:
+        self._budget.look()
+        self.added += 1
 
     def set_target_revision(self, revision: int) -> None:
         """Known already."""
@@ -62,16 +68,15 @@ class _LookedAtFolder(_LookedAt):
         return self
 
     def add_directory(self, _path: str, *_copied_from: Any) -> _LookedAtFolder:
-        self._editor.budget.look()
+        self._editor.add()
         return self
 
     def open_file(self, path: str, _revision: int) -> _LookedAtFile:
-        self._editor.budget.look()
         self._editor.files.append(path)
         return _LookedAtFile()
 
     def add_file(self, _path: str, *_copied_from: Any) -> _LookedAtFile:
-        self._editor.budget.look()
+        self._editor.add()
         return _LookedAtFile()
 
     def delete_entry(self, path: str, _revision: int) -> None:

@@ -183,11 +183,12 @@ class Installation:
         return done
 
     def _in_a_process(self, *words: str | Path) -> Done:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        done = subprocess.run(self._command(*words), env=environment(), timeout=PATIENCE, check=False, **pipes)
-        return Done(
-            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"), done.stdout
-        )
+        out, err = (self.folder / f"{stream} of a command" for stream in ("out", "err"))
+        for file in (out, err):
+            file.write_bytes(b"")
+        program = ["arkqueue", *self._words(*words)]
+        code = fork("arkqueue.cli.main()", program, out=out, err=err, environment=environment()).wait()
+        return Done(code, *(file.read_text("utf-8", "replace") for file in (out, err)), out.read_bytes())
 
     @contextmanager
     def begun(self, *words: str) -> Iterator[subprocess.Popen[str]]:

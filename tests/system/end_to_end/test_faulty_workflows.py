@@ -38,10 +38,8 @@ def path_of(what: str) -> str:
     return f"_workflows/{what}.yaml"
 
 
-def test_faults_are_all_shown_and_the_next_revision_mends_them(
-    shared: Installation, archives: Archives, kind: str
-) -> None:
-    papers = archives(shared, kind)
+def test_faults_are_all_shown_and_the_next_revision_mends_them(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared, "git")
     for rev, bad, before in ((2, UNREADABLE, {}), (3, WRONG, UNREADABLE)):
         papers.commit({path_of(w): None for w in before} | {path_of(w): content for w, (content, _) in bad.items()})
         assert papers.wait_for_run(rev, "failed")["counts"]["tasks"] == 0

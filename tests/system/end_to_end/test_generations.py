@@ -5,17 +5,12 @@ from __future__ import annotations
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Installation, tasks
 
-COMMIT_AGAIN = {
-    "subversion": "date +%s%N > counter.txt; svn add -q --force counter.txt && svn commit -q -m again",
-    "git": "date +%s%N > counter.txt; git add counter.txt && git commit -q -m again && git push -q",
-}
+COMMIT_AGAIN = "date +%s%N > counter.txt; svn add -q --force counter.txt && svn commit -q -m again"
 
 
-def test_chain_of_commits_by_tasks_is_held_after_ten_generations(
-    shared: Installation, archives: Archives, kind: str
-) -> None:
-    papers = archives(shared, kind)
-    papers.commit(tasks({"again": {"command": COMMIT_AGAIN[kind], "checkout": "working-copy"}}))
+def test_chain_of_commits_by_tasks_is_held_after_ten_generations(shared: Installation, archives: Archives) -> None:
+    papers = archives(shared)
+    papers.commit(tasks({"again": {"command": COMMIT_AGAIN, "checkout": "working-copy"}}))
     for rev in range(2, 13):
         shown = papers.wait_for_run(rev)
         assert shown["generation"] == rev - 2
@@ -36,7 +31,5 @@ def test_chain_of_commits_by_tasks_is_held_after_ten_generations(
     assert "the 12th in a chain" in papers.explained("again@14")
 
     papers.number = 14
-    if kind == "git":
-        papers.repository.git("pull", "-q", "origin", "main")  # type: ignore[union-attr]
     papers.commit(tasks({"again": {"command": "true"}}))
     assert papers.wait_for_run(15)["generation"] == 0, "a person's commit begins anew"

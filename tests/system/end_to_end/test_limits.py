@@ -9,16 +9,17 @@ from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Installation, tasks
 
 MANY: dict[str, Content] = {f"_workflows/{n}.yaml": f"- {{name: t{n}, command: 'true'}}\n" for n in range(1001)}
+TOLD = {"author": "a" * 1500 + " <a@example.org>", "message": "x" * 70_000}
 
 
 @pytest.mark.parametrize(
-    ("changes", "told", "fault"),
+    ("kind", "changes", "told", "fault"),
     [
-        ({}, {"message": "x" * 70_000}, "its message has 70,00"),
-        ({}, {"author": "a" * 1500 + " <a@example.org>"}, "its author has 1,516 bytes, more than 1,024"),
-        (MANY, {}, "there are 1,001 workflow files here, more than 1,000"),
+        ("subversion", {}, TOLD, "its author has 1,516 bytes, more than 1,024 and its message has 70,00"),
+        ("git", {}, TOLD, "its author has 1,516 bytes, more than 1,024 and its message has 70,00"),
+        ("git", MANY, {}, "there are 1,001 workflow files here, more than 1,000"),
     ],
-    ids=["message", "author", "files"],
+    ids=["subversion", "git", "git, files"],
 )
 def test_a_revision_with_too_much_of_something_harms_nobody_else(
     shared: Installation, archives: Archives, kind: str, changes: dict[str, Content], told: dict[str, str], fault: str

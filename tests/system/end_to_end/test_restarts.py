@@ -115,7 +115,9 @@ def test_stopped_server_waits_for_no_large_removal_and_the_next_one_ends_it(
     arkqueue = installations()
     server = arkqueue.start()
     papers = archives(arkqueue)
-    script = "import os\nfor folder in range(200):\n os.mkdir(str(folder))\n for n in range(1000): open(f'{folder}/{n}', 'x').close()"
+    script = (
+        "import os\nfor folder in range(200):\n os.mkdir(str(folder))\n for n in range(1000): os.mknod(f'{folder}/{n}')"
+    )
     papers.commit(tasks({"many": {"script": script, "shell": "python3", "checkout": "none"}}))
     work = server.home / "work"
 

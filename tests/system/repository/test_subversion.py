@@ -7,6 +7,7 @@ import shutil
 import stat
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -23,7 +24,6 @@ from arkqueue.repository import (
     locate,
     no_folder,
     open_archive,
-    tree_writer,
 )
 from arkqueue.repository.limits import TooManyPaths
 from tests.repositories import Link, SubversionRepository, a_subversion_repository, reaches, run, said
@@ -833,54 +833,35 @@ def test_folders_without_end_are_not_written_for_ever(
 def test_folders_without_end_are_counted_once_there_is_much(
     repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To count a million is seconds, to write them is minutes."""
-    _folders_in_folders(repository)
-    monkeypatch.setattr(limits, "MOST_FILES", 1500)
-    monkeypatch.setattr(tree_writer, "MANY_FILES", 100)
-    archive, youngest = an_archive(repository), repository.head
-    archive.export("2", tmp_path / "base")
-    for act in (
-        lambda: archive.export(youngest, tmp_path / "all"),
-        lambda: archive.export(youngest, tmp_path / "some", ["a"]),
-        lambda: archive.update("2", youngest, tmp_path / "base"),
-    ):
-        with pytest.raises(WorkspaceError, match="there are more files and folders: a workspace has at most 1,500"):
-            act()
-    for target in ("all", "some", "base"):
-        assert sum(1 for _ in (tmp_path / target).rglob("*")) < 150
-    archive.export(youngest, tmp_path / "half", ["a/k", "a/x"])
-    assert sum(1 for _ in (tmp_path / "half").rglob("*")) > 1000, "what is not too much is written after all"
-
-
-@pytest.mark.parametrize("odd", [False, True], ids=["", "with a property that is no text"])
-def test_folders_without_end_of_another_host_are_counted_before_the_first_is_written(
-    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, odd: bool
-) -> None:
-    """Its server would wait for us while we count, and may hang up: so nothing is under way then."""
-    _folders_in_folders(repository)
-    if odd:
-        repository.change("propsetf", "odd", repository.a_file(b"\xff"), "a")
-    monkeypatch.setattr(limits, "MOST_FILES", 1500)
-    with repository.served() as server:
-        archive, youngest = open_archive(locate(server.url)), repository.head
-        for target, paths in (("all", []), ("some", ["a"])):
-            with pytest.raises(WorkspaceError, match="there are more files and folders: a workspace has at most 1,500"):
-                archive.export(youngest, tmp_path / target, paths)
-            assert not list((tmp_path / target).iterdir())
-        archive.export("1", tmp_path / "base")
-        why = "a property that is not UTF-8" if odd else "a workspace has at most 1,500"
-        with pytest.raises(WorkspaceError, match=why):
-            archive.update("1", youngest, tmp_path / "base")
-        assert [path.name for path in (tmp_path / "base").rglob("*")] == ["a", "x"], "it is as it was"
-        archive.export(youngest, tmp_path / "half", ["a/k", "a/x"])
-    assert sum(1 for _ in (tmp_path / "half").rglob("*")) > 1000, "what is not too much is written after all"
-
-
-def _folders_in_folders(repository: SubversionRepository) -> None:
-    """A folder with ten times a copy of all that it held: 2,047 files and folders."""
+    """To count a million is seconds, to write them is minutes. A server counts before it sends anything: it would wait for us else."""
     repository.commit({"a/x": "x"})
     for name in "bcdefghijk":
         repository.change("cp", "HEAD", "a", f"a/{name}")
+    youngest, large = repository.head, str(int(repository.head) - 1)
+    monkeypatch.setattr(limits, "MOST_FILES", 1500)
+    monkeypatch.setattr(limits, "MANY_FILES", 100)
+    with repository.served() as server:
+        for place, written in ((repository.url, 150), (server.url, 1)):
+            archive, folder = open_archive(locate(place)), tmp_path / str(written)
+            archive.export("2", folder / "small")
+            archive.export(large, folder / "large")
+            before = tree(folder)
+            for act in (
+                partial(archive.export, youngest, folder / "all"),
+                partial(archive.export, youngest, folder / "some", ["a/k", "a/j", "a/i"]),
+                partial(archive.update, "2", youngest, folder / "small"),
+                partial(archive.update, large, youngest, folder / "large"),
+            ):
+                with pytest.raises(
+                    WorkspaceError, match="there are more files and folders: a workspace has at most 1,500"
+                ):
+                    act()
+            for target in ("all", "some"):
+                assert sum(1 for _ in (folder / target).rglob("*")) < written
+                shutil.rmtree(folder / target)
+            assert tree(folder) == before, "what was exported before is good for another revision"
+            archive.export(youngest, folder / "half", ["a/k", "a/x"])
+            assert sum(1 for _ in (folder / "half").rglob("*")) > 1000, "what is not too much is written after all"
 
 
 def test_the_bytes_of_a_workspace_are_counted_while_they_are_written(
