@@ -42,7 +42,7 @@ cross join lateral (
 taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(select id from kept))
-    returning t.*
+    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts
 ), based as (
     select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
                  where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item) as base
@@ -294,17 +294,12 @@ join archive ar on ar.id = t.archive_id
 order by a.id;
 
 -- name: lock_attempts
--- Lock the tasks of those of some attempts that belong to locked archives, then the attempts, and return what is needed to judge their end; the definitions
--- only of what ended `badly`.
-with locked_tasks as (
-    select t.id, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, t.definition_id
-    from task t where t.id in (select task_id from attempt where id = any(%(attempts)s)) and t.archive_id = any(%(archives)s::bigint[])
-    order by t.id for no key update
-)
+-- Lock those of some attempts that belong to locked archives, and return what is needed to judge their end; the definitions only of what ended `badly`. Their tasks need no
+-- lock: they are running, and nobody changes such a task but who has locked its archive.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
        t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body, a.followed_until > clock_timestamp() as followed
 from attempt a
-join locked_tasks t on t.id = a.task_id
+join task t on t.id = a.task_id and t.archive_id = any(%(archives)s::bigint[])
 left join definition d on d.id = t.definition_id and a.id = any(%(badly)s)
 where a.id = any(%(attempts)s)
 order by a.id for no key update of a;
@@ -330,11 +325,11 @@ with e as (
         by = case when e.state = 'canceled' then t.by end,
         stop = null
     from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
-    returning t.*
+    returning t.id, t.branch_id, t.name, t.item, t.number, t.run, t.entry_id, t.state
 ), completed as (
     insert into completion as c (branch_id, name, item, revision_id, run, highest_number, highest_run)
-    select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, run.revision_id, m.run, m.number, m.run
-    from moved m join run on run.id = m.run_id where m.state = 'completed'
+    select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, m.entry_id, m.run, m.number, m.run
+    from moved m where m.state = 'completed' and m.entry_id is not null
     order by m.branch_id, m.name, m.item, m.number desc, m.run desc
     on conflict (branch_id, name, item) do update set revision_id = excluded.revision_id, run = excluded.run,
         highest_number = greatest(c.highest_number, excluded.highest_number),

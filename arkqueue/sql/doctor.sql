@@ -135,14 +135,15 @@ where a.hold_id is not null and not exists (select from deed d where d.id = a.ho
 limit %(most)s;
 
 -- name: doctor_ready
--- A ready task has the place and the pool that claims find it by.
+-- A ready task has the place and the pool that claims find it by. A running one keeps the place: its end says at which revision it completed.
 select t.archive_id as archive, t.run_id as run, t.id as task,
-       case when t.ready_at is null then 'it is ready, and nobody knows since when'
-            when t.entry_id is distinct from run.revision_id then 'it is ready, and has the place of another revision'
+       case when t.entry_id is distinct from run.revision_id then format('it is %%s, and has the place of another revision', t.state)
+            when t.ready_at is null then 'it is ready, and nobody knows since when'
             else format('it is ready in the pool %%s, and needs the pool %%s', coalesce(t.pool, 'of none'), coalesce(d.pool, a.pool) || d.labels) end as what
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id left join definition d on d.id = t.definition_id
-where t.settled_at is null and t.state = 'ready'
-  and (t.ready_at is null or t.entry_id is distinct from run.revision_id or t.pool is distinct from coalesce(d.pool, a.pool) || d.labels)
+where t.settled_at is null
+  and (t.state in ('ready', 'running') and t.entry_id is distinct from run.revision_id
+       or t.state = 'ready' and (t.ready_at is null or t.pool is distinct from coalesce(d.pool, a.pool) || d.labels))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_turns

@@ -84,7 +84,9 @@ returning t.id;
 -- what it finds, as long as the archive is locked. Nothing follows from a REPORT. `is_unneeded`: what waited for a failure of one of them has to be skipped, or
 -- blocks less from now on.
 with source as materialized (
-    select id, state, as_completed, waived, blocks from task where id = any(%(settled)s::bigint[] || %(again)s::bigint[])
+    select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts from task where id = any(%(settled)s::bigint[])
+    union all
+    select id, state, as_completed, waived, blocks, run_id, false from task where id = any(%(again)s::bigint[])
 ), met as (
     -- By their place: a join with the sources, whose plan expects a few, would go through all of these again for each of them.
     update edge set met = true
@@ -105,8 +107,8 @@ with source as materialized (
         where s.state = 'completed'
         union all
         select report.id, 1, false
-        from task t join run on run.id = t.run_id join task report on report.id = run.report_id and report.state = 'waiting'
-        where t.id = any(%(settled)s::bigint[]) and t.id <> report.id and t.kind <> 'gate'
+        from source s join run on run.id = s.run_id join task report on report.id = run.report_id and report.state = 'waiting'
+        where s.counts and s.id <> report.id
         union all
         select unnest(%(entering)s::bigint[]), 0, false) c
     group by id
