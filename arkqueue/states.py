@@ -45,6 +45,7 @@ class Event(StrEnum):
     RELEASE = "release"
     UNMEET = "unmeet"
     GIVE_BACK = "give_back"
+    FAULT = "fault"
     CLAIM = "claim"
     HAND_BACK = "hand_back"
     COMPLETE = "complete"
@@ -79,6 +80,7 @@ MOVES: dict[Event, Move] = {
     Event.RELEASE: _move("held", "waiting", "a person released it"),
     Event.UNMEET: _move("ready", "waiting", "what it depends on was retried before it started (design 5.8)"),
     Event.GIVE_BACK: _move("ready", "waiting", "it gives back the locks that it was granted (design 5.25)"),
+    Event.FAULT: _move("waiting", "failed", "a field in the name of a lock made no name when it asked for its locks"),
     Event.CLAIM: _move("ready", "running", "a task manager took it: an attempt begins"),
     Event.HAND_BACK: _move("running", "waiting", "its task manager shut down, or its host could not begin it"),
     Event.COMPLETE: _move("running", "completed", "exit code 0"),

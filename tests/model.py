@@ -17,7 +17,19 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import NamedTuple
 
-from arkqueue.model import COMMIT, REPORT, Cancels, Depends, EdgeKind, End, TaskDefinition, Trigger, When, Workflow
+from arkqueue.model import (
+    COMMIT,
+    PRIORITY,
+    REPORT,
+    Cancels,
+    Depends,
+    EdgeKind,
+    End,
+    TaskDefinition,
+    Trigger,
+    When,
+    Workflow,
+)
 from arkqueue.states import SETTLED, Circumstances, Event, State, move, verdict
 
 
@@ -182,6 +194,10 @@ class Task:
     priority: int = 50
     prioritized: bool = False
     """A person set the priority."""
+    output: int | None = None
+    """What the newest attempt said."""
+    locks: set[str] = field(default_factory=set)
+    """What the names of its locks came to when it asked for them the last time (design 5.25)."""
     asks: bool = False
     """It waits for nothing but its locks (design 5.25)."""
     granted: int = 0
@@ -368,7 +384,7 @@ class Installation:
             (archive, task)
             for archive in self.archives
             for task in archive.tasks()
-            if name in task.definition.lock and task.state in (State.READY, State.RUNNING)
+            if name in task.locks and task.state in (State.READY, State.RUNNING)
         ]
 
     def _move(self, name: str) -> bool:
@@ -394,16 +410,12 @@ class Installation:
 
     def _could_start(self, archive: Model, name: str, as_free: str | None = None) -> list[Task]:
         judged = archive.judged_lines(self._free(as_free))
-        return [task for task, fits in judged.items() if fits and task.asks and name in task.definition.lock]
+        return [task for task, fits in judged.items() if fits and task.asks and name in task.locks]
 
     def _free(self, as_free: str | None) -> dict[str, int]:
         """One place of each lock that has one."""
         names = {
-            name
-            for archive in self.archives
-            for task in archive.tasks()
-            for name in task.definition.lock
-            if is_global(name)
+            name for archive in self.archives for task in archive.tasks() for name in task.locks if is_global(name)
         }
         return {
             name: 1 for name in names if name == as_free or len(self.having(name)) < (self.capacities.get(name, 1) or 0)
@@ -425,7 +437,7 @@ class Installation:
 
 
 def archive_waits_for(archive: Model) -> set[str]:
-    return {name for task in archive.tasks() if task.asks for name in task.definition.lock if is_global(name)}
+    return {name for task in archive.tasks() if task.asks for name in task.locks if is_global(name)}
 
 
 Changes = dict[Key, tuple[State | None, State]]
@@ -844,11 +856,25 @@ class Model:
         for task in entering:
             if task.state is State.WAITING and not self.unmet(task):
                 task.asks = bool(task.definition.lock) and not task.is_gate
-                if not task.asks:
+                names = [self.lock_name(task, name) for name in task.definition.lock]
+                task.locks = {name for name in names if name}
+                if task.asks and not all(names):
+                    task.state, task.asks = move(task.state, Event.FAULT), False
+                elif not task.asks:
                     task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
         return bool(entering)
 
     # ------------------------------------------------------------------------------------------------------------------------- locks
+
+    def lock_name(self, task: Task, name: str) -> str | None:
+        """What the name of a lock comes to; None where its field has no value (design 5.25). Fields are of one output alone."""
+        before, mark, field = name.partition("${{ needs.")
+        if not mark:
+            return name
+        needed = field.partition(f".{PRIORITY} ")[0]
+        sources = [edge.source for edge in task.into if edge.kind in DEPENDS and edge.source.name == needed]
+        newest = max(sources, key=lambda source: source.run.place, default=None)
+        return None if newest is None or newest.output is None else f"{before}{newest.output}"
 
     def grant(self) -> None:
         """Let each lock's line judge anew who has it (design 5.25): all locks or none, in the claim's order; who has them and has not started may lose them."""
@@ -868,8 +894,8 @@ class Model:
         """Whether each task that asks, or was granted its locks and has not started, fits. ``more``: places at locks of the installation beyond those that are had."""
         unstarted = [task for task in self.tasks() if task.definition.lock and (task.asks or task.state is State.READY)]
         standing = [task for task in unstarted if self.stands_in_line(task)]
-        had = Counter(name for task in standing if task.state is State.READY for name in task.definition.lock)
-        taken = Counter(name for task in self.tasks() if task.state is State.RUNNING for name in task.definition.lock)
+        had = Counter(name for task in standing if task.state is State.READY for name in task.locks)
+        taken = Counter(name for task in self.tasks() if task.state is State.RUNNING for name in task.locks)
 
         def room(name: str) -> int | None:
             if not is_global(name):
@@ -882,8 +908,8 @@ class Model:
         judged = dict.fromkeys(unstarted, False)
         places: Counter[str] = Counter()
         for task in sorted(standing, key=self.claim_order):
-            places.update(task.definition.lock)  # nobody behind it takes what it waits for
-            rooms = {name: room(name) for name in task.definition.lock}
+            places.update(task.locks)  # nobody behind it takes what it waits for
+            rooms = {name: room(name) for name in task.locks}
             judged[task] = all(n is None or places[name] <= n for name, n in rooms.items())
         return judged
 
@@ -891,7 +917,7 @@ class Model:
         """Not while something of it is paused, nor while there are task managers and none of them can run it."""
         manned = not self.labels or any(self.takes(task.key, labels) for labels in self.labels)
         paused = self.paused_locks | self.installation.paused_locks
-        return manned and not self.paused and not paused & {*task.definition.lock}
+        return manned and not self.paused and not paused & {*task.locks}
 
     def claim_order(self, task: Task) -> tuple[int, int, int, int]:
         """Priority, ledger entry, run and position."""
@@ -952,6 +978,7 @@ class Model:
         task = self._in(key, State.READY)
         task.state = move(task.state, Event.CLAIM)
         task.attempts.append(Attempt())
+        task.output = None
         return self._follow(before)
 
     def takes(self, key: Key, labels: Collection[str]) -> bool:
@@ -985,6 +1012,7 @@ class Model:
             self._cancel(task, Cause.DROPPED)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
+        task.output = None if end is End.LOST else priority
         if task.state is State.COMPLETED:
             where = task.run.branch, task.key.inside
             self.latest[where] = task.run.place
@@ -1616,8 +1644,8 @@ class Model:
             if task.state in (State.WAITING, State.HELD) and not task.implicit:
                 assert not any(skips(edge) for edge in unmet), f"{task.key} waits for what will not come"
         granted = [task for task in self.tasks() if task.state is State.READY or task.state is State.RUNNING]
-        for name in {name for task in granted if task.state is State.READY for name in task.definition.lock}:
-            having = [task.key for task in granted if name in task.definition.lock]
+        for name in {name for task in granted if task.state is State.READY for name in task.locks}:
+            having = [task.key for task in granted if name in task.locks]
             room = (self.installation if is_global(name) else self).capacities.get(name, 1)
             assert is_global(name) or len(having) <= (room or len(having)), f"{having} have {name} at once"
         for branch in {run.branch for run in self.runs}:

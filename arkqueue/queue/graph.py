@@ -23,6 +23,7 @@ from arkqueue.db import Connection, Overdue
 from arkqueue.db.session import SQL, Kept, Session, rows
 from arkqueue.errors import Busy, DatabaseUnavailable
 from arkqueue.model import INSTALLATION, SILENCE
+from arkqueue.queue.lock_fields import name_locks
 
 T = TypeVar("T")
 
@@ -58,6 +59,8 @@ class Graph:
         """Whether a task of one of them has ever asked for a lock."""
         self.asking: list[int] = []
         """Tasks that ask for their locks since they were granted the last time."""
+        self.named: dict[int, list[str]] = {}
+        """What the names of their locks come to, where these have fields."""
         self.reordered: list[int] = []
         """Tasks whose priority was changed since then."""
         self.judges_all = False
@@ -142,10 +145,11 @@ class Graph:
             if held := [row for row in rows if row.held_back]:
                 canceled, tied = self._fire([row.id for row in held if row.cancels])
                 rows += self._advance((), [row.id for row in held], (), fired=True)
-            settled = [*skipped, *canceled, *(row.id for row in rows if row.settles)]
+            unnamed = name_locks(self, [row.id for row in rows if row.asks])
+            settled = [*skipped, *canceled, *unnamed, *(row.id for row in rows if row.settles)]
             # What waits for a running victim has not begun after all, as it was judged to have.
-            changed = [*skipped, *canceled, *tied, *(row.id for row in rows if row.unblocks)]
-            bad = canceled  # what needs a skipped task has been skipped with it
+            changed = [*skipped, *canceled, *unnamed, *tied, *(row.id for row in rows if row.unblocks)]
+            bad = [*canceled, *unnamed]  # what needs a skipped task has been skipped with it
             entering, then, again = then, (), ()
             straight = straight + 1 if settled and not (changed or entering or held) else 0
             if straight >= STRAIGHT:
@@ -171,7 +175,7 @@ class Graph:
         asking, self.asking, reordered, self.reordered = self.asking, [], self.reordered, []
         if not (asking or self.uses_locks):
             return
-        lines = self._lines("ask", tasks=asking) if asking else set()
+        lines = self._ask(asking) if asking else set()
         if reordered:
             lines |= self._lines("order_again", tasks=reordered)
         lines |= self._lines("leave_lines", archives=self.archives)
@@ -180,6 +184,13 @@ class Graph:
             lines |= self._lines("lines_of", archives=self.archives)
         if lines:
             self.judge(lines, asking, whole=whole)
+
+    def _ask(self, asking: Sequence[int]) -> set[Line]:
+        named, self.named = self.named, {}
+        pairs = [(task, name) for task in asking for name in named.get(task, ())]
+        told = {"named": [task for task, _ in pairs], "names": [name for _, name in pairs]}
+        left = self._lines("leave_old_lines", tasks=list(named)) if named else set()
+        return left | self._lines("ask", tasks=asking, **told)
 
     def _lines(self, block: str, /, **parameters: Any) -> set[Line]:
         return {Line(row.scope, row.name, row.archive_id) for row in self.rows(block, **parameters)}

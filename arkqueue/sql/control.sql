@@ -106,7 +106,7 @@ returning t.id;
 -- name: retry
 -- Take failed, canceled or skipped tasks back to waiting, their counters anew.
 update task t set state = {to retry}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
-    waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0
+    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0
 where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 

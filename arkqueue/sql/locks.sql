@@ -55,11 +55,46 @@ cross join lateral (
     where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and u.granted
       and (select t.state = 'ready' from task t where t.id = u.task_id)) s
 
+-- name: locks_with_fields
+-- Of tasks that ask for locks, those that name one with a field, and these names.
+select t.id, array(select name from jsonb_array_elements_text(d.body->'lock') l(name) where name like '%%${{%%' order by name) as locks
+from task t join definition d on d.id = t.definition_id
+where t.id = any(%(tasks)s) and t.asks and d.body->>'lock' like '%%${{%%';
+
+-- name: sources_for_locks
+-- The newest attempt of each task of some names that one of the tasks depends on; of the same name, that of the later place. Each edge is looked at once.
+select distinct on (e.target, s.name) e.target as task, s.name, s.attempt_id as attempt
+from edge e cross join lateral (
+    select name, number, run, attempt_id from task where id = e.source and name = any(%(names)s::text[]) offset 0) s
+where e.target = any(%(tasks)s) and e.kind = 'depends' and e.declared
+order by e.target, s.name, s.number desc, s.run desc;
+
+-- name: outputs_for_locks
+-- Some outputs of some attempts, cut off: texts and numbers. Each attempt's outputs are unpacked once.
+select a.id as attempt, o.key, case when jsonb_typeof(o.value) in ('string', 'number') then left(o.value #>> '{}', %(most)s) end as value
+from attempt a cross join lateral jsonb_each(a.outputs) o
+where a.id = any(%(attempts)s::bigint[]) and a.outputs is not null and o.key = any(%(keys)s::text[]);
+
+-- name: fail_unnamed
+-- Tasks whose locks have no names fail, and say why.
+update task t set state = {to fault}, asks = false, fault = f.fault, settled_at = clock_timestamp()
+from unnest(%(tasks)s::bigint[], %(faults)s::text[]) f(id, fault)
+where t.id = f.id and {from fault t} and t.asks
+returning t.id;
+
+-- name: leave_old_lines
+-- Take tasks out of their lines that ask again for locks whose names have fields: these may come to something else now. Returns the lines.
+delete from lock_use where task_id = any(%(tasks)s) returning scope, name, archive_id;
+
 -- name: ask
--- Let tasks stand in the lines of the locks that they name, and remember that their archives use locks; returns the lines.
+-- Let tasks stand in the lines of the locks that they name, and remember that their archives use locks; returns the lines. `named`, `names`: what the names come
+-- to that have fields.
 with named as materialized (
-    select t.id, t.archive_id, case when l.name like 'global/%%' then 0 else t.archive_id end as scope, l.name, t.priority, t.entry_id, t.run, t.position
-    from task t join definition d on d.id = t.definition_id cross join lateral jsonb_array_elements_text(d.body->'lock') l(name)
+    select distinct t.id, t.archive_id, case when l.name like 'global/%%' then 0 else t.archive_id end as scope, l.name, t.priority, t.entry_id, t.run, t.position
+    from task t join definition d on d.id = t.definition_id cross join lateral (
+        select name from jsonb_array_elements_text(d.body->'lock') l(name) where name not like '%%${{%%'
+        union all
+        select n.name from unnest(%(named)s::bigint[], %(names)s::text[]) n(id, name) where n.id = t.id) l
     where t.id = any(%(tasks)s) and t.asks
 ), marked as (
     update archive set uses_locks = true where id in (select archive_id from named) and not uses_locks

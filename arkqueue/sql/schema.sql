@@ -217,6 +217,7 @@ create table task (
     by          text,                               -- who canceled, skipped, waived or asked to stop
     asks        boolean not null default false,     -- it waits for nothing but its locks: its edges are met, and its `cancels` have fired
     in_line     boolean not null default false,     -- it has rows of `lock_use`
+    fault       text,                               -- why it failed without an attempt: a field in the name of a lock made no name
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);

@@ -239,6 +239,9 @@ class _Task:
         if row.state == State.REJECTED:
             text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}"
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
+        if row.fault:
+            text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived} A retry evaluates the name anew."
+            return Reason(kind=Why.FAILED, text=text, commands=helps)
         text = f"It failed{when} ({how_it_ended(row)}) at attempt {row.attempts}.{waived}{lost}"
         if later:
             names = [self._beside(other) for other in later]

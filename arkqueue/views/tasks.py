@@ -251,6 +251,8 @@ def _wait(awaited: Any, names: Mapping[int, str]) -> str:
 
 def how_it_ended(row: Any) -> str:
     """A few words on the end of a task's newest attempt; the row is one of ``show_tasks`` or ``list_tasks``."""
+    if row.fault:
+        return f"without an attempt: {row.fault}"
     exited = f"exit code {row.exit_code}" if row.exit_code is not None else ""  # then the message says why
     words = {
         "exited": exited,

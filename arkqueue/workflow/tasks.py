@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from arkqueue import lock_names
 from arkqueue.model import COMMIT, PREV, REPORT, Fault, TaskDefinition
 from arkqueue.workflow.containers import ImageEntry, MountEntry, ResourcesEntry, mount_path, placed
 from arkqueue.workflow.definition import definition_of, listed
@@ -180,6 +181,7 @@ class _File:
             )
         self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
+        self._check_locks(fields, entries, valid)
         return FoundTask(self.path, node, name, valid, fields, edges)
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:
@@ -260,6 +262,24 @@ class _File:
                 first = taken[path].line
                 self._fault(node, f"{path} is used twice, first in line {first}; choose another path", node.text)
             taken.setdefault(path, node)
+
+    def _check_locks(self, fields: Fields, entries: dict[str, Entry], name: str | None) -> None:
+        """A field in the name of a lock is an output of a task that this one depends on, in this run or an earlier one."""
+        if not fields.lock or not any(lock_names.MARK in lock for lock in fields.lock):
+            return
+        words = [entry if isinstance(entry, str) else entry.task for entry in fields.depends or ()]
+        depends = {name if word == PREV else word.removeprefix(f"{PREV}:") for word in words}
+        value = entries["lock"].value
+        nodes = value.value if isinstance(value.value, list) else [value]
+        for lock, node in zip(fields.lock, nodes, strict=True):
+            for path in lock_names.paths(lock):
+                if lock_names.meant(path, {word for word in depends if word}) is None:
+                    needed = path.partition(".")[0]
+                    self._fault(
+                        node,
+                        f"lock: {shown(lock)}: its task depends on none that 'needs.{path}' could mean; write 'needs.TASK.OUTPUT', and TASK in 'depends'",
+                        needed,
+                    )
 
     # --- the format ---
 

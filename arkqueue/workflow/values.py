@@ -31,7 +31,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from arkqueue.model import COMMIT, GLOBAL, LABEL, LONGEST_DURATION, LONGEST_GLOB, LONGEST_LOCK, MOST_GLOBS, PREV, REPORT
+from arkqueue import lock_names
+from arkqueue.model import COMMIT, LABEL, LONGEST_DURATION, LONGEST_GLOB, LONGEST_LOCK, MOST_GLOBS, PREV, REPORT
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -104,18 +105,12 @@ def _label(value: str) -> str:
 
 
 def _lock(value: str) -> str:
-    if not 1 <= len(value) <= LONGEST_LOCK or not value.isprintable() or value != value.strip():
-        wrong(
-            f"{shown(value)} is no name for a lock: write 1 to {LONGEST_LOCK} characters in one line, without spaces at its ends",
-            value,
-        )
-    if value in (GLOBAL, f"{GLOBAL}/"):
-        wrong(f"{shown(value)}: name the lock of the whole installation: '{GLOBAL}/NAME'", value)
-    if "${{" in value:
-        wrong(
-            f"{shown(value)}: fields ('${{{{ … }}}}') in names of locks are not supported yet; write the name out",
-            value,
-        )
+    if fault := lock_names.fault_of(value):
+        wrong(f"{shown(value)}{'' if fault.startswith('is ') else ':'} {fault}", value)
+    try:
+        lock_names.paths(value)
+    except lock_names.NotAName as why:
+        wrong(f"{shown(value)}: {why}", value)
     return value
 
 

@@ -11,7 +11,19 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from arkqueue.model import COMMIT, Cancels, Depends, End, Fault, Retries, TaskDefinition, Trigger, When, Workflow
+from arkqueue.model import (
+    COMMIT,
+    PRIORITY,
+    Cancels,
+    Depends,
+    End,
+    Fault,
+    Retries,
+    TaskDefinition,
+    Trigger,
+    When,
+    Workflow,
+)
 
 NAMES = ("a", "b", "c", "d", "e")
 PATHS = ("docs/a", "docs/b", "src/c")
@@ -58,12 +70,17 @@ def _victims(name: str, after: tuple[str, ...]) -> st.SearchStrategy[list[tuple[
     return st.sampled_from([[], [(None, True)]]) | st.lists(words, max_size=2, unique=True)
 
 
+@cache
+def _locks(fields: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    with_fields = [(field, *more) for field in fields for more in ((), ("tex",))]
+    return st.sampled_from([()] * 6 + [("tex",), ("tex",), ("printer",), ("printer", "tex"), *with_fields])
+
+
 _retries = st.sampled_from([Retries(max=most) for most in (0, 0, 0, 1, 2)])
 _triggers = st.sampled_from([(Trigger.COMMIT, Trigger.MANUAL)] * 10 + [(Trigger.MANUAL,), (Trigger.COMMIT,)])
 _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
 _branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
 _once_in_twelve = st.sampled_from([False] * 11 + [True])
-_locks = st.sampled_from([()] * 6 + [("tex",), ("tex",), ("printer",), ("printer", "tex")])
 _runs_on = st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])
 _on_lost = st.sampled_from(["rerun", "rerun", "fail"])
 
@@ -73,6 +90,8 @@ def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tupl
     """A task that may depend on those ``before`` it, in the graph's order, and cancel those ``after`` it in the alphabet."""
     depends, cancels = draw(_sources(before)), draw(_victims(name, after))
     gate = draw(_once_in_six)
+    # The examples have one output that a field may name.
+    fields = tuple(f"p-${{{{ needs.{task or name}.{PRIORITY} }}}}" for task, _ in depends if task != "*")
     return TaskDefinition(
         name,
         path="_workflows/random.yaml",
@@ -85,7 +104,7 @@ def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tupl
         branches=draw(_branches),
         exclusive=draw(_once_in_six),
         hold=draw(_once_in_twelve),
-        lock=() if gate else draw(_locks),
+        lock=() if gate else draw(_locks(fields)),
         runs_on=draw(_runs_on),
         on_lost=draw(_on_lost),
     )
@@ -133,7 +152,7 @@ capacities = st.sampled_from([1, 1, 2, None])
 guarded = st.sampled_from([frozenset[str](), *(frozenset(names) for names in ("a", "b", "ab", "cd"))])
 """The names that an archive guards."""
 priorities = st.sampled_from([10, 90])
-outputs = st.sampled_from([None] * 6 + [10, 90])
+outputs = st.sampled_from([None] * 3 + [10, 90])
 """The output `arkqueue.priority` of an attempt."""
 ends = st.sampled_from(
     [(End.EXITED, 0)] * 9

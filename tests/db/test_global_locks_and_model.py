@@ -130,10 +130,7 @@ class Both:
             having = [archive for archive, _ in self.installation.having(name)]
             self.saw("two archives have one lock", len(having) > 1)
             waiting = {
-                id(one.model)
-                for one in self.ones
-                for task in one.model.tasks()
-                if task.asks and name in task.definition.lock
+                id(one.model) for one in self.ones for task in one.model.tasks() if task.asks and name in task.locks
             }
             self.saw("two archives wait for one lock", len(waiting) > 1)
             self.saw("waits for another lock while this one is free", not having and bool(waiting))

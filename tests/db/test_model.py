@@ -651,17 +651,18 @@ class Beside(RuleBasedStateMachine):
     def look_at_locks(self, before: Mapping[Key, tuple[State, Key | None, int]], asked: Collection[Task]) -> None:
         """Remember what a step did to the lines of locks. ``asked``: the tasks that stood in them."""
         having = Counter(
-            name
-            for task in self.model.tasks()
-            if task.state in (State.READY, State.RUNNING)
-            for name in task.definition.lock
+            name for task in self.model.tasks() if task.state in (State.READY, State.RUNNING) for name in task.locks
         )
         self.saw("a lock of which several have a part", any(having[name] > 1 for name in having))
         self.saw("what waits for a lock goes on", any(task.state is State.READY for task in asked))
         for task in self.model.tasks():
+            is_new = task.key not in before or before[task.key][0] is not State.FAILED
+            self.saw("the name of a lock has no value", task.state is State.FAILED and not task.attempts and is_new)
+            stands = task.asks or task.state in (State.READY, State.RUNNING)
+            self.saw("the name of a lock has a field", stands and any(name.startswith("p-") for name in task.locks))
             if task.asks:
                 self.saw("waits for a lock")
-                self.saw("waits for one of its locks", not all(having[name] for name in task.definition.lock))
+                self.saw("waits for one of its locks", not all(having[name] for name in task.locks))
                 self.saw("cancels and waits for a lock", task.definition.cancels)
                 self.saw("gives its locks back", task.key in before and before[task.key][0] is State.READY)
                 self.saw(
@@ -702,9 +703,13 @@ class Beside(RuleBasedStateMachine):
                 if self.model.labels:
                     self.both("man", strategies.LABELS)
                 self.run_out()
-                for name, branch in {(key.name, key.branch) for key in self.keys(State.FAILED, State.REJECTED)}:
-                    self.both("skip_until", name, branch, self.last(branch))
-                self.run_out()
+                # What goes on may fail in its turn, as the name of its lock has no value.
+                waived: set[Key] = set()
+                while failed := set(self.keys(State.FAILED, State.REJECTED)) - waived:
+                    for name, branch in {(key.name, key.branch) for key in failed}:
+                        self.both("skip_until", name, branch, self.last(branch))
+                    self.run_out()
+                    waived |= failed
                 left = [key for key, state in self.model.states().items() if not self.model.task(key).settled]
                 assert not left, f"left for ever: {left}"
                 type(self).examples.update(self.happened | self.in_the_graph())

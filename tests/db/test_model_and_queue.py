@@ -637,6 +637,8 @@ INGREDIENTS = {
     *("set_lock", "pause_lock", "resume_lock", "resume_lock is refused", "man"),
     *(
         "waits for a lock",
+        "the name of a lock has a field",
+        "the name of a lock has no value",
         "waits for one of its locks",
         "gives its locks back",
         "nobody can run what would have its locks",

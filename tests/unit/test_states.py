@@ -23,7 +23,7 @@ from arkqueue.states import (
 
 # Design 4, said a second time: state → the events that are possible in it and the state they lead to.
 EXPECTED = {
-    "waiting": {"pass": "completed", "enable": "ready", "hold": "held", "cancel": "canceled", "skip": "skipped"},
+    "waiting": {"pass": "completed", "enable": "ready", "fault": "failed", "hold": "held", "cancel": "canceled", "skip": "skipped"},
     "held": {"release": "waiting", "cancel": "canceled", "skip": "skipped"},
     "ready": {"claim": "running", "hold": "held", "unmeet": "waiting", "give_back": "waiting", "cancel": "canceled", "skip": "skipped"},
     "running": {

@@ -1,0 +1,65 @@
+"""What the names of locks come to that have fields (design 5.25), when their tasks ask for them; a task whose field has no value fails without an attempt.
+
+Called by ``Graph.follow``. What is read is bounded by what a task manager reads for the same tasks (``inputs``): each edge and each output once, however many
+fields name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from arkqueue.lock_names import NotAName, evaluated, meant, needs, paths
+from arkqueue.model import LONGEST_LOCK
+
+if TYPE_CHECKING:
+    from arkqueue.queue.graph import Graph
+
+Values = dict[tuple[int, str], str | None]
+"""Outputs by attempt and key; None: it is neither a text nor a number."""
+
+
+def name_locks(graph: Graph, asking: Sequence[int]) -> list[int]:
+    """Note in ``graph.named`` what the locks of the tasks are called that ask for them, where a name has fields; returns those that failed, as one has no value."""
+    rows = graph.rows("locks_with_fields", tasks=asking) if asking else []
+    if not rows:
+        return []
+    wanted = [need for row in rows for name in row.locks for path in paths(name) for need in needs(path)]
+    sources: dict[int, dict[str, int | None]] = {}
+    for row in graph.rows(
+        "sources_for_locks", tasks=[row.id for row in rows], names=list({need.task for need in wanted})
+    ):
+        sources.setdefault(row.task, {})[row.name] = row.attempt
+    attempts = list({attempt for of in sources.values() for attempt in of.values() if attempt is not None})
+    told = {"attempts": attempts, "keys": list({need.output for need in wanted}), "most": LONGEST_LOCK + 1}
+    values: Values = {(row.attempt, row.key): row.value for row in graph.rows("outputs_for_locks", **told)}
+    faults: dict[int, str] = {}
+    for row in rows:
+        of = sources.get(row.id, {})
+        try:
+            graph.named[row.id] = list(dict.fromkeys(_evaluated(name, of, values) for name in row.locks))
+        except NotAName as why:
+            faults[row.id] = str(why)
+    graph.asking = [task for task in graph.asking if task not in faults]
+    return graph.ids("fail_unnamed", tasks=list(faults), faults=list(faults.values())) if faults else []
+
+
+def _evaluated(name: str, sources: dict[str, int | None], values: Values) -> str:
+    def value(path: str) -> str:
+        need = meant(path, sources)
+        if need is None:
+            raise NotAName(
+                f"the lock {name} needs {path}, and no task ran that it depends on and that could have said so"
+            )
+        found = values.get((sources[need.task] or 0, need.output), "")
+        if found is None:
+            raise NotAName(
+                f"the lock {name} needs the output {need.output} of {need.task}, which is neither a text nor a number"
+            )
+        if not found:
+            raise NotAName(
+                f"the lock {name} needs the output {need.output} of {need.task}, which is not there, or empty"
+            )
+        return found
+
+    return evaluated(name, value)
