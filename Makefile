@@ -65,6 +65,8 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/pip
 $(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/pip
 	@echo "installing arkqueue and what its tests need into $(VENV)"
 	@$(PIP) --editable '.[dev]'
+	@# The tests are compiled once, or each worker of the first run would compile all of them for itself.
+	@for folder in tests/*/; do $(RUN) pytest --collect-only -qq $$folder >/dev/null 2>&1 & done; wait
 	@touch $@ $(VENV)/installed
 
 # Some systems ship Python without ensurepip; then the pip beside it puts itself into the environment.
