@@ -163,8 +163,8 @@ returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j
 
 -- name: pass_gates
 -- Let gates pass one after another, as so many rounds of `advance` would: from gates that have passed to those *plain* ones that wait for one of these alone, and so on. In a chain
--- of thousands each round would cost a statement. A plain gate cancels nothing, and nothing in its run blocks later ones, so that its passing says nothing to anybody but
--- its targets. The rounds end where one of these gates has a target that is no plain gate: `advance` goes on from there. Returns those that passed.
+-- of thousands each round would cost a statement. Nothing in the run of a plain gate blocks later ones, and its archive is not paused where it cancels something, so that its passing says nothing to anybody but
+-- its targets. The rounds end where one of these gates has a target that is no plain gate, or has something to cancel: `advance` goes on from there. Returns those that passed.
 with recursive gate(id, level, is_plain) as (
     select unnest(%(passed)s::bigint[]), 0, true
     union all
@@ -172,18 +172,42 @@ with recursive gate(id, level, is_plain) as (
     from gate
     cross join lateral (select target, failed from edge where source = gate.id and not met offset 0) e
     cross join lateral (
-        select id, not e.failed and {from pass t} and not t.program and t.kind <> 'report' and not t.cancels and t.unmet = 1
-                   and not exists (select from task c where c.run_id = t.run_id and c.blocks > 0) as is_plain
+        select id, not e.failed and {from pass t} and not t.program and t.kind <> 'report' and t.unmet = 1
+                   and not exists (select from task c where c.run_id = t.run_id and c.blocks > 0)
+                   and not (t.cancels and (select a.is_paused from archive a where a.id = t.archive_id)) as is_plain
         from task t where t.id = e.target offset 0) t
     where gate.is_plain and gate.level < %(most)s
+), victim as (
+    -- What gates would cancel now, by the level of the gate. Of several victims of one entry none has an id here, as if none of them could pass before.
+    select v.id, gate.level
+    from gate
+    cross join lateral (select * from task where id = gate.id and cancels offset 0) f
+    cross join lateral (select cancels from definition where id = f.definition_id offset 0) d
+    cross join lateral jsonb_to_recordset(d.cancels) as c(name text, here boolean)
+    cross join lateral (
+        select case count(*) when 1 then min(u.id) end as id
+        from (select u.id from task u
+              where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
+                and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
+              limit 2) u
+        having count(*) > 0) v
+    where gate.is_plain and gate.level > 0
+), ends as (
+    select level from gate where not is_plain
+    union all
+    -- A victim that passes at a lower level is none when its canceler enters. It is looked up by a sort: a join may be planned to compare each with each.
+    select level from (
+        select max(passes) as passes, min(level) as level
+        from (select id, level as passes, null as level from gate union all select id, null, level from victim) v
+        group by id) v
+    where level <= coalesce(passes, level)
 ), passing as materialized (
     -- Nothing is joined here: no plan expects many tasks, and would compare each with each.
-    select id from gate
-    where level between 1 and (select coalesce(min(level) filter (where not is_plain) - 1, %(most)s) from gate) and is_plain
+    select id from gate where level between 1 and (select coalesce(min(level) - 1, %(most)s) from ends) and is_plain
 ), met as (
     update edge set met = true where target = any(array(select id from passing)) and not met
 )
-update task t set unmet = 0, state = {to pass}, settled_at = clock_timestamp(), ready_at = clock_timestamp()
+update task t set unmet = 0, state = {to pass}, settled_at = clock_timestamp(), ready_at = clock_timestamp(), fired = t.fired or t.cancels
 where t.id = any(array(select id from passing))
 returning t.id;
 

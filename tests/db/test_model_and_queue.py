@@ -656,6 +656,7 @@ INGREDIENTS = {
     ),
     *("released", "release by force", "what is outdated is skipped", "cancels fire at a release", "retried and held"),
     *("held by its workflow file", "an import", "the last of an import", "gates pass on alone"),
+    "gates that cancel pass on alone",
     *(f"a run is {state}" for state in runs.RunState if state is not runs.RunState.REPORTING),
 }
 """What the random examples must have, so that nobody takes it from them unseen. A victim that runs inside the run of what cancels it is too rare to be asked for. A REPORT without a command passes at once."""
@@ -680,6 +681,8 @@ def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) ->
         found = ids(of, block, **parameters)
         if block == "pass_gates" and found:
             BesideQueue.examples["gates pass on alone"] += 1
+            (row,) = of.conn.execute("select count(*) from task where id = any(%s) and cancels", [found]).fetchall()
+            BesideQueue.examples["gates that cancel pass on alone"] += row["count"]
         return found
 
     monkeypatch.setattr(graph.Graph, "ids", seen)

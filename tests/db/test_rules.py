@@ -124,14 +124,17 @@ def test_a_long_chain_is_skipped_in_one_round(archive: AnArchive, monkeypatch: p
     assert roots == [{"root_id": archive.task("t0@2")}]
 
 
-@pytest.mark.parametrize("shape", ["one after another", "all behind one"])
+@pytest.mark.parametrize("shape", ["one after another", "all behind one", "each cancels"])
 def test_thousands_of_gates_pass_in_a_few_statements(
     archive: AnArchive, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """A committer with 18,000 gates kept an archive locked for a minute, or for good."""
     gates = ["first", *(f"gate{number}" for number in range(3000))]
-    needs = gates if shape == "one after another" else ["first"] * 3000
+    needs = ["first"] * 3000 if shape == "all behind one" else gates
     tasks = {name: f"depends: [{need}]\n# gate" for name, need in zip(gates[1:], needs, strict=False)}
+    if shape == "each cancels":  # what has passed before it, in this run and in earlier ones
+        for name, need in zip(gates[1:], gates, strict=False):
+            tasks[name] += f"\ncancels: [PREV, {need}]"
     tasks["first"] = ""
     tasks["beside"] = "depends: [gate5]"
     tasks["last"] = f"depends: [{gates[-1]}, beside]\n# gate"
@@ -143,6 +146,29 @@ def test_thousands_of_gates_pass_in_a_few_statements(
     archive.run("beside@2")
     assert (archive.state("last@2"), archive.state("REPORT@2")) == ("completed", "completed")
     assert blocks["advance"] < 20
+
+
+def test_a_chain_of_gates_that_cancel_passes_as_far_as_one_finds_something_to_cancel(archive: AnArchive) -> None:
+    """The sixth of eight gates cancels a task of its run, the seventh one of an earlier run: both wait."""
+    archive.commit({"first": "", "old": "depends: [first]"})
+    gates = ["first", *(f"gate{number}" for number in range(1, 9))]
+    tasks = {
+        name: f"depends: [{need}]\ncancels: [PREV, {need}]\n# gate"
+        for name, need in zip(gates[1:], gates, strict=False)
+    }
+    tasks["gate6"] = tasks["gate6"].replace("cancels: [", "cancels: [beside, ")
+    tasks["gate7"] = tasks["gate7"].replace("cancels: [", "cancels: ['PREV:old', ")
+    archive.commit(tasks | {"first": "", "old": "", "beside": "depends: [gate8]"})
+    archive.run("first@3")
+    passed = {f"gate{number}@3": "completed" for number in range(1, 9)}
+    assert archive.states() == passed | {
+        "first@2": "running",
+        "old@2": "canceled",
+        "first@3": "completed",
+        "old@3": "running",
+        "beside@3": "canceled",
+    }
+    assert {row["fired"] for row in archive.sql("select fired from task where starts_with(name, 'gate')")} == {True}
 
 
 def test_many_failures_at_once_skip_each_task_with_the_first_root(archive: AnArchive) -> None:
