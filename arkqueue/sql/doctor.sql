@@ -372,6 +372,11 @@ select b.archive_id as archive, s.run_id as run, null::bigint as task,
 from schedule s join branch b on b.id = s.branch_id left join run on run.id = s.run_id
 where s.run_id is not null and run.branch_id is distinct from s.branch_id and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
+-- name: doctor_settings
+-- The settings of an archive are an object.
+select id as archive, null::bigint as run, null::bigint as task, format('its settings are of the type %%s', jsonb_typeof(settings)) as what
+from archive where jsonb_typeof(settings) <> 'object' and (%(archive)s::bigint is null or id = %(archive)s) limit %(most)s;
+
 -- name: doctor_sequences
 -- No id that is there is given again.
 select null::bigint as archive, null::bigint as run, null::bigint as task, format('the next ids of the table %%s are in use: its highest is %%s', s.name, s.highest) as what

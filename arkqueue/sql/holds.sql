@@ -46,7 +46,11 @@ where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
 -- name: release
 -- Take held tasks back to waiting. `release`: the audit log entry.
 update task t set state = {to release}, hold_id = null, release_id = %(release)s
-where t.id = any(%(tasks)s) and {from release t}
+where t.ctid = any(array(
+    -- Each by its id: a plan would rather go through the index of held tasks, and compare each of them with all that are released.
+    select h.place from unnest(%(tasks)s::bigint[]) i(id)
+    cross join lateral (select u.ctid as place, u.state from task u where u.id = i.id offset 0) h
+    where {from release h}))
 returning t.id;
 
 -- name: perhaps_outdated

@@ -13,6 +13,9 @@ from arkqueue.model import ArchiveId, ArchiveKind, ArchiveSettings
 from arkqueue.names import run_name, without_password
 from arkqueue.views.rows import view_of
 
+UNREADABLE = "its settings in the database cannot be read, and are shown as if there were none"
+"""The trouble of an archive whose row is garbled."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchView:
@@ -147,15 +150,21 @@ def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
 
 
 def _archive(row: Any, branches: list[BranchView], schedules: list[ScheduleView]) -> ArchiveView:
-    kind = ArchiveKind(row.kind)
+    kind, trouble = ArchiveKind(row.kind), row.trouble
+    try:
+        settings = settings_of(row.settings)
+    except (AttributeError, TypeError):
+        # A list of archives shows the others all the same.
+        settings, trouble = ArchiveSettings(), UNREADABLE
     return view_of(
         row,
         ArchiveView,
         kind=kind,
         url=without_password(row.url),
         repository=without_password(row.repository),
-        settings=settings_of(row.settings),
-        remedy=remedy(row.name, row.stopped, row.trouble),
+        settings=settings,
+        trouble=trouble,
+        remedy="arkqueue doctor" if trouble is UNREADABLE else remedy(row.name, row.stopped, trouble),
         paused=pause_of(row, row.name),
         hold=row.hold_at and HoldView(at=row.hold_at, by=row.hold_by, reason=row.hold_note),
         notice=row.notice_at

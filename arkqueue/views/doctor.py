@@ -72,6 +72,7 @@ CHECKS = (
     Check("doctor_logs", "Nothing but this log is concerned: read it with care."),
     Check("doctor_purged", REPORT_IT),
     Check("doctor_schedules", "Set schedule.run_id to null."),
+    Check("doctor_settings", f"{LOCKED}, set archive.settings to {{}}, and set them anew (arkqueue archive set)."),
     Check("doctor_sequences", "Set the sequence to the highest id (setval) before anything is started: else ids are given twice."),
 )  # fmt: skip
 """All rules, in the order in which they are told. Lists and retention add theirs here."""

@@ -7,6 +7,8 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
 from arkqueue.queue import control, deletion, finish, holds, many, schedules
+from arkqueue.views.archives import UNREADABLE
+from arkqueue.views.archives import archives as list_archives
 from arkqueue.views.doctor import CHECKS, MOST, examine
 from arkqueue.views.explain import explain_name
 from arkqueue.views.installation import measure
@@ -44,6 +46,7 @@ GARBLED = {
     "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
     "purged": ("insert into purged_run select branch_id, number, run, id, 1 from run where number = 3", "papers@3"),
     "schedules": ("insert into schedule (branch_id, cron, zone, tasks, next_at, run_id) select id, '', '', '{a}', now(), 99 from branch", None),
+    "settings": ("update archive set settings = '[]'", None),
     "sequences": ("select setval('task_id', 1)", None),
 }  # fmt: skip
 """By check: what breaks its rule, and the address that is told."""
@@ -123,9 +126,8 @@ IN_ONE_ARCHIVE = {
 }  # fmt: skip
 
 
-@pytest.mark.garbles
-@pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
-def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled: str) -> None:
+def beside_what_is_garbled(session: Session, garbled: str) -> AnArchive:
+    """An archive beside one in which something is garbled."""
     papers = an_archive(session, "papers")
     assert papers.id == 1
     papers.commit({"a": "", "mine": "", "b": "depends: [a]", "c": "depends: [mine]\ncancels: [PREV]"})
@@ -134,6 +136,13 @@ def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled
     books = an_archive(session, "books")
     books.commit({"x": "command: x", "y": "command: y\ndepends: [x]\nretries: {max: 1, delay: 0.001s}"})
     session.database.retrying(lambda connection: connection.execute(IN_ONE_ARCHIVE[garbled].encode()))
+    return books
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
+def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled: str) -> None:
+    books = beside_what_is_garbled(session, garbled)
 
     books.run("x@2")  # a claim, an end, and what follows from it
     assert books.state("y@2") == "ready"
@@ -147,6 +156,15 @@ def test_what_is_garbled_in_one_archive_stops_no_other(session: Session, garbled
     assert measure(session).archives == 2
     assert [run.full_name for run in list_runs(session, archives=[books.id], limit=1).runs] == ["books@3"]
     assert explain_name(session, "books@3/y").reasons
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("garbled", IN_ONE_ARCHIVE)
+def test_lists_show_the_other_archives_beside_what_is_garbled_in_one(session: Session, garbled: str) -> None:
+    beside_what_is_garbled(session, garbled)
+    assert "books@2" in [run.full_name for run in list_runs(session).runs]
+    listed = {archive.name: archive.trouble for archive in list_archives(session)}
+    assert listed == {"papers": UNREADABLE if garbled == "settings that are none" else None, "books": None}
 
 
 @pytest.mark.garbles

@@ -19,7 +19,7 @@ from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, End, Outcome
-from arkqueue.queue import archives, claim, control, finish, triggering
+from arkqueue.queue import archives, claim, control, finish, holds, purge, triggering
 from arkqueue.views.explain import explain
 from arkqueue.views.runs import run, runs
 from benchmarks import history
@@ -224,15 +224,23 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
         ).fetchall()
     tasks = {row["name"]: row["id"] for row in rows}
     id = rows[0]["run_id"]
+    (past,) = session.rows("page_of_runs_by_age", archive=line.branch.archive, after=0, age="0 s", limit=1)
     for name in ("index", "pdf", "publish"):
         plans.of(lambda name=name: explain(session, tasks[name]))  # type: ignore[misc]
     plans.of(lambda: run(session, id), is_hot=True)
     plans.of(lambda: runs(session, archives=[line.branch.archive], tasks=True), is_hot=True)
     plans.uses("run_archive", "from unnest(%(archives)s::bigint[]) of(archive_id)")
+    plans.of(lambda: holds.hold_run(session, id, "ann"))
+    plans.of(lambda: holds.release_run(session, id, "ann"))
+    plans.uses("task_pkey", "release_id = %(release)s")
     plans.of(lambda: control.cancel(session, tasks["pdf"], "ann"))
     plans.of(lambda: control.retry(session, tasks["pdf"], "ann"))
     plans.of(lambda: control.skip(session, tasks["index"], "ann"))
     plans.of(lambda: triggering.trigger(session, line.branch.head))
+    purged = plans.of(lambda: purge.purge_runs(session, [past.id], "ann"))
+    assert purged.runs, purged
+    (told,) = [told for query, told in plans.told.items() if "delete from edge" in query]
+    assert not any("<> ALL ((InitPlan" in plan for plan in told), f"compares each with each: {told[-1]}"
 
 
 def test_a_plan_through_a_table_would_be_seen(plans: Plans) -> None:
