@@ -29,7 +29,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,14 +112,15 @@ class Call:
 class ReaderProcess:
     """One reader process. One thread at a time uses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Collection[str] = ()) -> None:
+        """``kinds``: of repositories, whose libraries it loads before its first call."""
         # What tells of the server's database and tokens is nothing to it.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ARKQUEUE_")}
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "arkqueue.repository.reader.process", str(MEMORY)],
+                    [sys.executable, "-P", "-m", "arkqueue.repository.reader.process", str(MEMORY), *kinds],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     env=environment,
@@ -301,13 +302,15 @@ class ReaderProcesses:
         """The one that was used last is the last."""
         self._busy: dict[ReaderProcess, int] = {}
         """Those that have a call, and the thread that waits for it."""
+        self._kinds: set[str] = set()
+        """Of the repositories that calls were about. A library that nobody needs would take 10 to 20 MB."""
 
     def warm(self) -> None:
         """Let one be there before the first call."""
         with self._changed:
             if not (self._free or self._busy):
                 with suppress(HostFault):
-                    self._free.append(ReaderProcess())
+                    self._free.append(ReaderProcess(self._kinds))
 
     def call(self, call: Call) -> Any:
         """What a call answers, still to be checked; an error of it is raised."""
@@ -394,6 +397,7 @@ class ReaderProcesses:
         """A process for a call: that which has the archive open, else the one that was used last, else a new one."""
         since, thread = time.monotonic(), threading.get_ident()
         with self._changed:
+            self._kinds.add(call.request["location"][0])
             while True:
                 self._bury()
                 if self._free:
@@ -402,7 +406,7 @@ class ReaderProcesses:
                     break
                 now = time.monotonic()
                 if self._may_start(now, has_waited=now - since >= TURN):
-                    reader = ReaderProcess()
+                    reader = ReaderProcess(self._kinds)
                     break
                 if now - since >= call.deadline:
                     raise ArchiveUnreachable(call.thing, "all processes that read repositories are waiting for others")
@@ -459,7 +463,7 @@ class ReaderProcesses:
             all_may_hang = all(reader.is_ready and now - reader.since >= SLOW for reader in self._busy)
             if not self._free and all_may_hang and len(self._busy) < MOST:
                 with suppress(HostFault):
-                    self._free.append(ReaderProcess())
+                    self._free.append(ReaderProcess(self._kinds))
                     self._changed.notify()
 
 

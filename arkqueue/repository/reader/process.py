@@ -5,7 +5,7 @@ use up its memory, but not the server. `client` starts it, gives it a deadline f
 of its memory (RLIMIT_DATA): what it allocates counts, packs of Git that libgit2 maps into memory do not. A watch from outside would come too late: a tree
 of a kilobyte can take a gigabyte in a second.
 
-It keeps an archive open for a while, as commits come in bursts. Run as ``python -m``; its argument is the limit in bytes.
+It keeps an archive open for a while, as commits come in bursts. Run as ``python -m``; its arguments are the limit in bytes, and the kinds of repositories whose libraries it loads at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import ArkqueueError
-from arkqueue.model import Origin
+from arkqueue.model import ArchiveKind, Origin
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Following, Login
 from arkqueue.repository.git import program
@@ -69,9 +69,11 @@ def main() -> None:
         os.dup2(nothing.fileno(), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory(int(sys.argv[1]))
-    import arkqueue.repository.git.repository
-    import arkqueue.repository.subversion.repository  # noqa: F401  before the first call, which a notice waits for
-
+    # Before the first call, which a notice waits for.
+    if ArchiveKind.GIT in sys.argv[2:]:
+        import arkqueue.repository.git.repository
+    if ArchiveKind.SUBVERSION in sys.argv[2:]:
+        import arkqueue.repository.subversion.repository  # noqa: F401
     threading.Thread(target=_watch, args=(connection,), name="end with the server", daemon=True).start()
     gc.collect()
     gc.freeze()
