@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,13 @@ def test_without_a_limit_everything_runs(
     assert set(states(papers)) == {"ready", "waiting"}
 
 
-OTHERS = "select from pg_locks where locktype = 'advisory' and pid not in (select pid from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock' and granted)"
+GATE = "locktype = 'advisory' and objid = 33 and database = (select oid from pg_database where datname = current_database())"
+OTHERS = f"select from pg_locks where {GATE} and pid not in (select pid from pg_locks where {GATE} and mode = 'ExclusiveLock')"
 """Backends of killed processes that still wait at the gate, or hold it."""
+END = f"select pg_terminate_backend(pid) from pg_locks where {GATE} and not granted"
+"""Ends what a killed process has left waiting at the gate, which notices only then, or when its statement times out, that nobody is there any more."""
+WAITING = f"select from pg_locks where {GATE} and not granted"
+"""Who waits at the gate."""
 
 
 @contextmanager
@@ -190,23 +196,29 @@ def test_an_import_goes_on_as_held_after_its_queue_manager_was_killed_in_each_st
     commit(repository, size)
     function = "language plpgsql as 'begin perform pg_advisory_xact_lock_shared(33); return new; end'"
     seen: list[int] = []
-    with session.database.connect() as gate, session.database.connect() as watcher:
-        gate.autocommit = watcher.autocommit = True
+    connect = session.database.connect
+    with connect() as gate, connect() as next_gate, connect() as watcher, ThreadPoolExecutor(1) as thread:
+        gate.autocommit = next_gate.autocommit = watcher.autocommit = True
         gate.execute(f"create function gate() returns trigger {function}".encode())
         gate.execute(f"create trigger gate after {event} for each row execute function gate()".encode())
         gate.execute("select pg_advisory_lock(33)")
         while not seen or seen[-1] < size:
             with queue_manager(session, tmp_path / "manager") as process:
                 wait_until_blocked(watcher)
+                # Who asks for the lock before it is free has it when this step is committed, and before the next one.
+                closed = thread.submit(next_gate.execute, "select pg_advisory_lock(33)")
+                eventually(lambda: len(watcher.execute(WAITING.encode()).fetchall()) == 2)
                 gate.execute("select pg_advisory_unlock(33)")
-                gate.execute("select pg_advisory_lock(33)")  # when the step is committed
+                closed.result()
+                gate, next_gate = next_gate, gate
                 seen.append(len(states(papers)))
                 assert set(states(papers)) <= {"held"}
                 if seen[-1] < size:
                     wait_until_blocked(watcher)
                 process.kill()
                 process.wait()
-            eventually(lambda: not watcher.execute(OTHERS).fetchall())
+            watcher.execute(END.encode())
+            eventually(lambda: not watcher.execute(OTHERS.encode()).fetchall())
     assert len(seen) >= 3, "it was killed in several steps"
     commit(repository, 1)
     papers.notify()

@@ -364,7 +364,7 @@ def test_a_purged_run_says_who_purged_it(
     archive.run("a@2", "b@2")
     problem(operator.post(f"{run}/purge"), 403, "scope")
     tried = admin.post(f"{run}/purge?dry_run=true").json()
-    assert tried == {"runs": ["papers@2"], "kept": [], "left": 0}
+    assert tried == {"runs": ["papers@2"], "kept": [], "left": 0, "gone": []}
     assert reader.get(run).status_code == 200
     assert admin.post(f"{run}/purge", json={"reason": "it is old"}).json() == tried
     for client in (reader, admin):
