@@ -124,11 +124,19 @@ def show(client: Client, name: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    settings = found["settings"]
-    facts = [
-        ("kind", found["kind"]),
-        ("url", visible(found["url"])),
-        ("folder", visible(found["folder"])),
+    say(f"{bold(found['name'])}  {_health(found)}")
+    table([("  " + dim(key), value) for key, value in _facts(found) if value])
+    _tell_what_holds_it_up(found, client)
+    _tell_branches_and_schedules(found)
+
+
+def _facts(archive: Any) -> list[tuple[str, str]]:
+    """What an archive is and how it is looked after; an empty text says nothing."""
+    settings = archive["settings"]
+    return [
+        ("kind", archive["kind"]),
+        ("url", visible(archive["url"])),
+        ("folder", visible(archive["folder"])),
         ("tasks run", _ways(settings)),
         ("images", _shown(settings["images"])),
         ("users", _shown(settings["users"])),
@@ -146,25 +154,27 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("max running", str(settings["max_running"] or "")),
         ("keeps", _shown(settings["keep"])),
         ("keeps logs", settings["keep_logs"] or ""),
-        ("added", at(found["created_at"])),
-        ("removed", at(found["removed_at"]) if found["removed_at"] else ""),
-        ("read", at(found["read_at"])),
-        ("next reading", at(found["next_read_at"]) if not found["stopped"] and not found["removed_at"] else ""),
-        ("notice", _notice(found["notice"])),
+        ("added", at(archive["created_at"])),
+        ("removed", at(archive["removed_at"]) if archive["removed_at"] else ""),
+        ("read", at(archive["read_at"])),
+        ("next reading", at(archive["next_read_at"]) if not archive["stopped"] and not archive["removed_at"] else ""),
+        ("notice", _notice(archive["notice"])),
     ]
-    say(f"{bold(found['name'])}  {_health(found)}")
-    table([("  " + dim(key), value) for key, value in facts if value])
-    if found["hold"]:
-        say(f"\n{click.style(_hold(found), fg='magenta')}")
-        say(f"  arkqueue unhold {found['name']}")
-    if found["held"]:
-        wait = "task waits" if found["held"] == 1 else "tasks wait"
-        say(f"\n{found['held']} {wait} for a release: arkqueue release {found['name']} --all")
-    if found["stopped"] or found["trouble"]:
-        since = f" (since {at(found['trouble_since'])})" if found["trouble_since"] else ""
-        say(f"\n{click.style(visible(found['stopped'] or found['trouble']), fg='red')}{since}")
-        say(f"  {visible(found['remedy'])}")
-    if pause := found["paused"]:
+
+
+def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
+    """Why nothing of it starts, or why it is not read, each with the command that helps."""
+    if archive["hold"]:
+        say(f"\n{click.style(_hold(archive), fg='magenta')}")
+        say(f"  arkqueue unhold {archive['name']}")
+    if archive["held"]:
+        wait = "task waits" if archive["held"] == 1 else "tasks wait"
+        say(f"\n{archive['held']} {wait} for a release: arkqueue release {archive['name']} --all")
+    if archive["stopped"] or archive["trouble"]:
+        since = f" (since {at(archive['trouble_since'])})" if archive["trouble_since"] else ""
+        say(f"\n{click.style(visible(archive['stopped'] or archive['trouble']), fg='red')}{since}")
+        say(f"  {visible(archive['remedy'])}")
+    if pause := archive["paused"]:
         what = "the whole installation is paused" if pause["with_all"] else "it is paused"
         since, by = f" since {at(pause['at'])}" if pause["at"] else "", f" by {pause['by']}" if pause["by"] else ""
         why = f": {pause['reason']}" if pause["reason"] else ""
@@ -172,22 +182,25 @@ def show(client: Client, name: str, as_json: bool) -> None:
         say(f"  Nothing of it starts. {visible(pause['resume'])}")
         if pause["twice"]:
             say("  The whole installation is paused, too: arkqueue resume --all")
-    if _is_overdue(found) and _nobody_reads(client):
+    if _is_overdue(archive) and _nobody_reads(client):
         say(f"\n{click.style('no queue manager is running, so that it is not read', fg='red')}")
         say("  Start one: arkqueue manager")
-    if lost := _untracked(found):
+    if lost := _untracked(archive):
         say(f"\n{click.style(lost, fg='red')}")
+
+
+def _tell_branches_and_schedules(archive: Any) -> None:
     rows = [
         (visible(b["name"]) or "-", str(b["rev"] if b["rev"] is not None else "-"), _marks(b), ago(b["date"]), visible(b["author"] or ""), one_line(b["message"] or ""))
-        for b in found["branches"]
+        for b in archive["branches"]
     ]  # fmt: skip
     say()
     table(rows, ("BRANCH", "HEAD", "NOTE", "WHEN", "AUTHOR", "MESSAGE"))
-    if found["schedules"]:
+    if archive["schedules"]:
         say()
         schedules = [
             (s["cron"], s["timezone"], visible(s["branch"]) or "-", ago(s["next_at"]), ago(s["fired_at"]), ", ".join(s["tasks"]), visible(s["last_run"] or ""), _left_out(s))
-            for s in found["schedules"]
+            for s in archive["schedules"]
         ]  # fmt: skip
         table(schedules, ("SCHEDULE", "ZONE", "BRANCH", "NEXT", "LAST", "TASKS", "LAST RUN", "LEFT OUT"))
 

@@ -40,7 +40,7 @@ _any_when = st.sampled_from([When.COMPLETED] * 4 + [When.SETTLED] * 2 + [When.FA
 _once_in_six = st.sampled_from([False] * 5 + [True])
 
 
-# What has to be made anew for each draw takes longer than to draw from it: so what is drawn from is made once.
+# To make a strategy takes longer than to draw from it, so each of these is made once.
 
 
 def _words(previous: Sequence[str | None], inside: Sequence[str]) -> st.SearchStrategy[tuple[str | None, bool]]:
