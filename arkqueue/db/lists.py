@@ -1,7 +1,9 @@
-"""How lists of integers are told to PostgreSQL: ids mostly, and most of what the queue tells it.
+"""How lists are told to PostgreSQL. Most of what the queue tells it are lists of integers, mostly ids.
 
 psycopg looks at each integer of a list, and asks whether it needs quotes: four times what this takes. It also calls a list by the least type that holds the
 integers, so that a statement would be prepared, and planned, once more for each type that its lists ever had. Here all of them are ``bigint[]``.
+
+Lists of bytes, such as what tasks wrote, are told as PostgreSQL has them: as text, each byte would be two.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 from psycopg import postgres
 from psycopg.abc import Buffer, DumperKey
 from psycopg.adapt import Dumper, PyFormat
-from psycopg.types.array import BaseListDumper, ListDumper
+from psycopg.types.array import BaseListDumper, ListBinaryDumper, ListDumper
 
 
 class Integers(Dumper):
@@ -24,14 +26,18 @@ class Integers(Dumper):
 
 
 class Lists(ListDumper):
-    """Has integers written in this way, and all other lists in psycopg's."""
+    """Has integers and bytes written in this way, and all other lists in psycopg's."""
 
     def get_key(self, obj: list[Any], format: PyFormat) -> DumperKey:
-        return (list, Integers) if _are_integers(obj) else super().get_key(obj, format)
+        return (list, Integers) if _are(int, obj) else super().get_key(obj, format)
 
     def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:
-        return Integers(list, self._tx) if _are_integers(obj) else super().upgrade(obj, format)  # type: ignore[return-value]
+        if _are(int, obj):
+            return Integers(list, self._tx)  # type: ignore[return-value]
+        if _are(bytes, obj):
+            return ListBinaryDumper(list, self._tx).upgrade(obj, PyFormat.BINARY)
+        return super().upgrade(obj, format)
 
 
-def _are_integers(obj: list[Any]) -> bool:
-    return set(map(type, obj)) == {int}
+def _are(kind: type, obj: list[Any]) -> bool:
+    return set(map(type, obj)) == {kind}

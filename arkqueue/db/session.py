@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
+from psycopg import Cursor
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 from psycopg.rows import namedtuple_row
 
@@ -126,7 +127,7 @@ class Session:
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run one named block as a transaction of its own; returns how many rows it touched."""
         with self.database.statement() as connection:
-            return connection.execute(SQL[block], parameters).rowcount
+            return execute(connection, block, parameters).rowcount
 
     def retrying(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` in one transaction, again after a deadlock or a lost connection."""
@@ -184,16 +185,20 @@ class _Rehearsal:
             raise Busy("what is to be tried", "is being changed by others", "Try again in a moment.") from error
 
 
+def execute(
+    connection: Connection, block: str, parameters: Mapping[str, Any], *, binary: bool = False
+) -> Cursor[NamedTuple]:
+    """Run a named block; the columns of its rows are attributes."""
+    return SQL.statements[block].run(connection, parameters, namedtuple_row, binary=binary)
+
+
 def rows(connection: Connection, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
     """The rows of a named block, their columns as attributes. ``binary``: as PostgreSQL has them, which is quicker for long bytes; what has an enumerated type (``task_state``, ``edge_kind``) is then bytes, too."""
-    return connection.cursor(row_factory=namedtuple_row).execute(SQL[block], parameters, binary=binary).fetchall()
+    return execute(connection, block, parameters, binary=binary).fetchall()
 
 
 def answers(connection: Connection, *blocks: Block) -> list[list[Any]]:
     """The rows of several named blocks, which are run in this order with one round trip; no rows where a block returns none."""
     with connection.pipeline():
-        cursors = [
-            connection.cursor(row_factory=namedtuple_row).execute(SQL[block], parameters)
-            for block, parameters in blocks
-        ]
+        cursors = [execute(connection, block, parameters) for block, parameters in blocks]
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]

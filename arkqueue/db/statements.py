@@ -5,9 +5,9 @@
     update task set state = {to claim} where {from claim} ... limit %(limit)s;
 
 ``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of ``states`` (``{from EVENT t}`` guards the
-column of ``t``); every other brace is left alone. A block is sent as it stands, so psycopg's rule holds: where it has parameters, a literal
-percent sign is written ``%%``. What stands before a file's first block is its story. A text that several blocks of a file share stands there once, as
-``-- part: NAME`` with its sentence, and ``{part NAME}`` where it belongs.
+column of ``t``); every other brace is left alone. Parameters are written as psycopg wants them: ``%(limit)s``, and a literal percent sign ``%%``. What
+stands before a file's first block is its story. A text that several blocks of a file share stands there once, as ``-- part: NAME`` with its sentence, and
+``{part NAME}`` where it belongs.
 
 A block without a sentence, a name given twice and a name that does not exist are mistakes of ours, not of a person: they raise plain
 exceptions, at import or in the tests.
@@ -17,8 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
+
+from psycopg import Connection, Cursor, RawCursor
+from psycopg.rows import BaseRowFactory, Row
 
 Expand = Callable[[str, str], str]
 """(``from`` or ``to``, the event's name) → SQL; ``states.expand``."""
@@ -26,13 +31,48 @@ Expand = Callable[[str, str], str]
 _NAME = re.compile(r"--\s*(name|part):\s*(\S+)\s*")
 _PART = re.compile(r"\{part ([a-z_]+)\}")
 _MOVE = re.compile(r"\{(from|to) ([a-z_]+)(?: ([a-z_]+))?\}")
+_PARAMETER = re.compile(r"%\((\w+)\)s|%%")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A block as PostgreSQL reads it: its parameters are numbered. ``names``: which they are, from ``$1`` on.
+
+    psycopg would find that out at each call of a text of more than 4,096 bytes, which takes 40 to 70 µs.
+    """
+
+    text: bytes
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sql: str) -> Statement:
+        """``sql``: as it stands in the file."""
+        numbers: dict[str, int] = {}
+
+        def number(match: re.Match[str]) -> str:
+            return f"${numbers.setdefault(match[1], len(numbers) + 1)}" if match[1] else "%"
+
+        return cls(_PARAMETER.sub(number, sql).encode(), tuple(numbers))
+
+    def run(
+        self,
+        connection: Connection[Any],
+        parameters: Mapping[str, Any],
+        row_factory: BaseRowFactory[Row],
+        *,
+        binary: bool = False,
+    ) -> Cursor[Row]:
+        """Run it with parameters by their names. ``binary``: its rows come as PostgreSQL has them."""
+        cursor = RawCursor(connection, row_factory=row_factory)
+        return cursor.execute(self.text, [parameters[name] for name in self.names], binary=binary)
 
 
 class Statements(Mapping[str, bytes]):
-    """The blocks by name, as ``SQL["claim"]`` or ``SQL.claim``; ``describe`` gives a block's sentence."""
+    """The texts of blocks by name, as ``SQL["claim"]`` or ``SQL.claim``; ``describe`` gives a block's sentence, ``statements`` what runs it."""
 
     def __init__(self, blocks: dict[str, tuple[str, bytes]]) -> None:
         self._blocks = blocks
+        self.statements = {name: Statement.of(sql.decode()) for name, (_, sql) in blocks.items()}
 
     def __getitem__(self, name: str) -> bytes:
         return self._blocks[name][1]

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
-from arkqueue.db.session import SQL, Session, rows
+from arkqueue.db.session import Session, execute, rows
 from arkqueue.model import (
     Adopted,
     ArchiveKind,
@@ -240,11 +240,11 @@ def withdraw(session: Session) -> None:
     def work(connection: Connection) -> None:
         # The locks in a statement of their own: the next one then sees all that became ready before.
         if left_over := rows(connection, "left_over"):
-            connection.execute(SQL["withdraw"], {"archives": [row.id for row in left_over]})
+            execute(connection, "withdraw", {"archives": [row.id for row in left_over]})
 
     def forget(connection: Connection) -> None:
         if many := rows(connection, "many_pools", few=FEW_POOLS):
-            connection.execute(SQL["forget_pools"], {"archives": [row.id for row in many]})
+            execute(connection, "forget_pools", {"archives": [row.id for row in many]})
 
     session.retrying(work)
     session.retrying(forget)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from psycopg.errors import LockNotAvailable
 
 from arkqueue.db import Connection, Overdue
-from arkqueue.db.session import SQL, Kept, Session, rows
+from arkqueue.db.session import Kept, Session, execute, rows
 from arkqueue.errors import Busy, DatabaseUnavailable
 from arkqueue.model import INSTALLATION, SILENCE
 from arkqueue.queue.lock_fields import name_locks
@@ -112,7 +112,7 @@ class Graph:
 
     def do(self, block: str, /, **parameters: Any) -> int:
         """Run a named block and return how many rows it touched."""
-        return self.conn.execute(SQL[block], parameters).rowcount
+        return execute(self.conn, block, parameters).rowcount
 
     def follow(
         self,

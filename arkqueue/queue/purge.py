@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from arkqueue.db import Connection
-from arkqueue.db.session import SQL, Session, rows
+from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.names import run_name
@@ -158,9 +158,9 @@ def sweep(session: Session) -> None:
     def step(connection: Connection) -> bool:
         tasks = [row.id for row in rows(connection, "left_of_purged", most=MOST_SWEPT)]
         if tasks:
-            pieces = connection.execute(SQL["delete_logs_of_purged"], {"tasks": tasks, "most": MOST_PIECES}).rowcount
+            pieces = execute(connection, "delete_logs_of_purged", {"tasks": tasks, "most": MOST_PIECES}).rowcount
             if pieces < MOST_PIECES:
-                connection.execute(SQL["delete_attempts_of_purged"], {"tasks": tasks})
+                execute(connection, "delete_attempts_of_purged", {"tasks": tasks})
         return bool(tasks)
 
     while session.retrying(step):

@@ -16,7 +16,7 @@ with mine as (
 ), written as (
     insert into log_chunk (attempt_id, position, stream, at, data)
     select c.id, c.position, c.stream, to_timestamp(c.at), c.data
-    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)b::bytea[])
+    from unnest(%(ids)s::bigint[], %(positions)s::bigint[], %(streams)s::text[], %(times)s::float8[], %(datas)s::bytea[])
         as c(id, position, stream, at, data)
     join counted on counted.id = c.id
     on conflict do nothing

@@ -1,13 +1,13 @@
 """The plans of what is done for each task, beside 10⁵ settled ones and on a database that is new: along indices, never through a great table.
 
-The verbs run for real; a cursor has the server tell the plan of each statement right before it executes it, as it is for these values and as it is for any (which is what a
+The verbs run for real; the server tells the plan of each statement right before it executes it, as it is for these values and as it is for any (which is what a
 prepared statement gets in the end). `test_lessons` looks at statements that no verb reaches so easily.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from psycopg.rows import DictRow, tuple_row
 from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.session import Session
+from arkqueue.db.statements import Statement
 from arkqueue.model import AttemptId, End, Outcome
 from arkqueue.queue import archives, claim, control, finish, holds, purge, triggering
 from arkqueue.views.explain import explain
@@ -64,28 +65,33 @@ class Plans:
             assert re.search(rf"(Index (Only )?Scan (Backward )?using|Bitmap Index Scan on) {index}\b", plan), plan
 
 
-def explained(connection: psycopg.Connection[Any], query: bytes, params: Any) -> str:
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        return "\n".join(line for (line,) in cursor.execute(query, params, prepare=False).fetchall())
+def explained(connection: psycopg.Connection[Any], query: bytes, values: Sequence[Any] | None = None) -> str:
+    with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
+        return "\n".join(line for (line,) in cursor.execute(query, values, prepare=False).fetchall())
 
 
-def explaining(plans: dict[str, list[str]], aside: psycopg.Connection[Any]) -> type[psycopg.Cursor[Any]]:
-    """``aside``: a connection that never pipelines, as a plan for any values can only be asked for without values."""
+def explaining(plans: dict[str, list[str]], aside: psycopg.Connection[Any]) -> Callable[..., psycopg.Cursor[Any]]:
+    """`Statement.run` which asks for the plans first. ``aside``: a connection that never pipelines, as a plan for any values can only be asked for without values."""
+    run = Statement.run
 
-    class Explaining(psycopg.Cursor[Any]):
-        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            text = query.decode() if isinstance(query, bytes) else str(query)
-            if isinstance(params, dict) and re.match(r"\s*(select|insert|update|delete|with)\b", text):
-                told = plans.setdefault(text, [])
-                told.append(explained(self.connection, b"explain " + text.encode(), params))
-                scans = explained(self.connection, b"show enable_seqscan", None)
-                for place, name in enumerate(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)), start=1):
-                    text = text.replace(f"%({name})s", f"${place}")
-                aside.execute(f"set enable_seqscan = {scans}".encode())
-                told.append(explained(aside, b"explain (generic_plan) " + text.replace("%%", "%").encode(), None))
-            return super().execute(query, params, **options)
+    def explain_and_run(
+        self: Statement, connection: psycopg.Connection[Any], parameters: Mapping[str, Any], *rest: Any, **options: Any
+    ) -> psycopg.Cursor[Any]:
+        if re.match(rb"\s*(select|insert|update|delete|with)\b", self.text):
+            told = plans.setdefault(_as_in_its_file(self), [])
+            values = [parameters[name] for name in self.names]
+            told.append(explained(connection, b"explain " + self.text, values))
+            scans = explained(connection, b"show enable_seqscan")
+            aside.execute(f"set enable_seqscan = {scans}".encode())
+            told.append(explained(aside, b"explain (generic_plan) " + self.text))
+        return run(self, connection, parameters, *rest, **options)
 
-    return Explaining
+    return explain_and_run
+
+
+def _as_in_its_file(statement: Statement) -> str:
+    names = statement.names
+    return re.sub(r"\$(\d+)", lambda match: f"%({names[int(match[1]) - 1]})s", statement.text.decode())
 
 
 @pytest.fixture(scope="session")
@@ -128,10 +134,9 @@ def plans(request: pytest.FixtureRequest, postgres: Embedded, template: str) -> 
                 Line.of(plans.session, archive.id).append(plans.session, history.PAST, 100)
             if day == BUSY:
                 connection.execute("analyze")
-            watched: psycopg.Connection[DictRow]
-            with database.statement() as watched:
-                watched.cursor_factory = explaining(plans.told, connection)
-            yield plans
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Statement, "run", explaining(plans.told, connection))
+                yield plans
 
 
 @pytest.fixture
@@ -249,5 +254,5 @@ def test_a_plan_through_a_table_would_be_seen(plans: Plans) -> None:
 
 
 def _count(connection: psycopg.Connection[DictRow]) -> AttemptId:
-    connection.execute("select count(*) from task where by = %(by)s", {"by": "nobody"})
+    Statement.of("select count(*) from task where by = %(by)s").run(connection, {"by": "nobody"}, tuple_row)
     return AttemptId(0)

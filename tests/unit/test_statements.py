@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from psycopg._queries import _query2pg_nocache
 
 import arkqueue
 from arkqueue import states
+from arkqueue.db.session import SQL
 from arkqueue.db.statements import Statements, load
 
 
@@ -32,6 +34,19 @@ def test_a_block_is_its_sql_with_its_moves(tmp_path: Path) -> None:
     )
     assert sql.describe("claim") == "Takes tasks, a few."
     assert sql.other == b"select 1"
+
+
+def test_a_statement_numbers_its_parameters(tmp_path: Path) -> None:
+    sql = load_text(tmp_path, "-- name: a\n-- Does.\nselect %(b)s, '100 %%' like %(a_2)s and format('%%s', %(b)s)")
+    statement = sql.statements["a"]
+    assert statement.text == b"select $1, '100 %' like $2 and format('%s', $1)"
+    assert statement.names == ("b", "a_2")
+
+
+def test_every_statement_is_what_psycopg_makes_of_its_text() -> None:
+    for name, text in SQL.items():
+        text, _, names, _ = _query2pg_nocache(text, "utf-8")
+        assert (SQL.statements[name].text, SQL.statements[name].names) == (text, tuple(names or ()))
 
 
 def test_blocks_share_a_part(tmp_path: Path) -> None:
@@ -78,4 +93,4 @@ def test_every_block_that_arkqueue_names_exists() -> None:
     sql = load(states.expand)
     for module in package.rglob("*.py"):
         for name in re.findall(r"\bSQL\.([a-z_]+)\b|\bSQL\[\"([a-z_]+)\"\]", module.read_text()):
-            assert "".join(name) in sql or hasattr(Statements, "".join(name)), f"{module.name}: SQL.{''.join(name)}"
+            assert "".join(name) in sql or hasattr(sql, "".join(name)), f"{module.name}: SQL.{''.join(name)}"
