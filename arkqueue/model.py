@@ -6,6 +6,7 @@ Nothing here knows a database, a file or a clock.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,8 @@ LEAST_PRIORITY, USUAL_PRIORITY, GREATEST_PRIORITY = 0, 50, 1000
 """Priorities of tasks: lower numbers go first."""
 PRIORITY = "arkqueue.priority"
 """The output by which a task sets the priority of what follows it in its run."""
+RETRY_AFTER = "arkqueue.retry_after"
+"""The output by which a task that ends with 75 says after how many seconds it is to be tried again."""
 
 USUAL_TIER = 5
 """The tier of an archive that is set before no other and behind none."""
@@ -44,6 +47,16 @@ def as_priority(value: object) -> int | None:
         if text.isascii() and len(text) <= 9 and LEAST_PRIORITY <= (number := int(value)) <= GREATEST_PRIORITY
         else None
     )
+
+
+def as_retry_after(value: object) -> float | None:
+    """The seconds that an output asks for, at least one and at most a year; None: it asks for no time."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    text = str(value)
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text, re.ASCII):
+        return None
+    return min(max(float(text), SHORTEST_DEFERRAL), LONGEST_DURATION)
 
 
 class Key(NamedTuple):
@@ -260,6 +273,8 @@ MOST_GLOBS = 1000
 """Globs of one field of a workflow file."""
 LONGEST_DURATION = 366 * 86400.0
 """Seconds: the longest time that a workflow or the configuration may name."""
+SHORTEST_DEFERRAL = 1.0
+"""Seconds that a deferred task waits at least, whatever it says itself."""
 LEAST_MEMORY = 6 << 20
 """Bytes; a container engine refuses to give less."""
 MOST_PIDS = 4_194_304
@@ -379,6 +394,7 @@ class TaskDefinition:
     hold: bool = False
     lock: tuple[str, ...] = ()
     runs_on: tuple[str, ...] = ()
+    deadline: float | None = None
 
     @property
     def is_gate(self) -> bool:

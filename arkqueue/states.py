@@ -124,11 +124,13 @@ def expand(word: str, event: str) -> str:
 EX_DATAERR = 65
 EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
-"""Seconds until a task that ended with 75, could not read its repository or was withheld is tried again, where its ``retries`` give no delay."""
-LONGEST_DELAY = 6 * 3600.0
-"""Seconds between two tries, at most."""
+"""Seconds until a task that ended with 75, could not read its repository or was withheld is tried again. Each further time doubles them."""
+LONGEST_DEFERRAL = 3600.0
+"""Seconds between two tries of a task that ended with 75, at most, unless its output `arkqueue.retry_after` says another time."""
 LONGEST_AWAY = 600.0
 """The same for what could not read its repository, or was withheld: it asked for no patience, and is to run soon after that is over."""
+LONGEST_DELAY = 6 * 3600.0
+"""Seconds between two tries of a task that failed, at most."""
 MOST_LOSSES = 3
 """How often a task is run again because its task manager died (design 3, ``on_lost``)."""
 
@@ -138,7 +140,8 @@ class Circumstances:
     """What the database knows of a running task when its attempt ends.
 
     ``stop`` is what its attempt was asked for: ``"cancel"``, ``"restart"`` or None. ``failures`` and ``deferrals`` count earlier ones since the
-    last retry by a person, ``losses`` the attempts that died with their task manager.
+    last retry by a person, ``losses`` the attempts that died with their task manager. ``retry_after``: the seconds that the attempt itself asks
+    for, if any. ``time_left``: the seconds until its ``deadline``, which begins with the first deferral; None: it has none.
     """
 
     stop: str | None
@@ -147,6 +150,8 @@ class Circumstances:
     losses: int
     retries: Retries
     on_lost: str
+    retry_after: float | None = None
+    time_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +181,28 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
     if end is End.EXITED and exit_code == EX_DATAERR:
         return Verdict(Event.REJECT)
     if end in (End.UNREACHABLE, End.WITHHELD):
-        return _again(task, DEFER_DELAY, task.deferrals, LONGEST_AWAY)
+        return _again(task, _doubled(task.deferrals, LONGEST_AWAY))
     if end is End.EXITED and exit_code == EX_TEMPFAIL:
-        first = task.retries.delay if task.retries.max else DEFER_DELAY
-        return _again(task, first, task.deferrals)
+        return _defer(task)
     if task.failures < task.retries.max:
-        return _again(task, task.retries.delay, task.failures)
+        delay = task.retries.delay * task.retries.factor ** min(task.failures, 64)
+        return _again(task, min(delay, LONGEST_DELAY))
     return Verdict(Event.FAIL)
 
 
-def _again(task: Circumstances, first: float, before: int, longest: float = LONGEST_DELAY) -> Verdict:
-    if task.stop == "cancel":
-        return Verdict(Event.STOP)
-    return Verdict(Event.DEFER, min(first * task.retries.factor ** min(before, 64), longest))
+def _defer(task: Circumstances) -> Verdict:
+    """The last try is due at the deadline. One that ends with 75 then, or later, fails the task (design 5.28)."""
+    delay = _doubled(task.deferrals, LONGEST_DEFERRAL) if task.retry_after is None else task.retry_after
+    if task.time_left is None:
+        return _again(task, delay)
+    if task.time_left <= 0 and task.stop != "cancel":
+        return Verdict(Event.FAIL)
+    return _again(task, min(delay, task.time_left))
+
+
+def _doubled(before: int, longest: float) -> float:
+    return min(DEFER_DELAY * 2.0 ** min(before, 64), longest)
+
+
+def _again(task: Circumstances, delay: float) -> Verdict:
+    return Verdict(Event.STOP) if task.stop == "cancel" else Verdict(Event.DEFER, delay)

@@ -184,6 +184,8 @@ class Task:
     failures: int = 0
     deferrals: int = 0
     losses: int = 0
+    deferred: bool = False
+    """An attempt ended with 75 since a person last retried it: its deadline has begun (design 5.28)."""
     stop: str | None = None
     stop_by: Task | None = None
     to_release: bool = False
@@ -989,13 +991,22 @@ class Model:
         running = sum(task.state is State.RUNNING for task in self.tasks())
         return not self.paused and (self.max_running is None or running < self.max_running)
 
-    def finish(self, key: Key, end: End, exit_code: int | None = None, priority: int | None = None) -> Changes:
-        """The attempt ended; what that means is said by ``states.verdict``. ``priority``: its output for what follows it."""
+    def finish(
+        self, key: Key, end: End, exit_code: int | None = None, priority: int | None = None, late: bool = False
+    ) -> Changes:
+        """The attempt ended; what that means is said by ``states.verdict``. ``priority``: its output for what follows it. ``late``: its deadline is over."""
         before = self.states()
         task = self._in(key, State.RUNNING)
         definition = task.definition
+        is_over = late and definition.deadline is not None and task.deferred
         circumstances = Circumstances(
-            task.stop, task.failures, task.deferrals, task.losses, definition.retries, definition.on_lost
+            task.stop,
+            task.failures,
+            task.deferrals,
+            task.losses,
+            definition.retries,
+            definition.on_lost,
+            time_left=0.0 if is_over else None,
         )
         event = verdict(end, exit_code, circumstances).event
         if end is End.LOST:
@@ -1004,6 +1015,7 @@ class Model:
             task.deferrals += 1
         elif event in (Event.FAIL, Event.DEFER):
             task.failures += 1
+        task.deferred = task.deferred or (end is End.EXITED and exit_code == 75)
         task.state = move(task.state, event)
         if event is Event.STOP:
             task.cause = Cause.SUPERSEDED if task.stop_by else Cause.PERSON
@@ -1106,6 +1118,7 @@ class Model:
         root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
         if root.state is State.DEFERRED:
             root.failures = root.deferrals = root.losses = 0
+            root.deferred = False
             return self.due(key)
         if root.state is State.SKIPPED and root.root:
             raise Refused(Reason.STATE, root.root.key)
@@ -1130,6 +1143,7 @@ class Model:
         task.cause = task.superseded_by = None
         task.waived = task.as_completed = False
         task.failures = task.deferrals = task.losses = 0
+        task.deferred = False
         task.retried = True
 
     def _refuse_outdated(self, again: list[Task]) -> None:

@@ -300,11 +300,14 @@ def _show_run(run: Any) -> None:
 def _show_task(task: Any) -> None:
     definition = task["definition"] or {}
     what = definition.get("command") or definition.get("script") or ""
+    is_deferred = task["state"] == "deferred"
     facts = [
         ("why", visible(task["why"])),
         ("run", task["full_name"].partition("/")[0]),
         ("ready", at(task["ready_at"]) if task["ready_at"] else ""),
-        ("due", at(task["due_at"]) if task["due_at"] and task["state"] == "deferred" else ""),
+        ("due", at(task["due_at"]) if task["due_at"] and is_deferred else ""),
+        ("deferred", f"since {at(task['deferred_at'])}" if is_deferred and task["deferred_at"] else ""),
+        ("deadline", at(task["deadline_at"]) if is_deferred and task["deadline_at"] else ""),
         ("settled", at(task["settled_at"]) if task["settled_at"] else ""),
         ("waived", "what waits for it was let go on" if task["waived"] else ""),
         ("exclusive", "yes" if task["exclusive"] else ""),

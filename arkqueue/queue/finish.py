@@ -15,11 +15,23 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
-from arkqueue.model import PRIORITY, AttemptId, Claim, End, Finished, Outcome, Receipt, Retries, as_priority
+from arkqueue.model import (
+    PRIORITY,
+    RETRY_AFTER,
+    AttemptId,
+    Claim,
+    End,
+    Finished,
+    Outcome,
+    Receipt,
+    Retries,
+    as_priority,
+    as_retry_after,
+)
 from arkqueue.queue.claim import LEASE, Request, claim_within
 from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.queue.limits import return_slots
-from arkqueue.states import SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
+from arkqueue.states import EX_TEMPFAIL, SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
 
@@ -185,7 +197,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     states: dict[int, State] = {}
     ends = []
     for o, row in ended:
-        judged = verdict(o.end, o.exit_code, _circumstances(row))
+        judged = verdict(o.end, o.exit_code, _circumstances(row, o))
         states[row.task] = move(State.RUNNING, judged.event)
         is_failure = _is_failure(o, judged)
         ends.append(
@@ -193,6 +205,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
                 "attempt": o.attempt, "end": o.end, "exit_code": o.exit_code, "message": o.message, "outputs": o.outputs, "ran": o.ran,
                 "task": row.task, "state": states[row.task], "delay": judged.delay, "failed": int(is_failure),
                 "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
+                "asks_to_wait": o.end is End.EXITED and o.exit_code == EX_TEMPFAIL,
             }
         )  # fmt: skip
     if State.DEFERRED in states.values():
@@ -210,12 +223,13 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
-    blameless = outcome.exit_code == 75 or outcome.end in (End.LOST, End.UNREACHABLE, End.WITHHELD)
+    blameless = outcome.exit_code == EX_TEMPFAIL or outcome.end in (End.LOST, End.UNREACHABLE, End.WITHHELD)
     return verdict.event in (Event.FAIL, Event.DEFER) and not blameless
 
 
-def _circumstances(row: Any) -> Circumstances:
+def _circumstances(row: Any, outcome: Outcome) -> Circumstances:
     body = row.body or {}
+    deadline = body.get("deadline")
     return Circumstances(
         stop=row.stop,
         failures=row.failures,
@@ -223,6 +237,8 @@ def _circumstances(row: Any) -> Circumstances:
         losses=row.losses,
         retries=Retries(**body.get("retries", {})),
         on_lost=body.get("on_lost", "rerun"),
+        retry_after=as_retry_after((outcome.outputs or {}).get(RETRY_AFTER)),
+        time_left=None if deadline is None else deadline - (row.deferred_for or 0.0),
     )
 
 

@@ -297,7 +297,8 @@ order by a.id;
 -- Lock those of some attempts that belong to locked archives, and return what is needed to judge their end; the definitions only of what ended `badly`. Their tasks need no
 -- lock: they are running, and nobody changes such a task but who has locked its archive.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
-       t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses, d.body, a.followed_until > clock_timestamp() as followed
+       t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
+       extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
 from attempt a
 join task t on t.id = a.task_id and t.archive_id = any(%(archives)s::bigint[])
 left join definition d on d.id = t.definition_id and a.id = any(%(badly)s)
@@ -311,7 +312,7 @@ order by a.id for no key update of a;
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
-        state task_state, delay float8, failed int, deferred int, lost int)
+        state task_state, delay float8, failed int, deferred int, lost int, asks_to_wait boolean)
 ), ended as (
     update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs,
         started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran))
@@ -320,6 +321,7 @@ with e as (
     update task t set state = e.state,
         failures = t.failures + e.failed, deferrals = t.deferrals + e.deferred, losses = t.losses + e.lost,
         due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
+        deferred_at = case when e.asks_to_wait then coalesce(t.deferred_at, clock_timestamp()) else t.deferred_at end,
         settled_at = case when e.state in ('completed', 'failed', 'rejected', 'canceled') then clock_timestamp() end,
         superseded_by = case when e.state = 'canceled' then t.superseded_by end,
         by = case when e.state = 'canceled' then t.by end,

@@ -106,13 +106,13 @@ returning t.id;
 -- name: retry
 -- Take failed, canceled or skipped tasks back to waiting, their counters anew.
 update task t set state = {to retry}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
-    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0
+    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0, deferred_at = null
 where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 
 -- name: retry_now
 -- Take a deferred task back to waiting before it is due, its counters anew.
-update task t set state = {to due}, due_at = null, failures = 0, deferrals = 0, losses = 0
+update task t set state = {to due}, due_at = null, failures = 0, deferrals = 0, losses = 0, deferred_at = null
 where t.id = %(task)s and {from due}
 returning t.id;
 

@@ -218,6 +218,7 @@ create table task (
     asks        boolean not null default false,     -- it waits for nothing but its locks: its edges are met, and its `cancels` have fired
     in_line     boolean not null default false,     -- it has rows of `lock_use`
     fault       text,                               -- why it failed without an attempt: a field in the name of a lock made no name
+    deferred_at timestamptz,                        -- when its `deadline` began: an attempt ended with 75 for the first time since a person last retried it
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);

@@ -342,6 +342,8 @@ def deferred(row: Any, subject: str) -> Reason:
             else f"after a failure ({how_it_ended(row)})"
         )
     text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why.removesuffix('.')}."
+    if row.deadline_at is not None:
+        text += f" Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails."
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)

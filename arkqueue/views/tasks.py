@@ -10,10 +10,10 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import SILENCE, AttemptId, RunId, TaskId, TaskKind
+from arkqueue.model import SILENCE, AttemptId, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
-from arkqueue.states import MOST_LOSSES, State
+from arkqueue.states import EX_TEMPFAIL, MOST_LOSSES, State
 from arkqueue.views.naming import Place, Run, names_of, names_within, task_names
 from arkqueue.views.rows import view_of
 
@@ -102,8 +102,13 @@ class DeedView:
 
 @dataclass(slots=True, kw_only=True)
 class TaskDetail(TaskView):
-    """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it."""
+    """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and what people did to it.
 
+    ``deferred_at``: when it ended with exit code 75 for the first time since a person last retried it. ``deadline_at``: until when it may stay deferred.
+    """
+
+    deferred_at: datetime | None
+    deadline_at: datetime | None
     definition: dict[str, Any] | None
     history: list[AttemptView]
     deeds: list[DeedView]
@@ -139,6 +144,8 @@ def task(session: Session, task: TaskId) -> TaskDetail:
     return view_of(
         view,
         TaskDetail,
+        deferred_at=row.deferred_at,
+        deadline_at=row.deadline_at,
         definition=definition[0].body if definition else None,
         history=attempts(session, task),
         deeds=deeds(session, tasks=[task]),
@@ -266,6 +273,8 @@ def how_it_ended(row: Any) -> str:
     if row.end == "lost" and row.state == State.FAILED:
         ended = f"given up after {MOST_LOSSES} reruns" if row.losses > MOST_LOSSES else "not run again (on_lost: fail)"
         said = f"{said}; {ended}"
+    if row.state == State.FAILED and row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
+        said = f"{said}; it had stayed deferred until its deadline"
     return said
 
 

@@ -10,6 +10,7 @@ from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, Retries
 
 _AS_THEY_ARE: Final = (
     *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "hold", "on_lost", "changes"),
+    "deadline",
     *("network", "user", "workdir"),
 )
 

@@ -135,6 +135,10 @@ class Fields(StrictModel):
     )
     exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
     hold: Flag | None = Field(None, description="It waits for a person's release in every run.")
+    deadline: Annotated[Duration, AfterValidator(positive)] | None = Field(
+        None,
+        description="How long it may stay deferred (exit code 75), from its first deferral; for ever unless given.",
+    )
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
     lock: Annotated[OneOrMore[Lock], Field(max_length=MOST_LOCKS)] | None = Field(

@@ -45,6 +45,7 @@ _OF_A_COMMAND: Final = frozenset(
         "timeout",
         "grace",
         "retries",
+        "deadline",
         "on_lost",
         "hold",
         "lock",

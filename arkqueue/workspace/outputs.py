@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, PRIORITY, as_priority
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, PRIORITY, RETRY_AFTER, as_priority, as_retry_after
 from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED
 
 OUTPUT_LIMIT = 2**20
@@ -142,4 +142,6 @@ def _checked(values: dict[str, Any]) -> Outputs:
     """What arkqueue itself reads of them has to be something that it can use."""
     if PRIORITY in values and as_priority(values[PRIORITY]) is None:
         return Outputs({}, f"OUTPUT: {PRIORITY} is not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}")
+    if RETRY_AFTER in values and as_retry_after(values[RETRY_AFTER]) is None:
+        return Outputs({}, f"OUTPUT: {RETRY_AFTER} is not a number of seconds")
     return Outputs(values)

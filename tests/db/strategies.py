@@ -82,6 +82,7 @@ _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
 _branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
 _once_in_twelve = st.sampled_from([False] * 11 + [True])
 _runs_on = st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])
+_deadlines = st.sampled_from([None, None, 3600.0])
 _on_lost = st.sampled_from(["rerun", "rerun", "fail"])
 
 
@@ -107,6 +108,7 @@ def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tupl
         lock=() if gate else draw(_locks(fields)),
         runs_on=draw(_runs_on),
         on_lost=draw(_on_lost),
+        deadline=None if gate else draw(_deadlines),
     )
 
 
@@ -167,3 +169,5 @@ ends = st.sampled_from(
     ]
 )
 """How an attempt may end that nobody asked to stop: (end, exit code)."""
+ends_again = st.one_of(ends, st.just((End.EXITED, 75)))
+"""The same, of a task that was deferred before."""

@@ -51,7 +51,9 @@ class Subject(Protocol):
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None: ...
     def claim_some(self, slots: int) -> list[Key]: ...
-    def finish(self, key: Key, end: End, exit_code: int | None, priority: int | None = None) -> object: ...
+    def finish(
+        self, key: Key, end: End, exit_code: int | None, priority: int | None = None, late: bool = False
+    ) -> object: ...
     def due(self, key: Key) -> object: ...
     def cancel(self, key: Key) -> object: ...
     def cancel_run(self, key: RunKey) -> object: ...
@@ -306,14 +308,23 @@ class Beside(RuleBasedStateMachine):
         """Claim and finish one task after the other, so that examples get somewhere."""
         for _ in range(data.draw(st.sampled_from([1, 2, 4, 6]))):
             if key := self.claim_one():
-                self.both("finish", key, *data.draw(strategies.ends), data.draw(strategies.outputs))
+                self.end(data, key, self.ends_of(key))
 
     def finish(self, data: st.DataObject) -> None:
         """What is asked to stop mostly does; what is not stops when its task manager hands it back."""
         key = self.pick(data, State.RUNNING)
         stops = 2 if self.model.task(key).stop else 1
-        ends = st.one_of([st.just((End.STOPPED, None))] * stops + [strategies.ends] * (3 - stops))
-        self.both("finish", key, *data.draw(ends), data.draw(strategies.outputs))
+        self.end(data, key, st.one_of([st.just((End.STOPPED, None))] * stops + [self.ends_of(key)] * (3 - stops)))
+
+    def ends_of(self, key: Key) -> st.SearchStrategy[tuple[End, int | None]]:
+        """What was deferred once is often deferred again, so that deadlines come into play."""
+        return strategies.ends_again if self.model.task(key).deferred else strategies.ends
+
+    def end(self, data: st.DataObject, key: Key, ends: st.SearchStrategy[tuple[End, int | None]]) -> None:
+        late = self.model.task(key).definition.deadline is not None and data.draw(st.booleans())
+        end, code = data.draw(ends)
+        self.both("finish", key, end, code, data.draw(strategies.outputs), late)
+        self.saw("failed at its deadline", code == 75 and self.model.task(key).state is State.FAILED)
 
     def lose(self, data: st.DataObject) -> None:
         """Once, or until it is given up; rather one that is being stopped."""

@@ -120,8 +120,12 @@ class QueueAsSubject:
             self.ids[keys[-1]] = claimed.task, claimed.attempt
         return keys
 
-    def finish(self, key: Key, end: End, exit_code: int | None, priority: int | None = None) -> None:
-        _, attempt = self.ids[key]
+    def finish(
+        self, key: Key, end: End, exit_code: int | None, priority: int | None = None, late: bool = False
+    ) -> None:
+        task, attempt = self.ids[key]
+        if late:
+            self.archive.sql("update task set deferred_at = deferred_at - interval '1 year' where id = %s", task)
         if end is End.LOST:
             self.archive.sql(
                 "update attempt set lease_until = clock_timestamp() - interval '1 s' where id = %s", attempt
@@ -598,6 +602,7 @@ INGREDIENTS = {
         "deferred for another attempt",
         "a stopping task is lost",
         "due",
+        "failed at its deadline",
     ),
     *(
         "retry",

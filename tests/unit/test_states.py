@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from arkqueue.model import End, Retries
+from arkqueue.model import LONGEST_DURATION, End, Retries, as_retry_after
 from arkqueue.states import (
     MOST_LOSSES,
     MOVES,
@@ -122,3 +122,35 @@ def test_delays_grow_by_their_factor_and_have_a_limit() -> None:
     assert verdict(End.EXITED, 1, circumstances(retries=retries, failures=90)).delay == 6 * 3600
     delays = [verdict(End.UNREACHABLE, None, circumstances(deferrals=n)).delay for n in (0, 1, 2, 3, 4, 90)]
     assert delays == [60, 120, 240, 480, 600, 600]
+
+
+def test_a_deferral_waits_a_minute_and_doubles_to_an_hour_whatever_retries_say() -> None:
+    for retries in (Retries(), Retries(max=3, delay=5, factor=9)):
+        told = [verdict(End.EXITED, 75, circumstances(retries=retries, deferrals=n)) for n in (0, 1, 2, 5, 6, 90)]
+        assert [one.delay for one in told] == [60, 120, 240, 1920, 3600, 3600]
+
+
+def test_a_deferral_waits_as_long_as_the_attempt_asks_for() -> None:
+    assert verdict(End.EXITED, 75, circumstances(deferrals=3, retry_after=7200.0)).delay == 7200
+    assert verdict(End.EXITED, 1, circumstances(retries=Retries(1, delay=5), retry_after=7200.0)).delay == 5
+
+
+@pytest.mark.parametrize("retry_after", [None, 9000.0])
+def test_the_last_attempt_is_due_at_the_deadline_and_fails_when_it_is_deferred_again(retry_after: float | None) -> None:
+    late = circumstances(deferrals=9, retry_after=retry_after, time_left=50.0)
+    assert (verdict(End.EXITED, 75, late).event, verdict(End.EXITED, 75, late).delay) == (Event.DEFER, 50)
+    for seconds in (0.0, -99.0):
+        over = circumstances(time_left=seconds)
+        assert verdict(End.EXITED, 75, over).event is Event.FAIL
+        assert verdict(End.EXITED, 0, over).event is Event.COMPLETE
+        assert verdict(End.UNREACHABLE, None, over).event is Event.DEFER
+        assert verdict(End.EXITED, 75, circumstances(time_left=seconds, stop="cancel")).event is Event.STOP
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("900", 900), (900, 900), ("1.5", 1.5), (0, 1), ("0.001", 1), ("999999999", LONGEST_DURATION)]
+    + [(value, None) for value in ("-1", "", "5m", "1e3", "nan", "٣", True, None, [1], float("inf"), "9999999999")],
+)
+def test_seconds_that_an_attempt_asks_for(value: object, seconds: float | None) -> None:
+    assert as_retry_after(value) == seconds
