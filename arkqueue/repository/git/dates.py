@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pygit2
-
-from arkqueue.repository.git.commits import Commit, has_object, read_commit
+from arkqueue.repository.git.commits import Commit, has_object
+from arkqueue.repository.git.objects import Objects
 from arkqueue.repository.git.tree_difference import changed_files
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 from arkqueue.repository.tree_writer import TreeWriter
@@ -20,16 +19,16 @@ MOST_COMMITS, MOST_ENTRIES = 500, 200_000
 """How many commits, and how many entries of their folders, are looked at for the dates of one tree."""
 
 
-def set_dates(repository: pygit2.Repository, commit: Commit, writer: TreeWriter, paths: Iterable[bytes]) -> None:
+def set_dates(objects: Objects, commit: Commit, writer: TreeWriter, paths: Iterable[bytes]) -> None:
     """Give files that were written the date of the commit that last changed each of them."""
     missing, at = dict.fromkeys(paths), commit
     budget = PathBudget(MOST_ENTRIES)
     for _ in range(MOST_COMMITS):
-        parent = _first_parent(repository, at) if missing else None
+        parent = _first_parent(objects, at) if missing else None
         if parent is None:
             break
         try:
-            changed = changed_files(repository, parent.tree, at.tree, budget)
+            changed = changed_files(objects, parent.tree, at.tree, budget)
         except TooManyPaths:
             break
         for path in changed.keys() & missing.keys():
@@ -40,8 +39,8 @@ def set_dates(repository: pygit2.Repository, commit: Commit, writer: TreeWriter,
         writer.set_time(path, str(at.id), at.time * 10**9)
 
 
-def _first_parent(repository: pygit2.Repository, commit: Commit) -> Commit | None:
+def _first_parent(objects: Objects, commit: Commit) -> Commit | None:
     """None also at the end of a shallow clone."""
-    if not commit.parents or not has_object(repository, commit.parents[0]):
+    if not commit.parents or not has_object(objects.repository, commit.parents[0]):
         return None
-    return read_commit(repository, commit.parents[0])
+    return objects.commit(commit.parents[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pygit2
 from pygit2.enums import FileMode
 
-from arkqueue.repository.git.tree_difference import entries_of
+from arkqueue.repository.git.objects import Objects
 from arkqueue.repository.limits import PathBudget
 from arkqueue.repository.unfollowed import NAMED, lfs, submodules
 
@@ -31,7 +31,7 @@ class References:
     def __init__(self) -> None:
         self._folders: dict[bytes, _Found] = {}
 
-    def of(self, repository: pygit2.Repository, tree: pygit2.Oid) -> tuple[str, ...]:
+    def of(self, objects: Objects, tree: pygit2.Oid) -> tuple[str, ...]:
         """Sentences for people. Raises `TooManyPaths`."""
         if len(self._folders) > MOST_FOLDERS:
             self._folders = {}  # another thread goes on with the one that it has
@@ -43,7 +43,7 @@ class References:
             if at.raw in known:
                 pending.pop()
                 continue
-            entries = entries_of(repository, at, budget)
+            entries = objects.entries(at, budget)
             budget.look(len(entries))
             below = {name: id for name, (mode, id) in entries.items() if _kind(mode) == FileMode.TREE}
             missing = {id for id in below.values() if id not in known}
@@ -52,7 +52,7 @@ class References:
                 continue
             links = [name for name, (mode, _) in entries.items() if _kind(mode) == FileMode.COMMIT]
             attributes = entries.get(_ATTRIBUTES)
-            named = [b""] if attributes is not None and _names_lfs(repository, attributes[1]) else []
+            named = [b""] if attributes is not None and _names_lfs(objects.repository, attributes[1]) else []
             for name, id in below.items():
                 links += [name + b"/" + path for path in known[id][0]]
                 named += [(name + b"/" + path).rstrip(b"/") for path in known[id][1]]

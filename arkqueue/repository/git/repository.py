@@ -35,13 +35,14 @@ from arkqueue.repository.credentials import Handover, hand_to_git
 from arkqueue.repository.following.addresses import NoAddress, read_address
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
 from arkqueue.repository.git import history as history
-from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object, read_commit
+from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object
 from arkqueue.repository.git.dates import set_dates
 from arkqueue.repository.git.mirror import clone_for_task
+from arkqueue.repository.git.objects import Entry, Objects
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.references import references
 from arkqueue.repository.git.submodules import Clone, Submodules, contents_of
-from arkqueue.repository.git.tree_difference import changed_entries, changed_files
+from arkqueue.repository.git.tree_difference import changed_entries, changed_files, is_folder, kind_of
 from arkqueue.repository.git.tree_size import TreeSizes
 from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _HEADS = "refs/heads/"
 LONGEST_REF = 1024
 """Bytes of a ref's name and the zero behind it (GIT_REFNAME_MAX of libgit2)."""
-_Entry = tuple[pygit2.Object, bytes]
+_Entry = tuple[Entry, bytes]
 
 LISTINGS = 20
 """Times that branches are listed anew where refs are packed meanwhile."""
@@ -87,6 +88,7 @@ class GitArchive:
         self._path = str(mirror.folder) if mirror else local_path(location) or location.url
         self._opened: pygit2.Repository | None = None
         self._counts: dict[pygit2.Oid, int] = {}
+        self._objects: Objects | None = None
         self._sizes = TreeSizes()
 
     # Registration and looks
@@ -233,8 +235,9 @@ class GitArchive:
         """A previous revision that the repository has lost since (after a force-push) counts as none."""
         with self._reading() as repository:
             is_there = previous is not None and has_object(repository, previous)
-            before = self._tree(repository, previous).id if previous is not None and is_there else None
-            paths = changed_files(repository, before, self._tree(repository, revision_id).id, PathBudget())
+            before = self._commit(repository, previous).tree if previous is not None and is_there else None
+            after = self._commit(repository, revision_id).tree
+            paths = changed_files(self._known_objects(repository), before, after, PathBudget())
             return tuple(sorted(_shown(path) for path in paths))
 
     def changes(
@@ -246,13 +249,13 @@ class GitArchive:
         recorded: Revision | None = None,  # noqa: ARG002
     ) -> tuple[FileChange, ...]:
         with self._reading() as repository:
-            before = self._tree(repository, base).id if base is not None else None
-            after = self._tree(repository, revision_id).id
-            return listed(changed_files(repository, before, after, PathBudget(most)))
+            before = self._commit(repository, base).tree if base is not None else None
+            after = self._commit(repository, revision_id).tree
+            return listed(changed_files(self._known_objects(repository), before, after, PathBudget(most)))
 
     def not_followed(self, revision_id: str) -> tuple[str, ...]:
         with self._reading() as repository:
-            return _not_followed(repository, self._commit(repository, revision_id))
+            return _not_followed(self._known_objects(repository), self._commit(repository, revision_id))
 
     def survey(
         self,
@@ -266,12 +269,12 @@ class GitArchive:
         base_recorded: Revision | None = None,  # noqa: ARG002
     ) -> Survey:
         with self._reading() as repository:
-            commit, found = self._commit(repository, revision_id), None
+            commit, found, objects = self._commit(repository, revision_id), None, self._known_objects(repository)
             if changes:
                 with suppress(NotFound, TooManyPaths):
                     before = self._commit(repository, base).tree if base is not None else None
-                    found = listed(changed_files(repository, before, commit.tree, PathBudget(most)))
-            return Survey(str(commit.tree), found, _not_followed(repository, commit) if notes else ())
+                    found = listed(changed_files(objects, before, commit.tree, PathBudget(most)))
+            return Survey(str(commit.tree), found, _not_followed(objects, commit) if notes else ())
 
     # ``recorded`` says nothing that the id of a commit does not say: it stands for its files, its author and its date.
 
@@ -285,20 +288,20 @@ class GitArchive:
         early: Early | None = None,
     ) -> None:
         with self._reading() as repository:
-            commit = self._commit(repository, revision_id)
-            tree = _tree_of(repository, commit)
+            commit, objects = self._commit(repository, revision_id), self._known_objects(repository)
             entries: list[_Entry] = []
             for path in outermost(paths):
                 try:
-                    entries.append((tree[path], path.encode()))
+                    found = _tree_of(repository, commit)[path]
                 except KeyError:
                     raise NotFound(path, f"is not in revision {revision_id}", "Correct the path.") from None
-            self._check_size(repository, revision_id, [entry for entry, _ in entries] if paths else [tree])
+                entries.append(((b"%o" % found.filemode, found.id.raw), path.encode()))
+            self._check_size(objects, revision_id, [entry for entry, _ in entries] if paths else [_whole(commit)])
+            if not paths:
+                budget = PathBudget(limits.MOST_FILES)
+                entries = [(entry, name) for name, entry in objects.all_entries(commit.tree, budget).items()]
             writer = TreeWriter(target, early)
-            written = self._write(
-                repository, writer, entries if paths else [(entry, entry.raw_name or b"") for entry in tree]
-            )
-            set_dates(repository, commit, writer, written)
+            set_dates(objects, commit, writer, self._write(objects, writer, entries))
 
     def update(
         self,
@@ -315,10 +318,10 @@ class GitArchive:
             exported, commit = (self._commit(repository, id) for id in (before, revision_id))
             if before_key not in (None, str(exported.tree)):
                 raise another_now(before)
-            old, new = _tree_of(repository, exported), _tree_of(repository, commit)
-            self._check_size(repository, revision_id, [new])
-            written = self._write(repository, update, changed_entries(repository, old, new, update))
-            set_dates(repository, commit, update, written)
+            objects, budget = self._known_objects(repository), PathBudget(limits.MOST_FILES)
+            self._check_size(objects, revision_id, [_whole(commit)])
+            entries = changed_entries(objects, exported.tree, commit.tree, update, budget)
+            set_dates(objects, commit, update, self._write(objects, update, entries))
             return update.result()
 
     def working_copy(
@@ -334,7 +337,8 @@ class GitArchive:
     ) -> Path | None:
         """Needs no command of its own: the clone's hooks mark commits."""
         with self._reading() as repository:
-            self._check_size(repository, revision_id, [self._tree(repository, revision_id)])
+            commit = self._commit(repository, revision_id)
+            self._check_size(self._known_objects(repository), revision_id, [_whole(commit)])
         url = self._location.url if self._mirror else self._path
         with self._mirror.unchanged() if self._mirror else nullcontext():
             clone_for_task(
@@ -402,6 +406,13 @@ class GitArchive:
                     remedy = "Nothing is broken, but arkqueue reads repositories with SHA-1 ids and refs in files only: convert it, or watch a clone of that kind."
             raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
 
+    def _known_objects(self, repository: pygit2.Repository) -> Objects:
+        """What was read lately, read on through the handle that is open now."""
+        if self._objects is None:
+            self._objects = Objects(repository)
+        self._objects.repository = repository
+        return self._objects
+
     def _refresh(self) -> None:
         """Before a look: the mirror up to date, and no handles on a folder that was replaced meanwhile."""
         self._opened = None
@@ -419,7 +430,8 @@ class GitArchive:
             self._mirror.refresh(self._refs)
             if not has_object(repository, id):
                 self._mirror.fetch_commit(id)
-        commit = read_commit(repository, pygit2.Oid(hex=id)) if has_object(repository, id) else None
+        is_there = has_object(repository, id)
+        commit = self._known_objects(repository).commit(pygit2.Oid(hex=id)) if is_there else None
         if commit is None:
             raise NotFound(self._location.shown, f"has no commit {id}", "It may have been removed by a force-push.")
         return commit
@@ -450,51 +462,52 @@ class GitArchive:
                 return id
         raise NotFound(f"{self._location.shown} {branch}", f"has no revision {at}", "Give a number or a commit of it.")
 
-    def _check_size(self, repository: pygit2.Repository, revision_id: str, wanted: Sequence[pygit2.Object]) -> None:
+    def _check_size(self, objects: Objects, revision_id: str, wanted: Sequence[Entry]) -> None:
         """Raise WorkspaceError where these files, and all that is in these folders, are too many for a workspace."""
         count: int | None = len(wanted)
         try:
             for entry in wanted:
-                if isinstance(entry, pygit2.Tree) and count is not None:
-                    count += self._sizes.of(repository, entry.id, PathBudget(limits.MOST_FILES))
+                if is_folder(entry) and count is not None:
+                    count += self._sizes.of(objects, pygit2.Oid(raw=entry[1]), PathBudget(limits.MOST_FILES))
         except TooManyPaths:
             count = None
         check_files(f"revision {revision_id}", count)
 
-    def _write(self, repository: pygit2.Repository, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
-        """Write trees and what is in them; a tree may be nested more deeply than calls can be. The answer: the paths of its files."""
+    def _write(self, objects: Objects, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
+        """Write folders and what is in them; one may be nested more deeply than calls can be. The answer: the paths of its files."""
         written: list[bytes] = []
-        files: list[tuple[pygit2.Blob, bytes]] = []
+        files: list[_Entry] = []
+        budget = PathBudget(limits.MOST_FILES)
         while entries:
             entry, path = entries.pop()
             if not writer.wants(path):
                 continue
-            if isinstance(entry, pygit2.Tree):
+            kind, id = kind_of(entry), pygit2.Oid(raw=entry[1])
+            if kind == FileMode.TREE:
                 writer.folder(path)
-                entries.extend((child, path + b"/" + (child.raw_name or b"")) for child in entry)
-            elif not isinstance(entry, pygit2.Blob):
+                entries.extend((below, path + b"/" + name) for name, below in objects.all_entries(id, budget).items())
+            elif kind == FileMode.COMMIT:
                 writer.folder(path)  # the place of a submodule
-            elif entry.filemode == FileMode.LINK:
-                writer.symlink(path, entry.data)
+            elif kind == FileMode.LINK:
+                writer.symlink(path, _blob(objects.repository, id).data)
             else:
                 files.append((entry, path))
                 written.append(path)
                 if len(files) == MOST:
-                    self._write_files(repository, writer, files)
+                    self._write_files(objects.repository, writer, files)
                     files = []
-        self._write_files(repository, writer, files)
+        self._write_files(objects.repository, writer, files)
         return written
 
-    def _write_files(
-        self, repository: pygit2.Repository, writer: TreeWriter, files: list[tuple[pygit2.Blob, bytes]]
-    ) -> None:
-        if len(files) < MANY and all(repository.odb.read_header(blob.id)[1] < LARGE for blob, _ in files):
-            contents: Generator[Iterable[Buffer], None, None] = ((memoryview(blob),) for blob, _ in files)
+    def _write_files(self, repository: pygit2.Repository, writer: TreeWriter, files: list[_Entry]) -> None:
+        ids = [pygit2.Oid(raw=id) for (_, id), _ in files]
+        if len(files) < MANY and all(repository.odb.read_header(id)[1] < LARGE for id in ids):
+            contents: Generator[Iterable[Buffer], None, None] = ((memoryview(_blob(repository, id)),) for id in ids)
         else:
-            contents = read_blobs(self._location.shown, repository.path, [str(blob.id) for blob, _ in files])
+            contents = read_blobs(self._location.shown, repository.path, [str(id) for id in ids])
         with closing(contents):
-            for (blob, path), pieces in zip(files, contents, strict=True):
-                writer.write(path, pieces, executable=blob.filemode == FileMode.BLOB_EXECUTABLE)
+            for ((mode, _), path), pieces in zip(files, contents, strict=True):
+                writer.write(path, pieces, executable=bool(int(mode, 8) & stat.S_IXUSR))
 
     def _workflows(self, repository: pygit2.Repository, revision_id: str) -> pygit2.Object | None:
         """What has the name of the folder of workflow files, if anything has."""
@@ -508,9 +521,21 @@ def _tree_of(repository: pygit2.Repository, commit: Commit) -> pygit2.Tree:
     return tree
 
 
-def _not_followed(repository: pygit2.Repository, commit: Commit) -> tuple[str, ...]:
+def _blob(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Blob:
+    found = repository[id]
+    if not isinstance(found, pygit2.Blob):
+        raise pygit2.GitError(f"{id} is no file")
+    return found
+
+
+def _whole(commit: Commit) -> Entry:
+    """The tree of a commit, as an entry of another one would be."""
+    return b"%o" % FileMode.TREE, commit.tree.raw
+
+
+def _not_followed(objects: Objects, commit: Commit) -> tuple[str, ...]:
     try:
-        return references.of(repository, commit.tree)
+        return references.of(objects, commit.tree)
     except TooManyPaths:
         return ()
 

@@ -22,8 +22,8 @@ from arkqueue.repository.following import places
 from arkqueue.repository.following.addresses import Address, NoAddress, read_address, relative
 from arkqueue.repository.following.allowance import Allowance, Login, shown, too_much
 from arkqueue.repository.git.commits import has_object, read_commit
+from arkqueue.repository.git.objects import Objects
 from arkqueue.repository.git.program import run_git
-from arkqueue.repository.git.tree_difference import entries_of
 from arkqueue.repository.limits import DEEPEST_FOLLOWED, PathBudget, TooManyPaths
 
 LONGEST_MODULES = 2**18
@@ -189,11 +189,11 @@ def contents_of(clone: Clone, allowance: Allowance, what: str, *, weighs: bool =
     links: dict[bytes, pygit2.Oid] = {}
     files: dict[bytes, pygit2.Oid] = {}
     modules, has_lfs = None, False
-    budget = PathBudget()
+    objects, budget = Objects(repository), PathBudget()
     pending = [(b"", commit.tree)]
     while pending:
         folder, tree = pending.pop()
-        entries = entries_of(repository, tree, budget)
+        entries = objects.entries(tree, budget)
         budget.look(len(entries))
         for name, (mode, raw) in entries.items():
             kind, id, path = int(mode, 8) & 0o170000, pygit2.Oid(raw=raw), folder + name

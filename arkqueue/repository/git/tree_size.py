@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pygit2
 
-from arkqueue.repository.git.tree_difference import entries_of, is_folder
+from arkqueue.repository.git.objects import Objects
+from arkqueue.repository.git.tree_difference import is_folder
 from arkqueue.repository.limits import PathBudget, TooManyPaths
 
 MOST_KNOWN = 100_000
@@ -23,7 +24,7 @@ class TreeSizes:
     def __init__(self) -> None:
         self._known: dict[pygit2.Oid, int] = {}
 
-    def of(self, repository: pygit2.Repository, tree: pygit2.Oid, budget: PathBudget) -> int:
+    def of(self, objects: Objects, tree: pygit2.Oid, budget: PathBudget) -> int:
         """Files and folders below a tree. Raises `TooManyPaths` where its distinct trees have more than the budget, or it is in itself."""
         known = self._known
         if len(known) > MOST_KNOWN:
@@ -39,7 +40,7 @@ class TreeSizes:
                 entries, folders = opened.pop(id)
                 known[id] = min(ENDLESS, entries + sum(known[folder] for folder in folders))
             else:
-                found = entries_of(repository, id, budget)
+                found = objects.entries(id, budget)
                 budget.look(len(found))
                 folders = [pygit2.Oid(raw=entry[1]) for entry in found.values() if is_folder(entry)]
                 opened[id] = len(found), folders

@@ -11,6 +11,8 @@ import pytest
 
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, NotFound, WorkspaceError
 from arkqueue.repository.git import repository as module
+from arkqueue.repository.git.objects import MOST_KEPT, Objects
+from arkqueue.repository.limits import PathBudget, TooManyPaths
 from tests.repositories import GitRepository, Link, run
 from tests.system.repository.test_git import an_archive, repository, tree
 
@@ -102,6 +104,43 @@ def test_a_link_and_a_folder_of_one_name_never_lead_outside(repository: GitRepos
         with pytest.raises((ArchiveError, WorkspaceError)):
             an_archive(repository).export(hostile, tmp_path / f"out-{entries[0][0]}")
         assert not list(outside.iterdir())
+
+
+def test_an_entry_that_is_another_kind_of_object_is_an_error(repository: GitRepository, tmp_path: Path) -> None:
+    good = repository.commit({"x": "text", "d/y": "1"})
+    blob, folder = repository.id("HEAD:x"), repository.id("HEAD:d")
+    archive = an_archive(repository)
+    for mode, id in (("40000", blob), ("100644", folder), ("120000", folder)):
+        hostile = a_hostile_commit(repository, (mode, b"a", id))
+        with pytest.raises((ArchiveError, ArchiveUnreachable)):
+            archive.export(hostile, tmp_path / f"out-{mode}")
+        archive.export(good, tmp_path / f"base-{mode}")
+        with pytest.raises((ArchiveError, ArchiveUnreachable)):
+            archive.update(good, hostile, tmp_path / f"base-{mode}")
+
+
+def test_what_is_remembered_of_a_repository_is_bounded_and_does_not_stand_for_what_it_holds(
+    repository: GitRepository, tmp_path: Path
+) -> None:
+    """A revision that the repository has lost is not told from memory."""
+    first = repository.commit({f"{folder}/{file:0100}": "" for folder in range(30) for file in range(100)})
+    bare = pygit2.Repository(str(repository.path))
+    objects = Objects(bare)
+    commit = objects.commit(pygit2.Oid(hex=first))
+    assert commit is not None
+    for entry in bare[commit.tree]:
+        assert len(objects.entries(entry.id, PathBudget())) == 100
+    assert sum(map(len, objects._folders.values())) <= MOST_KEPT < 30 * 100 * 128
+    with pytest.raises(TooManyPaths):
+        objects.entries(bare[commit.tree]["0"].id, PathBudget(10))
+
+    archive = an_archive(repository)
+    archive.export(first, tmp_path / "out")
+    lost = repository.path / "objects" / first[:2] / first[2:]
+    lost.unlink()
+    archive.heads(("another",))  # a look, which opens the repository anew
+    with pytest.raises(NotFound, match="has no commit"):
+        archive.export(first, tmp_path / "again")
 
 
 def test_export_overwrites_nothing(repository: GitRepository, tmp_path: Path) -> None:
