@@ -21,8 +21,10 @@ MOST_DIGESTED = 10_000
 """Changed paths of a Subversion revision that its digest covers, in the order of their names; of more, it has their number."""
 MOST_FILES, MOST_BYTES = 1_000_000, 256 * 2**30
 """What one task gets into its workspace: files and folders together, and bytes."""
-MANY_FILES = 20_000
+MANY_FILES, MANY_BYTES = 20_000, 2**30
 """So many are written without a question; then all that is to come is counted, where that costs much less than to write it."""
+COUNTING = 20.0
+"""Seconds for which a server waits while what it has still to send is counted. Apache hangs up after 60."""
 LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
 """Bytes of UTF-8."""
 MOST_FOLLOWED = 200

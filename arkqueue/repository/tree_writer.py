@@ -11,8 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from arkqueue.errors import ArchiveError, WorkspaceError
 from arkqueue.repository import limits
@@ -59,6 +61,13 @@ def check_name(path: bytes) -> None:
         raise ArchiveError(shown, "is a path name that no tree may hold", "Remove it from the archive.")
 
 
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A file of which nothing is asked but to take what is written."""
+
+    write: Callable[[bytes], object]
+
+
 class TreeWriter:
     """Writes files, symlinks and folders, given by paths relative to ``target``, which is made if need be; to be closed."""
 
@@ -69,7 +78,9 @@ class TreeWriter:
         self._begun: dict[bytes, int] = {}
         self._count = self._bytes = 0
         self.look_ahead: Callable[[], None] | None = None
-        """Called once there is much: raises where there will be too much."""
+        """Called once there are many files: raises where there will be too much."""
+        self.weigh: Callable[[], None] | None = None
+        """The same, once there are many bytes."""
         with self._explained(b""):
             os.makedirs(self._target, exist_ok=True)
 
@@ -83,9 +94,14 @@ class TreeWriter:
                 os.mkdir(self._place(path))
             self._made.add(path)
 
-    def create(self, path: bytes, *, executable: bool = False) -> BinaryIO:
+    @contextmanager
+    def create(self, path: bytes) -> Iterator[Sink]:
         """The new file, open for writing."""
-        return open(self._create(path, executable), "wb")
+        descriptor = self._create(path, False)
+        try:
+            yield Sink(partial(self._write, descriptor, path))
+        finally:
+            os.close(descriptor)
 
     def write(self, path: bytes, pieces: Iterable[Buffer], *, executable: bool = False) -> None:
         descriptor = self._create(path, executable)
@@ -102,6 +118,7 @@ class TreeWriter:
         try:
             with self._explained(path):
                 yield descriptor
+            self._count_bytes(os.fstat(descriptor).st_size)
         finally:
             os.close(descriptor)
 
@@ -137,14 +154,21 @@ class TreeWriter:
             raise self._fault(path, error) from error
 
     def _write(self, descriptor: int, path: bytes, data: Buffer) -> None:
-        self._bytes += len(data)
-        check_bytes("the files of the task", self._bytes)
+        self._count_bytes(len(data))
         try:
             written = os.write(descriptor, data)
             while written < len(data):
                 written += os.write(descriptor, memoryview(data)[written:])
         except OSError as error:
             raise self._fault(path, error) from error
+
+    def _count_bytes(self, more: int) -> None:
+        """Count bytes that are written; raises `WorkspaceError` where they are too many."""
+        before = self._bytes
+        self._bytes += more
+        check_bytes("the files of the task", self._bytes)
+        if before < limits.MANY_BYTES <= self._bytes and self.weigh is not None:
+            self.weigh()
 
     def symlink(self, path: bytes, to: bytes) -> None:
         self._prepare(path)
@@ -179,6 +203,7 @@ class TreeWriter:
                 new = os.open(self._place(path), _NEW, 0o666)
                 try:
                     yield old, new
+                    self._count_bytes(max(0, os.fstat(new).st_size - os.fstat(old).st_size))
                 finally:
                     os.close(new)
             finally:

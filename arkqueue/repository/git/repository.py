@@ -43,8 +43,15 @@ from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.git.references import references
 from arkqueue.repository.git.submodules import Clone, Submodules, contents_of
 from arkqueue.repository.git.tree_difference import changed_entries, changed_files, is_folder, kind_of
-from arkqueue.repository.git.tree_size import TreeSizes
-from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
+from arkqueue.repository.git.tree_size import TreeSizes, number, weight
+from arkqueue.repository.limits import (
+    MOST_PATHS,
+    PathBudget,
+    TooManyPaths,
+    check_bytes,
+    check_files,
+    too_many_workflows,
+)
 from arkqueue.repository.location import Identity, Location, local_path, shut_out
 from arkqueue.repository.tree_update import TreeUpdate, another_now
 from arkqueue.repository.tree_writer import Buffer, Early, TreeWriter, outermost
@@ -89,7 +96,7 @@ class GitArchive:
         self._opened: pygit2.Repository | None = None
         self._counts: dict[pygit2.Oid, int] = {}
         self._objects: Objects | None = None
-        self._sizes = TreeSizes()
+        self._counts_of_trees, self._weights_of_trees = TreeSizes(number), TreeSizes(weight)
 
     # Registration and looks
 
@@ -301,6 +308,7 @@ class GitArchive:
                 budget = PathBudget(limits.MOST_FILES)
                 entries = [(entry, name) for name, entry in objects.all_entries(commit.tree, budget).items()]
             writer = TreeWriter(target, early)
+            writer.weigh = partial(self._check_weight, objects, revision_id, [entry for entry, _ in entries])
             set_dates(objects, commit, writer, self._write(objects, writer, entries))
 
     def update(
@@ -320,6 +328,7 @@ class GitArchive:
                 raise another_now(before)
             objects, budget = self._known_objects(repository), PathBudget(limits.MOST_FILES)
             self._check_size(objects, revision_id, [_whole(commit)])
+            update.weigh = partial(self._check_weight, objects, revision_id, [_whole(commit)])
             entries = changed_entries(objects, exported.tree, commit.tree, update, budget)
             set_dates(objects, commit, update, self._write(objects, update, entries))
             return update.result()
@@ -468,10 +477,18 @@ class GitArchive:
         try:
             for entry in wanted:
                 if is_folder(entry) and count is not None:
-                    count += self._sizes.of(objects, pygit2.Oid(raw=entry[1]), PathBudget(limits.MOST_FILES))
+                    count += self._counts_of_trees.of(objects, pygit2.Oid(raw=entry[1]), PathBudget(limits.MOST_FILES))
         except TooManyPaths:
             count = None
         check_files(f"revision {revision_id}", count)
+
+    def _check_weight(self, objects: Objects, revision_id: str, wanted: Sequence[Entry]) -> None:
+        """The same of their bytes."""
+        count = weight(objects, wanted)
+        for entry in wanted:
+            if is_folder(entry):
+                count += self._weights_of_trees.of(objects, pygit2.Oid(raw=entry[1]), PathBudget(limits.MOST_FILES))
+        check_bytes(f"revision {revision_id}", count)
 
     def _write(self, objects: Objects, writer: TreeWriter, entries: list[_Entry]) -> list[bytes]:
         """Write folders and what is in them; one may be nested more deeply than calls can be. The answer: the paths of its files."""

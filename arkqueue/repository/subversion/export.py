@@ -10,6 +10,7 @@ copied folder keeps those of the original.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,7 @@ def export(session: Any, folder: str, number: int, writer: TreeWriter, translati
     """Write a folder of a revision, and all below it."""
     if folder:
         writer.folder(_place(folder))
-    for path, is_folder in _below(session, folder, number):
+    for path, is_folder, _ in _below(session, folder, number):
         if not writer.wants(_place(path)):
             continue
         if is_folder:
@@ -48,17 +49,25 @@ def contents(session: Any, number: int, budget: PathBudget, *, with_history: boo
     if session.check_path("", number) != subvertpy.NODE_DIR:
         return {}
     found = {}
-    for path, is_folder in _below(session, "", number):
+    for path, is_folder, _ in _below(session, "", number):
         budget.look()
         if not is_folder:
             found[path] = _content(session, path, number, with_history)
     return found
 
 
-def check_size(session: Any, folder: str, number: int, budget: PathBudget) -> None:
-    """Raise `TooManyPaths` where a folder of a revision has more files and folders than the budget."""
-    for _ in _below(session, folder, number):
+def check_size(session: Any, folder: str, number: int, budget: PathBudget, until: float | None = None) -> int:
+    """The bytes of all files of a folder, as they are stored. Raises `TooManyPaths` where there are more files and folders than the budget has.
+
+    ``until``: when (`time.monotonic`) it is enough; the answer is what was found until then.
+    """
+    size = 0
+    for _, _, bytes in _below(session, folder, number):
         budget.look()
+        size += bytes
+        if until is not None and time.monotonic() > until:
+            break
+    return size
 
 
 def _content(session: Any, path: str, number: int, with_history: bool) -> Content:
@@ -82,15 +91,15 @@ class _Digest:
         self.sum.update(data)
 
 
-def _below(session: Any, folder: str, number: int) -> Iterator[tuple[str, bool]]:
-    """Each path below a folder, folders before what is in them, and whether it is one."""
+def _below(session: Any, folder: str, number: int) -> Iterator[tuple[str, bool, int]]:
+    """Each path below a folder, folders before what is in them, whether it is one, and its bytes."""
     pending = [folder]
     while pending:
         at = pending.pop()
-        entries, _, _ = session.get_dir(at, number, ra.DIRENT_KIND)
+        entries, _, _ = session.get_dir(at, number, ra.DIRENT_KIND | ra.DIRENT_SIZE)
         for name, entry in entries.items():
             path, is_folder = f"{at}/{name}".lstrip("/"), entry["kind"] == subvertpy.NODE_DIR
-            yield path, is_folder
+            yield path, is_folder, 0 if is_folder else entry["size"]
             if is_folder:
                 pending.append(path)
 

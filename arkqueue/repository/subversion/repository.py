@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -40,7 +41,14 @@ from arkqueue.repository.changes import listed
 from arkqueue.repository.credentials import Handover, hand_to_subversion
 from arkqueue.repository.following.addresses import NoAddress
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
-from arkqueue.repository.limits import MOST_PATHS, PathBudget, TooManyPaths, check_files, too_many_workflows
+from arkqueue.repository.limits import (
+    MOST_PATHS,
+    PathBudget,
+    TooManyPaths,
+    check_bytes,
+    check_files,
+    too_many_workflows,
+)
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.origin import install_subversion_commands
 from arkqueue.repository.subversion.access import (
@@ -433,10 +441,10 @@ class SubversionArchive:
                 self._properties(session, number, recorded)
             kinds = self._kinds(session, number, outermost(paths) if paths else [""])
             folders = [path for path, kind in kinds.items() if kind == subvertpy.NODE_DIR]
-            if self._is_local:
-                self._looks_ahead(writer, number, folders)
-            else:  # once it has begun to send, it would wait for us while another connection counts
+            self._looks_ahead(writer, number, folders)
+            if not self._is_local:  # once it has begun to send, it would wait for us while another connection counts
                 budget = PathBudget(limits.MOST_FILES)
+                budget.look(len(kinds))
                 for folder in folders:
                     count(session, folder, number, budget)
             translation = self._translation(session)
@@ -502,6 +510,7 @@ class SubversionArchive:
             reporter = session.do_diff(new, "", session.get_session_url(), changed, True, True, False)
             reporter.set_path("", old, False)
             reporter.finish()
+            self._looks_ahead(update, new, [""])
             if changed.added >= limits.MANY_FILES:
                 self._files(session, "", new, PathBudget(limits.MOST_FILES))
             files = changed.in_order()
@@ -577,15 +586,22 @@ class SubversionArchive:
                     check_size(session, "", number, PathBudget(limits.MOST_FILES))
 
     def _looks_ahead(self, writer: TreeWriter, number: int, folders: Sequence[str]) -> None:
-        """Have what is to come counted once there is much. The connection is busy then, so another one does it."""
+        """Have what is to come counted once there is much. The connection is busy then, so another one does it.
+
+        A server that waits meanwhile hangs up in the end. So its files are counted before, and its bytes for as long as it waits for sure.
+        """
 
         def look() -> None:
             session, budget = self._connected(), PathBudget(limits.MOST_FILES)
+            until = None if self._is_local else time.monotonic() + limits.COUNTING
             with _judged(number):
-                for folder in folders:
-                    check_size(session, folder, number, budget)
+                budget.look(len(folders))
+                sizes = (check_size(session, folder, number, budget, until) for folder in folders)
+                check_bytes(f"revision {number}", sum(sizes))
 
-        writer.look_ahead = look
+        writer.weigh = look
+        if self._is_local and not isinstance(writer, TreeUpdate):
+            writer.look_ahead = look
 
     @contextmanager
     def _session(self, *, fresh: bool = False) -> Iterator[Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import pygit2
 import pytest
 
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, NotFound, WorkspaceError
+from arkqueue.repository import limits
 from arkqueue.repository.git import repository as module
 from arkqueue.repository.git.objects import MOST_KEPT, Objects
 from arkqueue.repository.limits import PathBudget, TooManyPaths
@@ -117,6 +119,27 @@ def test_an_entry_that_is_another_kind_of_object_is_an_error(repository: GitRepo
         archive.export(good, tmp_path / f"base-{mode}")
         with pytest.raises((ArchiveError, ArchiveUnreachable)):
             archive.update(good, hostile, tmp_path / f"base-{mode}")
+
+
+def test_bytes_are_weighed_once_there_is_much(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = repository.commit({"d/film": "x" * 50_000, "b": "y"})
+    large = repository.commit({f"d{n}/film": "x" * 50_000 for n in range(50)})
+    monkeypatch.setattr(limits, "MANY_BYTES", 150_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 2_000_000)
+    archive = an_archive(repository)
+    archive.export(small, tmp_path / "base")
+    for act, target in (
+        (partial(archive.export, large, tmp_path / "all"), "all"),
+        (partial(archive.export, large, tmp_path / "some", [f"d{n}" for n in range(45)]), "some"),
+        (partial(archive.update, small, large, tmp_path / "base"), "base"),
+    ):
+        with pytest.raises(WorkspaceError, match=f"revision {large}: there are more bytes: a workspace has at most"):
+            act()
+        assert sum(path.stat().st_size for path in (tmp_path / target).rglob("film")) < 400_000
+    archive.export(large, tmp_path / "few", [f"d{n}" for n in range(30)])
+    assert len(list((tmp_path / "few").iterdir())) == 30
 
 
 def test_what_is_remembered_of_a_repository_is_bounded_and_does_not_stand_for_what_it_holds(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,14 +23,15 @@ from urllib.parse import urlsplit
 import pytest
 
 import arkqueue
-from arkqueue.errors import ArchiveUnreachable
+from arkqueue.errors import ArchiveUnreachable, WorkspaceError
 from arkqueue.model import SourceFile
-from arkqueue.repository import Followed, Following, Login, locate, open_archive
+from arkqueue.repository import Followed, Following, Login, limits, locate, open_archive
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import ReaderProcesses
 from tests.ports import a_port
 from tests.repositories import Content, Link, SubversionRepository, a_subversion_repository, run
 from tests.requirements import missing
+from tests.system.repository.test_subversion import weighs_before_it_writes
 from tests.system.repository.test_update import check_every_step, picture
 
 MODULES = (
@@ -276,7 +278,7 @@ def test_a_repository_that_has_moved_is_told_and_ends_nothing(code: int) -> None
         from http.server import BaseHTTPRequestHandler, HTTPServer
         from threading import Thread
         from arkqueue.repository import locate, open_archive
-        from arkqueue.errors import ArchiveUnreachable
+        from arkqueue.errors import ArchiveUnreachable, WorkspaceError
         from arkqueue.model import ArchiveKind
 
         class Moved(BaseHTTPRequestHandler):
@@ -324,6 +326,34 @@ def test_trees_come_over_http_as_they_are_on_disk(apache: Apache, tmp_path: Path
     for revision in revisions:
         local.export(revision, tmp_path / f"local-{revision}")
         assert picture(tmp_path / f"local-{revision}") == picture(tmp_path / f"fresh-{revision}")
+
+
+@pytest.mark.full
+def test_what_is_too_much_is_counted_before_it_comes_over_http(
+    apache: Apache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over http, texts come in requests of their own, so that a server waits for us in another way than svnserve does."""
+    apache.repository.commit({"a/film": "x" * 50_000, "b": "y"})
+    apache.repository.change(*(word for n in range(50) for word in ("cp", "HEAD", "a", f"a-{n}")))
+    archive = open_archive(locate(apache.http, username="bob", password="pass word"))
+    archive.export("1", tmp_path / "small")
+    monkeypatch.setattr(limits, "MANY_FILES", 20)
+    monkeypatch.setattr(limits, "MOST_FILES", 50)
+    for act in (
+        partial(archive.export, "2", tmp_path / "all"),
+        partial(archive.export, "2", tmp_path / "some", [f"a-{n}" for n in range(40)]),
+        partial(archive.update, "1", "2", tmp_path / "small"),
+    ):
+        with pytest.raises(WorkspaceError, match="there are more files and folders: a workspace has at most 50"):
+            act()
+    assert [len(list(folder.rglob("film"))) for folder in sorted(tmp_path.iterdir())] == [0, 1, 0]
+    archive.export("2", tmp_path / "few", [f"a-{n}" for n in range(20)])
+    assert len(list((tmp_path / "few").rglob("film"))) == 20
+
+    monkeypatch.undo()
+    monkeypatch.setattr(limits, "MANY_BYTES", 150_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 2_000_000)
+    weighs_before_it_writes(archive, tmp_path / "weighed")
 
 
 def heads(apache: Apache, home: Path, prelude: str = "") -> str:

@@ -864,14 +864,49 @@ def test_folders_without_end_are_counted_once_there_is_much(
             assert sum(1 for _ in (folder / "half").rglob("*")) > 1000, "what is not too much is written after all"
 
 
+@pytest.mark.parametrize("kind", ["plain", "translated", "of a property that is not UTF-8", "some paths"])
 def test_the_bytes_of_a_workspace_are_counted_while_they_are_written(
-    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    repository.commit({f"{n}": "x" * 1000 for n in range(9)})
+    names = [str(n) for n in range(9)]
+    repository.commit(dict.fromkeys(names, "line\n" * 200))
+    if kind == "translated":
+        repository.change(*(word for name in names for word in ("propset", "svn:eol-style", "native", name)))
+    if kind == "of a property that is not UTF-8":
+        (tmp_path / "latin").write_bytes("M\u00fcller".encode("latin-1"))
+        repository.change("propsetf", "who", tmp_path / "latin", "8")
     monkeypatch.setattr(limits, "MOST_BYTES", 5000)
     with pytest.raises(WorkspaceError, match="there are more bytes: a workspace has at most"):
-        an_archive(repository).export(repository.head, tmp_path / "tree")
-    assert sum(path.stat().st_size for path in (tmp_path / "tree").iterdir()) <= 5000
+        an_archive(repository).export(repository.head, tmp_path / "tree", names if kind == "some paths" else ())
+    assert sum(path.stat().st_size for path in (tmp_path / "tree").iterdir()) <= 6000
+
+
+def test_bytes_are_weighed_once_there_is_much(
+    repository: SubversionRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A film of which there are a thousand copies takes a kilobyte to commit. What is not written yet is judged by its sizes."""
+    repository.commit({"a/film": "x" * 50_000, "b": "y"})
+    repository.change(*(word for n in range(50) for word in ("cp", "HEAD", "a", f"a-{n}")))
+    monkeypatch.setattr(limits, "MANY_BYTES", 150_000)
+    monkeypatch.setattr(limits, "MOST_BYTES", 2_000_000)
+    with repository.served() as server:
+        for number, place in enumerate((repository.url, server.url)):
+            weighs_before_it_writes(open_archive(locate(place)), tmp_path / str(number))
+
+
+def weighs_before_it_writes(archive: Archive, folder: Path) -> None:
+    """Revision 1 is small, 2 has more than 2,000,000 bytes, of which 150,000 are written without a question."""
+    archive.export("1", folder / "base")
+    for act, target in (
+        (partial(archive.export, "2", folder / "all"), "all"),
+        (partial(archive.export, "2", folder / "some", [f"a-{n}" for n in range(45)]), "some"),
+        (partial(archive.update, "1", "2", folder / "base"), "base"),
+    ):
+        with pytest.raises(WorkspaceError, match="revision 2: there are more bytes: a workspace has at most"):
+            act()
+        assert sum(path.stat().st_size for path in (folder / target).rglob("film")) < 400_000
+    archive.export("2", folder / "few", [f"a-{n}" for n in range(30)])
+    assert len(list((folder / "few").iterdir())) == 30
 
 
 def test_many_workflow_files_are_not_read(repository: SubversionRepository) -> None:
