@@ -407,7 +407,6 @@ create table attempt (
 ) with (fillfactor = 85);
 -- Like `task_open`: who knows the attempt's id asks for its "end", not for `ended_at`.
 create unique index attempt_live on attempt (task_id) where ended_at is null;
-create index attempt_live_by_process on attempt (process) where ended_at is null;
 
 create table log_chunk (
     attempt_id  bigint not null,

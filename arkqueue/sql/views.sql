@@ -368,8 +368,9 @@ from mine;
 select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.labels, tm.started_at, tm.seen_at, tm.stopped_at,
        d.drained_at, d.drained_by, d.reason as drain_reason,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
-       (select count(*) from attempt a where a.process = tm.process and a.ended_at is null) as running
+       coalesce(a.running, 0) as running
 from task_manager tm left join drain d on d.host = tm.host
+left join (select process, count(*) as running from attempt where ended_at is null group by process) a on a.process = tm.process
 where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 day'
 order by alive desc, tm.seen_at desc limit 1000;
 

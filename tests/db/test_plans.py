@@ -155,7 +155,7 @@ def test_a_task_comes_and_goes_without_reading_through_the_past(plans: Plans, li
     plans.of(lambda: claim.started(session, {one.attempt: 0.1 for one in claims}), is_hot=True)
     plans.of(lambda: claim.renew(session, ME, [one.attempt for one in claims]), is_hot=True)
     plans.of(lambda: claim.stops(session, ME))
-    plans.uses("attempt_live(_by_process)?", "t.stop is not null")
+    plans.uses("attempt_live", "t.stop is not null")
     stops = False
     for turn in range(TURNS):
         # `pdf` fails once, so that something is skipped; each looks for what it cancels, and later ones find those that are left running in the first turns.
