@@ -3,8 +3,8 @@
 # CI=true a missing program is a failure, otherwise the tests that need it say so themselves.
 set -eu
 
-programs='svn svnadmin svnserve svnlook git git-lfs curl wget ps bash busybox openssl debootstrap'
-packages='subversion git git-lfs curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn'
+programs='svn svnadmin svnserve svnlook git git-lfs curl wget ps bash busybox openssl debootstrap chromium'
+packages='subversion git git-lfs curl wget procps bash busybox-static openssl debootstrap apache2-bin libapache2-mod-svn chromium'
 
 missing() {
     for program in $programs; do
@@ -33,5 +33,5 @@ fi
 
 echo "the tests need these programs, which are not installed: $lacking" >&2
 echo "Debian, Ubuntu: apt-get install $packages" >&2
-echo "Fedora: dnf install subversion git git-lfs curl wget procps-ng bash busybox openssl httpd mod_dav_svn; macOS: brew install subversion git git-lfs wget" >&2
+echo "Fedora: dnf install subversion git git-lfs curl wget procps-ng bash busybox openssl httpd mod_dav_svn chromium; macOS: brew install subversion git git-lfs wget" >&2
 [ "${CI:-}" != true ] || exit 1

@@ -15,8 +15,9 @@ from urllib.parse import unquote
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import ago, at, bold, dim, moment, one_line, print_json, say, table, visible
+from arkqueue.cli.output import ago, at, bold, dim, moment, print_json, say, table
 from arkqueue.model import USUAL_TIER
+from arkqueue.text import one_line, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, client
-from arkqueue.cli.output import print_json, say, visible
+from arkqueue.cli.output import print_json, say
 from arkqueue.errors import Invalid
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.model import SourceFile

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import bold, print_json, say, visible
+from arkqueue.cli.output import bold, print_json, say
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arkqueue.cli.lock import lines_of, room
-from arkqueue.cli.output import COLOURS, bold, dim, state, visible
+from arkqueue.cli.output import COLOURS, bold, dim, state
+from arkqueue.text import visible
 
 ARROWS = {"depends": "<--", "settled": "<~~", "failed": "<-!", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
 """As in the document: the right end waits for the left one, or cancels it."""

@@ -14,8 +14,8 @@ import click
 
 from arkqueue.cli.options import calls_server
 from arkqueue.cli.options import client as client_of
-from arkqueue.cli.output import visible
 from arkqueue.errors import ArkqueueError, Invalid
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

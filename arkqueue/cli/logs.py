@@ -16,8 +16,9 @@ import click
 import pybase64
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import has_colours, print_json, say, state, visible
+from arkqueue.cli.output import has_colours, print_json, say, state
 from arkqueue.errors import NotFound
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

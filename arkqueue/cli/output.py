@@ -1,13 +1,12 @@
 """How things are said: visible control characters, aligned columns, states in their colours, times. Called by every command that prints.
 
-Colours are seen on a terminal only, and not where NO_COLOR is set. What others wrote (logs, commit messages, URLs) passes through ``visible`` before it
+Colours are seen on a terminal only, and not where NO_COLOR is set. What others wrote (logs, commit messages, URLs) passes through ``text.visible`` before it
 is printed, so that no terminal obeys it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,47 +15,13 @@ from typing import Any
 
 import click
 
+from arkqueue.text import one_line
+
 COLOURS = {
     "running": "blue", "processing": "blue", "reporting": "blue", "completed": "green", "failed": "red", "rejected": "red",
     "held": "magenta", "deferred": "yellow", "ready": "cyan", "canceled": "yellow", "superseded": "yellow", "skipped": "yellow",
     "waiting": "bright_black", "pending": "bright_black", "deleted": "bright_black",
 }  # fmt: skip
-
-LONGEST = 500
-"""Characters of a line that others wrote, in a table that no terminal cuts."""
-
-# C0 but tab and line feed, DEL, C1, what turns the direction of writing, lone surrogates, and line breaks that only Unicode knows.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def visible(text: str) -> str:
-    """A text in which control characters are seen instead of obeyed: an escape is ``\\x1b``. Line breaks and tabs stay."""
-    return _CONTROL.sub(_escape, text.replace("\r\n", "\n"))
-
-
-def on_one_line(text: str) -> str:
-    """A text, visible, whose lines cannot be taken for lines of ours: a space stands for each line break."""
-    return visible(" ".join(text.split()))
-
-
-def one_line(text: str, width: int = LONGEST) -> str:
-    """The first line of a text, visible and cut to a width."""
-    # Cut before as well: a commit message may have megabytes.
-    line = visible(text.strip().partition("\n")[0].rstrip("\r")[: width + 1].replace("\t", " "))
-    return line if len(line) <= width else line[: max(width - 1, 0)] + "…"
-
-
-def shortened(text: str, width: int) -> str:
-    """A text without its middle where it is longer than a width: names differ at their ends."""
-    head = (width - 1) // 2
-    return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def print_json(answer: Any) -> None:

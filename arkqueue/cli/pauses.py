@@ -9,8 +9,9 @@ import click
 
 from arkqueue.cli.lock import path as lock_path
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import bold, say, visible
+from arkqueue.cli.output import bold, say
 from arkqueue.cli.verbs import each
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

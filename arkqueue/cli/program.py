@@ -21,7 +21,7 @@ COMMANDS = {
     "serve": ("serve", "Run every role in one process."),
     "manager": ("serve", "Run a queue manager."),
     "worker": ("serve", "Run a task manager."),
-    "web": ("serve", "Run the API."),
+    "web": ("serve", "Run the API and the pages."),
     "demo": ("demo", "Show it at work, on a new archive, before your eyes."),
     "archive": ("archive", "Register archives and look after them."),
     "hook": ("hook", "Install hooks into repositories."),
@@ -54,6 +54,7 @@ COMMANDS = {
     "purge": ("purge", "Remove runs, or the log or the outputs of a task, for good."),
     "doctor": ("doctor", "Look for rows that break what has to hold."),
     "token": ("token", "Make and revoke tokens."),
+    "sign-in": ("token", "Print a link that signs a browser in."),
     "migrate": ("serve", "Bring the database to this version."),
 }
 """Each command with its module and its sentence, in the order in which a newcomer meets them."""
@@ -99,7 +100,7 @@ class Commands(click.Group):
             return None
         with beginning():
             module = importlib.import_module(f"arkqueue.cli.{COMMANDS[name][0]}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -191,7 +192,7 @@ def main() -> None:
 
 def _refusal(error: OSError) -> str:
     """What the system refused: the file, the reason and the remedy."""
-    from arkqueue.cli.output import visible
+    from arkqueue.text import visible
 
     thing = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
     remedy = REMEDIES.get(error.errno or 0, "") if thing or error.errno in (errno.ENOSPC, errno.EDQUOT) else ""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, dry_run
-from arkqueue.cli.output import bold, print_json, say, visible
+from arkqueue.cli.output import bold, print_json, say
 from arkqueue.cli.verbs import MOST_LINES, is_archive
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.db.session import Session

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import ago, at, bold, dim, on_one_line, one_line, print_json, say, state, table, took, visible
+from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table, took
 from arkqueue.model import USUAL_PRIORITY
+from arkqueue.text import on_one_line, one_line, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

@@ -20,7 +20,6 @@ import click
 
 from arkqueue import __version__
 from arkqueue.cli import beginning
-from arkqueue.cli.output import visible
 from arkqueue.config import Configuration, is_address, readable_secrets
 from arkqueue.config.values import MOST_SLOTS
 from arkqueue.db.session import Session
@@ -29,6 +28,7 @@ from arkqueue.model import LABEL
 from arkqueue.queue import archives
 from arkqueue.runtime import address
 from arkqueue.runtime.accounts import account
+from arkqueue.text import visible
 
 log = logging.getLogger("arkqueue")
 
@@ -152,7 +152,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
     with start, opened(configuration, role, stop, waits=start.close) as session, ExitStack() as stack:
         does = role
         if web:
-            url, announce = stack.enter_context(_served(session, configuration))
+            url, announce, link = stack.enter_context(_served(session, configuration))
             does = f"serves at {url}"
         if manager:
             from arkqueue.queue_manager import QueueManager
@@ -175,6 +175,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             announce()
         click.echo(f"arkqueue {__version__} {does} (home: {configuration.home})")
         if web:
+            click.echo(f"the pages: {url}{link} (once, within ten minutes; another link: arkqueue sign-in)")
             _tell_about_names(session)
         if worker:
             _tell_about_processes(session)
@@ -190,12 +191,14 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
 
 
 @contextmanager
-def _served(session: Session, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The API: its address, and what leaves that in the home folder for the command line, beside the administrator's token."""
-    from arkqueue.queue import tokens
+def _served(session: Session, configuration: Configuration) -> Iterator[tuple[str, Callable[[], None], str]]:
+    """The API: its address, what leaves that in the home folder for the command line, beside the administrator's token, and where a browser is signed in."""
+    from arkqueue.queue import sign_ins, tokens
     from arkqueue.web import create_app, run_api
 
-    tokens.first_token(session, configuration.home)
+    token = tokens.check(session, tokens.first_token(session, configuration.home))
+    assert token is not None
+    link = f"/-/sign-in?code={sign_ins.code(session, token)}"
     server = run_api(create_app(session, configuration), configuration.host, configuration.port)
     held: list[int] = []
 
@@ -204,7 +207,7 @@ def _served(session: Session, configuration: Configuration) -> Iterator[tuple[st
             held.append(descriptor)
 
     try:
-        yield server.url, announce
+        yield server.url, announce, link
     finally:
         for descriptor in held:
             address.withdraw(configuration.home, descriptor)

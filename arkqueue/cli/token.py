@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import ago, print_json, say, table, visible
+from arkqueue.cli.output import ago, print_json, say, table
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -70,3 +71,10 @@ def revoke(client: Client, tokens: tuple[int, ...]) -> None:
         return None, [f"token {number}: is revoked"]
 
     each([str(number) for number in tokens], one)
+
+
+@click.command("sign-in", epilog="Example: arkqueue sign-in")
+@calls_server
+def sign_in(client: Client) -> None:
+    """Print a link that signs a browser in to the pages, once, within ten minutes, with the rights of the token that is used here."""
+    say(client.url + client.post("/sign-in-links", {})["path"])

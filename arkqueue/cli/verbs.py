@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, calls_server, dry_run
-from arkqueue.cli.output import bold, print_json, say, state, visible
+from arkqueue.cli.output import bold, print_json, say, state
 from arkqueue.model import USUAL_PRIORITY
+from arkqueue.text import visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client

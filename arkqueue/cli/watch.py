@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import calls_server
-from arkqueue.cli.output import COLOURS, ago, bold, dim, has_colours, one_line, say, shortened, state, took
+from arkqueue.cli.output import COLOURS, ago, bold, dim, has_colours, say, state, took
 from arkqueue.cli.runs import tally, whence
+from arkqueue.text import one_line, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

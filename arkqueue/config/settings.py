@@ -160,6 +160,8 @@ class Configuration(_Strict):
     """With a pooler: the connection string past it, for LISTEN and migrations."""
     listen: str = "127.0.0.1:8417"
     """Where the API listens."""
+    hosts: tuple[str, ...] = Field(default=(), max_length=100)
+    """Names under which browsers reach the pages, beside ``localhost``, this machine's name and addresses."""
     server: str | None = None
     """Where the command line finds the API; None: where the home folder says that its own server listens."""
     token: str | None = Field(default=None, repr=False)

@@ -98,18 +98,18 @@ def create(
     _remember(
         session, by, "create token", f"{row.id} {name} ({scope})" + "".join(f" for {author}" for author in authors)
     )
-    return _token(row), secret
+    return token_of(row), secret
 
 
 def check(session: Session, secret: str) -> Token | None:
     """The token that a secret belongs to; None where it is unknown or revoked."""
     found = session.rows("token_of_hash", hash=_hash(secret))
-    return _token(found[0]) if found else None
+    return token_of(found[0]) if found else None
 
 
 def tokens(session: Session) -> list[Token]:
     """All tokens, the revoked ones too."""
-    return [_token(row) for row in session.rows("tokens")]
+    return [token_of(row) for row in session.rows("tokens")]
 
 
 def one(session: Session, token: int) -> Token:
@@ -117,7 +117,7 @@ def one(session: Session, token: int) -> Token:
     found = session.rows("token", token=token)
     if not found:
         raise NotFound(f"token {token}", "there is none")
-    return _token(found[0])
+    return token_of(found[0])
 
 
 def revoke(session: Session, token: int, by: str) -> None:
@@ -161,7 +161,8 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def _token(row: Any) -> Token:
+def token_of(row: Any) -> Token:
+    """The token of a row."""
     return Token(row.id, row.name, Scope(row.scope), row.archives, row.created_at, row.revoked_at, row.authors)
 
 

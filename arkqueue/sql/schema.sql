@@ -227,6 +227,7 @@ create index task_ready on task (pool, archive_id, priority, entry_id, run, posi
 create index task_due on task (due_at) where state = 'deferred';
 create index task_held on task (archive_id, run_id) where state = 'held';
 create index task_failed on task (archive_id, run_id) where state = 'failed';
+create index task_rejected on task (archive_id, run_id) where state = 'rejected';
 -- Whoever looks for what is open says `settled_at is null`. The guards of moves say `state`, so that no statistics, taken while nothing was open,
 -- can lead a statement that knows its tasks' ids through all open tasks.
 create index task_open on task (branch_id, name, number) where settled_at is null;
@@ -453,6 +454,14 @@ create table token (
     created_at  timestamptz not null default now(),
     revoked_at  timestamptz,
     authors     text[] not null default '{}'        -- the persons that it stands for, as they are written as authors of revisions
+);
+
+-- Browsers that are signed in, and the codes of links that sign a browser in once. Of both only hashes are stored, as of tokens.
+create table sign_in (
+    hash        bytea primary key,
+    token_id    bigint not null references token,   -- whose rights it has; it ends with that token
+    once        boolean not null,                   -- the code of a link: its first use takes it away
+    expires_at  timestamptz not null
 );
 
 -- What people did, and when.

@@ -20,3 +20,25 @@ select id, name, scope, archives, created_at, revoked_at, authors from token whe
 -- name: revoke_token
 -- Make a token worthless.
 update token set revoked_at = clock_timestamp() where id = %(token)s and revoked_at is null returning id;
+
+-- name: add_sign_in
+-- Store the hash of a browser's secret or of a link's code, and forget what has expired.
+with expired as (delete from sign_in where expires_at < clock_timestamp())
+insert into sign_in (hash, token_id, once, expires_at)
+values (%(hash)s, %(token)s, %(once)s, clock_timestamp() + make_interval(secs => %(seconds)s));
+
+-- name: token_of_sign_in
+-- The token that a browser is signed in with, unless that was revoked.
+select t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.authors
+from sign_in s join token t on t.id = s.token_id
+where s.hash = %(hash)s and not s.once and s.expires_at > clock_timestamp() and t.revoked_at is null;
+
+-- name: use_code
+-- Take the code of a link away, and say which token it signs in with.
+delete from sign_in s using token t
+where s.hash = %(hash)s and s.once and s.expires_at > clock_timestamp() and t.id = s.token_id and t.revoked_at is null
+returning t.id, t.name, t.scope, t.archives, t.created_at, t.revoked_at, t.authors;
+
+-- name: sign_out
+-- Forget that a browser is signed in.
+delete from sign_in where hash = %(hash)s and not once;

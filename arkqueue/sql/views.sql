@@ -429,3 +429,38 @@ select a.id, a.name, run.deleted_at from run join archive a on a.id = run.archiv
 -- The archive of an attempt, and since when its run is deleted.
 select a.id, a.name, run.deleted_at
 from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id where at.id = %(id)s;
+
+-- name: recent_runs
+-- The ids of the newest runs of each of some archives.
+select page.id
+from unnest(%(archives)s::bigint[]) of(archive_id)
+cross join lateral (
+    select run.id from run where run.archive_id = of.archive_id and run.deleted_at is null order by run.id desc limit %(most)s
+) page;
+
+-- name: unhandled_failures
+-- Failed and rejected tasks that nobody has waived and no later revision has made good, the newest first; of watched archives and present branches alone.
+select t.id
+from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
+      union all
+      select id from task where state = 'rejected' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) bad
+join task t on t.id = bad.id
+join run on run.id = t.run_id
+join branch b on b.id = t.branch_id
+join archive a on a.id = t.archive_id
+left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
+where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+  and (c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run))
+order by t.run_id desc, t.position limit %(most)s;
+
+-- name: held_tasks
+-- Tasks that wait for a person's release and for nothing else, the newest first; of watched archives alone.
+select t.id
+from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
+where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null
+  and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+order by t.run_id desc, t.position limit %(most)s;
+
+-- name: completed_places
+-- At which highest revision each task of a branch has completed.
+select name, max(highest_number) as number from completion where branch_id = %(branch)s and item = '' group by name;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from arkqueue.db.connections import CALL_TIMEOUT
@@ -100,3 +100,40 @@ def measure(session: Session, patience: float = CALL_TIMEOUT) -> Any:
     """The numbers of /metrics, as one row; DatabaseUnavailable after ``patience`` seconds."""
     with session.database.statement(timeout=patience) as connection:
         return rows(connection, "measure", silence=SILENCE)[0]
+
+
+def faults_of(numbers: Any, lease: float) -> tuple[list[str], bool]:
+    """What is wrong with the installation, by what `measure` answered, one sentence each; and whether a queue manager runs."""
+    faults: list[str] = []
+    managed = is_managed(numbers, lease)
+    if not managed:
+        faults.append(
+            "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)"
+        )
+    if not numbers.task_managers:
+        faults.append("no task manager is running: nothing is started (arkqueue worker)")
+    for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
+        if count:
+            faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
+    if numbers.all_paused:
+        faults.append("the whole installation is paused: nothing starts (arkqueue resume --all)")
+    elif count := numbers.archives_paused:
+        what = "1 archive is" if count == 1 else f"{count} archives are"
+        faults.append(f"{what} paused: nothing of {'it' if count == 1 else 'them'} starts (arkqueue archive list)")
+    if count := numbers.task_managers_drained:
+        what = "1 task manager is" if count == 1 else f"{count} task managers are"
+        faults.append(f"{what} drained: nothing is started there (arkqueue undrain)")
+    # Where the last run is held, a person is awaited, and nothing is wrong.
+    _, count, since = numbers.fires_left_out
+    if count:
+        what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"
+        faults.append(
+            f"{what} left out since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the last run waits or failed (arkqueue archive show)"
+        )
+    if count := numbers.task_managers_unfit:
+        what = "1 task manager" if count == 1 else f"{count} task managers"
+        faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
+    if count := numbers.task_managers_low_on_disk:
+        what = "1 task manager claims" if count == 1 else f"{count} task managers claim"
+        faults.append(f"{what} nothing, as a disk there has less room than min_free (the log there says which)")
+    return faults, managed

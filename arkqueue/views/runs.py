@@ -148,7 +148,7 @@ def runs(
     while True:
         size = limit + 1 if not states else max(2 * limit, 100)
         ids = [row.id for row in session.rows(block, before=before, limit=size, **filters)]
-        for view in _views(session, ids):
+        for view in views_of_runs(session, ids):
             if len(found) == limit:
                 return _page(session, found, before, tasks)
             before = view.id
@@ -184,7 +184,9 @@ def run(session: Session, run: RunId) -> RunDetail:
         tasks=views_of(session, tasks, [view], names),
         edges=edges_of(session, run, tasks, names),
         deeds=deeds(session, runs=[run]),
-        others=_views(session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]),
+        others=views_of_runs(
+            session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]
+        ),
     )
 
 
@@ -205,7 +207,8 @@ def run_state(row: Any) -> RunState:
     return RunState.SUPERSEDED if row.superseded_by_later else RunState.COMPLETED
 
 
-def _views(session: Session, ids: Sequence[int]) -> list[RunView]:
+def views_of_runs(session: Session, ids: Sequence[int]) -> list[RunView]:
+    """Runs by their ids, the newest first."""
     return [_view(row) for row in session.rows("show_runs", runs=list(ids))] if ids else []
 
 

@@ -152,6 +152,14 @@ def task(session: Session, task: TaskId) -> TaskDetail:
     )
 
 
+def tasks_by_id(session: Session, ids: Sequence[int]) -> list[TaskView]:
+    """Some tasks, in the order of their ids' list."""
+    rows = rows_of(session, ids) if ids else []
+    place = {id: place for place, id in enumerate(ids)}
+    rows.sort(key=lambda row: place[row.id])
+    return _views(session, rows, {row.run_id: row for row in rows}, names_of(rows))
+
+
 def attempts(session: Session, task: TaskId) -> list[AttemptView]:
     """The attempts of a task, the first first."""
     return [_attempt(row) for row in session.rows("show_attempts", tasks=[task], attempts=None)]

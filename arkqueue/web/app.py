@@ -1,13 +1,14 @@
-"""The API as one application: its parts, its errors and its limits (design 7)."""
+"""The API and the pages as one application: its parts, its errors and its limits (design 7)."""
 
 from __future__ import annotations
 
 import html
 
 from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkqueue import __version__
@@ -49,6 +50,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
     app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
+    app.router.routes.append(Pages())
     problems.install(app)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_middleware(LimitedBody)
@@ -63,6 +65,28 @@ async def _malformed(request: Request, error: Exception) -> Response:
         except problems.Refused as refused:
             return problems.of_error(refused)
     return await problems.malformed(request, error)
+
+
+class Pages(BaseRoute):
+    """The pages, behind everything else. They are loaded when somebody first asks for one: the API alone is smaller and starts sooner."""
+
+    def __init__(self) -> None:
+        self._router: Router | None = None
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_page = scope["type"] == "http" and (scope["method"] in ("GET", "HEAD") or scope["path"].startswith("/-/"))
+        return (Match.FULL if is_page else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._router is None:
+            self._router = await run_in_threadpool(_load_pages)
+        await self._router(scope, receive, send)
+
+
+def _load_pages() -> Router:
+    from arkqueue.web.pages.routes import routes
+
+    return Router(routes())
 
 
 class LimitedBody:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from arkqueue.archives.registration import check_name
 from arkqueue.errors import DatabaseUnavailable, Forbidden, NotFound
-from arkqueue.queue import pauses, tokens
+from arkqueue.queue import pauses, sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.states import UNSETTLED, State
 from arkqueue.views.doctor import Diagnosis, examine
 from arkqueue.views.find import find_archive
-from arkqueue.views.installation import TaskManagerView, host_named, is_managed, measure, task_managers
+from arkqueue.views.installation import TaskManagerView, faults_of, host_named, measure, task_managers
 from arkqueue.web.access import admit
 from arkqueue.web.api.archives import NewPause
 from arkqueue.web.api.calls import calls
@@ -49,6 +49,13 @@ class MadeToken(BaseModel):
     archives: list[str] | None
     created_at: datetime
     token: str
+
+
+class SignInLink(BaseModel):
+    """Where a browser is signed in, after the address of the server, and for how many seconds."""
+
+    path: str
+    seconds: int
 
 
 @router.get("/whoami")
@@ -95,6 +102,13 @@ def revoke_token(request: Request, id: int) -> None:
 
 def _is_within(token: Token, admin: Token) -> bool:
     return admin.archives is None or (token.archives is not None and set(token.archives) <= set(admin.archives))
+
+
+@router.post("/sign-in-links", status_code=201)
+def create_sign_in_link(request: Request) -> SignInLink:
+    """Make a link that signs one browser in to the pages, once, with the rights of this token; it can be used for ten minutes."""
+    caller = admit(request, Scope.READ)
+    return SignInLink(path=f"/-/sign-in?code={sign_ins.code(caller.session, caller.token)}", seconds=int(sign_ins.LINK))
 
 
 @router.get("/task-managers")
@@ -158,38 +172,7 @@ def health(request: Request) -> JSONResponse:
         numbers = measure(session, PATIENCE)
     except DatabaseUnavailable:
         return JSONResponse({"status": "failing", "faults": ["the database does not answer"]}, 503)
-    faults = []
-    managed = is_managed(numbers, request.app.state.configuration.lease)
-    if not managed:
-        faults.append(
-            "no queue manager is running: commits are not read, deferred tasks not taken up (arkqueue manager)"
-        )
-    if not numbers.task_managers:
-        faults.append("no task manager is running: nothing is started (arkqueue worker)")
-    for count, what in [(numbers.archives_stopped, "stopped"), (numbers.archives_in_trouble, "in trouble")]:
-        if count:
-            faults.append(f"{'1 archive is' if count == 1 else f'{count} archives are'} {what} (arkqueue archive list)")
-    if numbers.all_paused:
-        faults.append("the whole installation is paused: nothing starts (arkqueue resume --all)")
-    elif count := numbers.archives_paused:
-        what = "1 archive is" if count == 1 else f"{count} archives are"
-        faults.append(f"{what} paused: nothing of {'it' if count == 1 else 'them'} starts (arkqueue archive list)")
-    if count := numbers.task_managers_drained:
-        what = "1 task manager is" if count == 1 else f"{count} task managers are"
-        faults.append(f"{what} drained: nothing is started there (arkqueue undrain)")
-    # Where the last run is held, a person is awaited, and nothing is wrong.
-    _, count, since = numbers.fires_left_out
-    if count:
-        what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"
-        faults.append(
-            f"{what} left out since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the last run waits or failed (arkqueue archive show)"
-        )
-    if count := numbers.task_managers_unfit:
-        what = "1 task manager" if count == 1 else f"{count} task managers"
-        faults.append(f"{what} cannot start tasks for now, or none in containers (the log there says why)")
-    if count := numbers.task_managers_low_on_disk:
-        what = "1 task manager claims" if count == 1 else f"{count} task managers claim"
-        faults.append(f"{what} nothing, as a disk there has less room than min_free (the log there says which)")
+    faults, managed = faults_of(numbers, request.app.state.configuration.lease)
     return JSONResponse({"status": "degraded" if faults else "ok", "faults": faults, "queue_manager": managed})
 
 

@@ -78,6 +78,7 @@ CALLS = {
     "GET /attempts/{id}": Call(READ),
     "GET /attempts/{id}/log": Call(READ),
     "GET /whoami": Call(ALL, own=False),
+    "POST /sign-in-links": Call(READ, own=False),
     "GET /tokens": Call(ADMIN, own=False),
     "POST /tokens": Call(ADMIN, {"name": "more", "scope": "read", "archives": ["secret"]}),
     "DELETE /tokens/{id}": Call(ADMIN, own=False),

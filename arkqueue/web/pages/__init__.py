@@ -1,0 +1,12 @@
+"""The pages: every archive at a glance, why something waits, and the buttons that help (design 8).
+
+    visitor    who looks: sign-in, forms that no other site can send, hosts
+    answer     templates, headers, JSON and errors
+    overview, archive, run, task    what each page shows
+    drawing    the graph of a run as SVG
+    acting     what the buttons do
+    routes     the addresses
+
+A page shows what the API shows, by the same views, and acts by the same verbs. It needs no JavaScript to read and to act.
+Loaded when somebody first asks for a page: a server whose API alone is used does not pay for it.
+"""

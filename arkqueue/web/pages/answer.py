@@ -1,0 +1,161 @@
+"""How a page is answered: a template with what it shows, or the same as JSON; an error as a page; headers that keep browsers out of trouble."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi.encoders import jsonable_encoder
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from arkqueue import __version__
+from arkqueue.errors import ArkqueueError
+from arkqueue.text import one_line, visible
+from arkqueue.web import problems
+from arkqueue.web.pages.visitor import SignInNeeded, Visitor, visitor_of
+
+log = logging.getLogger("arkqueue")
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+SIGN_IN: Final = "/-/sign-in"
+SHAPES: Final = {
+    "completed": "completed", "running": "running", "processing": "running", "reporting": "running", "waiting": "waiting",
+    "ready": "waiting", "pending": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
+    "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left",
+}  # fmt: skip
+"""Which of the eight shapes stands for each state of a task or a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page shows: a template and the names that it uses. JSON has the same names, without those that begin with ``_``."""
+
+    template: str
+    names: Mapping[str, Any]
+
+
+def page(build: Callable[[Visitor, Request], Shown | Response]) -> Callable[[Request], Response]:
+    """An endpoint that shows what ``build`` finds; runs in a thread."""
+
+    def endpoint(request: Request) -> Response:
+        visitor = None
+        try:
+            visitor = visitor_of(request)
+            shown = build(visitor, request)
+        except SignInNeeded:
+            if _wants_json(request):
+                refused = problems.Refused(
+                    401, "the request", "carries no token", "Send it as: Authorization: Bearer TOKEN"
+                )
+                return problems.of_error(refused)
+            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': target})}", 303, HEADERS)
+        except ArkqueueError as error:
+            return refused_page(request, visitor, error)
+        return shown if isinstance(shown, Response) else answer(request, visitor, shown)
+
+    return endpoint
+
+
+def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int = 200) -> Response:
+    """A page, or its JSON where the request asks for that."""
+    if _wants_json(request):
+        plain = {name: value for name, value in shown.names.items() if not name.startswith("_")}
+        return JSONResponse(jsonable_encoder(plain), status, HEADERS)
+    text = (
+        environment()
+        .get_template(shown.template)
+        .render(shown.names, visitor=visitor, version=__version__, here=request.url.path)
+    )
+    return HTMLResponse(text, status, HEADERS)
+
+
+def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError) -> Response:
+    """An error as a page: what is at fault, how, and what helps."""
+    as_problem = problems.of_error(error)
+    if _wants_json(request):
+        return as_problem
+    if as_problem.status_code >= 500:
+        log.error("%s", error)
+        error = (
+            error
+            if as_problem.status_code != 503
+            else problems.Refused(503, "the database", "does not answer", "Try again.")
+        )
+    names = {"error": error, "status": as_problem.status_code}
+    return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
+
+
+def local(target: str) -> str:
+    """A place on this server, whatever a link or a form says."""
+    is_local = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
+    return quote(target, safe="/:@.~%?=&+,-_") if is_local else "/"
+
+
+def _wants_json(request: Request) -> bool:
+    asked = request.query_params.get("format")
+    return asked == "json" or (asked is None and request.headers.get("accept", "").startswith("application/json"))
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with what they need to say things."""
+    made = Environment(
+        loader=PackageLoader("arkqueue.web.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "took": took,
+        "path": lambda name: quote(name, safe="/:@.~%"), "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"),
+    }  # fmt: skip
+    return made
+
+
+def ago(at: datetime | None, since: str = "") -> Markup:
+    """The age of a moment, like ``3 min``; its title has the moment itself. ``since``: a word behind the age, where there is one: ``3 min ago``."""
+    if at is None:
+        return Markup("")
+    at = at.astimezone(UTC)
+    exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        at.isoformat(), exact, _age(datetime.now(UTC) - at, since)
+    )
+
+
+def _age(age: timedelta, since: str) -> str:
+    seconds = max(age.total_seconds(), 0)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size):,} {unit} {since}".rstrip()
+    return "just now" if since else "now"
+
+
+def took(began: datetime | None, ended: datetime | None = None) -> str:
+    """A duration like 0.3 s, 2:10 or 1:02:10; until now where it goes on."""
+    if began is None:
+        return ""
+    exact = max(((ended or datetime.now(UTC)) - began).total_seconds(), 0)
+    if ended is not None and exact < 10:
+        return f"{exact:.1f} s"
+    seconds = int(exact)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"

@@ -1,0 +1,165 @@
+"""The page of an archive or a branch: revisions are rows, tasks are columns, in the order of the newest workflow files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId, TaskKind, Trigger
+from arkqueue.names import COMMIT_RUN
+from arkqueue.states import SETTLED, State
+from arkqueue.views import archives as views
+from arkqueue.views.attention import completed_places, unhandled_failures
+from arkqueue.views.find import find_branch
+from arkqueue.views.runs import ListedRun, RunState, runs
+from arkqueue.views.tasks import TaskView
+from arkqueue.web.pages.answer import Shown, took
+from arkqueue.web.pages.visitor import Visitor
+
+ROWS: Final = 50
+MOST_TOLD: Final = 5
+"""Failures that the sentence above the grid names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest run does not have it."""
+
+    name: str
+    highest: TaskView | None
+    completed: int | None
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A task of a row. ``words``: beside its shape, as few as will do. ``retry``: a retry helps."""
+
+    task: TaskView
+    words: str
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run. ``cells`` has one for each column; None: the run has no such task."""
+
+    run: ListedRun
+    cells: list[Cell | None]
+
+
+def archive(visitor: Visitor, request: Request, name: str, branch_name: str | None) -> Shown:
+    """The newest runs of a branch; ``?before=`` a run's id shows those before it."""
+    caller = visitor.caller
+    id = caller.archive(name)
+    view = views.archive(caller.session, id)
+    named = branch_name if branch_name is not None else None
+    try:
+        branch = find_branch(caller.session, id, named, name)
+    except NotFound:
+        if named is not None or any(b.rev is not None for b in view.branches):
+            raise
+        return Shown("archive.html", _nothing_yet(view))
+    before, state = request.query_params.get("before", ""), request.query_params.get("state", "")
+    states = [RunState(state)] if state in set(RunState) - {RunState.DELETED} else []
+    page = runs(
+        caller.session, archives=[id], branch=branch, states=states, limit=ROWS, tasks=True,
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+    )  # fmt: skip
+    shown = page.runs
+    columns = _columns(shown, completed_places(caller.session, branch))
+    main = next((b.name for b in view.branches if b.main), "")
+    failures = [t for t in unhandled_failures(caller.session, [ArchiveId(id)], 100) if t.branch == (named or main)]
+    return Shown(
+        "archive.html",
+        {
+            "archive": view,
+            "branch": named or main,
+            "branches": [b for b in view.branches if not b.deleted],
+            "rows": [_row(run, columns) for run in shown],
+            "columns": columns,
+            "next": page.next,
+            "state": state if states else "",
+            "newest": next((run for run in shown if run.trigger is Trigger.COMMIT), None),
+            "complete": next(
+                (
+                    run
+                    for run in shown
+                    if run.state is RunState.COMPLETED and run.run == COMMIT_RUN and not run.baseline
+                ),
+                None,
+            ),
+            "failures": failures[:MOST_TOLD],
+            "failed": len(failures),
+        },
+    )
+
+
+def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
+    nothing: dict[str, object] = {
+        "archive": view,
+        "branch": "",
+        "branches": [],
+        "rows": [],
+        "columns": [],
+        "next": None,
+    }
+    return nothing | {"state": "", "newest": None, "complete": None, "failures": [], "failed": 0}
+
+
+def _columns(shown: Sequence[ListedRun], completed: dict[str, int]) -> list[Column]:
+    """The tasks of the newest commit run in its order, then those that only earlier runs have."""
+    newest = next((run for run in shown if run.trigger is Trigger.COMMIT and run.tasks and not run.faults), None)
+    present = [task.name for task in _ordinary(newest)] if newest else []
+    earlier = [task.name for run in shown for task in _ordinary(run)]
+    highest: dict[str, TaskView] = {}
+    for run in sorted(shown, key=lambda run: (run.rev, run.run)):
+        highest |= {task.name: task for task in _ordinary(run)}
+    names = dict.fromkeys([*present, *earlier])
+    return [Column(name, highest.get(name), completed.get(name), name not in present) for name in names]
+
+
+def _ordinary(run: ListedRun) -> list[TaskView]:
+    return [task for task in run.tasks or () if task.kind is TaskKind.ORDINARY]
+
+
+def _row(run: ListedRun, columns: Sequence[Column]) -> Row:
+    tasks = {task.name: task for task in _ordinary(run)}
+    return Row(run, [_cell(tasks[c.name]) if c.name in tasks else None for c in columns])
+
+
+def _cell(task: TaskView) -> Cell:
+    is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
+    return Cell(task, words_of(task), is_bad and task.state is State.FAILED)
+
+
+def words_of(task: TaskView) -> str:
+    """A few words beside the shape of a task's state."""
+    match task.state:
+        case State.RUNNING if task.stop:
+            return "stopping"
+        case State.COMPLETED | State.RUNNING:
+            return took(task.started_at, task.ended_at if task.state in SETTLED else None)
+        case State.FAILED if task.exit_code is not None:
+            return f"exit {task.exit_code}" + (", waived" if task.waived else "")
+        case State.CANCELED if task.superseded_by:
+            return f"by {_short(task.superseded_by, task)}"
+        case State.WAITING:
+            wait, space, rest = task.why.removeprefix("for ").partition(" ")
+            return f"for {_short(wait, task)}{space}{rest}" if task.why.startswith("for ") else task.why
+        case State.SKIPPED:
+            return f"with {_short(task.root, task)}" if task.root else "by hand"
+    return str(task.state)
+
+
+def _short(name: str, near: TaskView) -> str:
+    """A task's name as a cell of another one needs it: without the archive, and without the run or the task where these are the other's own."""
+    place, _, task = name.partition("@")[2].partition("/")
+    if not task or name.partition("@")[0] != near.full_name.partition("@")[0]:
+        return name
+    own = near.full_name.partition("@")[2].partition("/")[0]
+    return task if place == own else place if task == near.name else f"{place}/{task}"

@@ -1,0 +1,141 @@
+"""The overview: what needs a person first, then one line for each archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from arkqueue.model import ArchiveId, Trigger
+from arkqueue.states import State
+from arkqueue.views.archives import ArchiveView, archives
+from arkqueue.views.attention import held_tasks, recent_runs, unhandled_failures
+from arkqueue.views.installation import faults_of, measure
+from arkqueue.views.runs import OPEN, RunState, RunView
+from arkqueue.views.tasks import TaskView
+from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.visitor import Visitor
+
+STRIP: Final = 30
+"""Runs that the strip of an archive shows."""
+MOST_NEEDS: Final = 20
+"""Things of one kind that need a person; the others are counted on the pages of their archives."""
+PAGE: Final = 50
+"""Archives on a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that waits for a person. ``verb``: what the button does to ``name``; empty: the page of the thing says more."""
+
+    state: str
+    name: str
+    text: str
+    verb: str = ""
+    button: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One archive. ``runs``: its newest ones, the oldest first. ``now``: in words what goes on."""
+
+    archive: ArchiveView
+    rev: int | None
+    message: str
+    author: str
+    run: RunView | None
+    runs: list[RunView]
+    state: str
+    now: str
+
+
+def overview(visitor: Visitor, request: Request) -> Shown:
+    """What needs a person, and the archives that the visitor may see."""
+    caller = visitor.caller
+    covered = caller.archives()
+    found = archives(caller.session, caller.token.archives)
+    asked = request.query_params.get("page", "1")
+    number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
+    on_page = found[(number - 1) * PAGE : number * PAGE]
+    recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
+    numbers = measure(caller.session)
+    needs = [*_of_archives(found), *_of_runs(recent)]
+    needs += [_failure(task) for task in unhandled_failures(caller.session, covered, MOST_NEEDS)]
+    needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
+    running = numbers.tasks.get(State.RUNNING, 0) if covered is None else None
+    waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if covered is None else None
+    return Shown(
+        "overview.html",
+        {
+            "needs": needs,
+            "lines": [_line(archive, recent.get(archive.name, [])) for archive in on_page],
+            "count": len(found),
+            "running": running,
+            "waiting": waiting,
+            "faults": faults_of(numbers, caller.configuration.lease)[0] if covered is None else [],
+            "page": number,
+            "pages": max((len(found) + PAGE - 1) // PAGE, 1),
+        },
+    )
+
+
+def _of_archives(found: list[ArchiveView]) -> list[Need]:
+    needs = []
+    for one in found:
+        if one.stopped:
+            needs.append(Need("failed", one.name, f"stopped: {one.stopped}"))
+        elif one.trouble:
+            needs.append(Need("failed", one.name, one.trouble, "sync", "Read again"))
+        if one.hold is not None:
+            why = f": {one.hold.reason}" if one.hold.reason else ""
+            needs.append(Need("held", one.name, f"on hold by {one.hold.by}{why}", "unhold", "End the hold"))
+        if one.paused is not None and not one.paused.with_all:
+            needs.append(Need("held", one.name, str(one.paused), "resume", "Resume"))
+    return needs
+
+
+def _of_runs(recent: dict[str, list[RunView]]) -> list[Need]:
+    """The newest commit run of each archive, where its workflow files have faults."""
+    needs = []
+    for runs in recent.values():
+        newest = next((run for run in runs if run.trigger is Trigger.COMMIT), None)
+        if newest is not None and newest.faults:
+            first = newest.faults[0]
+            more = f" And {len(newest.faults) - 1} more." if len(newest.faults) > 1 else ""
+            needs.append(
+                Need("failed", newest.full_name, f"{first.path}:{first.line}:{first.column}: {first.message}.{more}")
+            )
+    return needs
+
+
+def _failure(task: TaskView) -> Need:
+    return Need("failed", task.full_name, task.why or str(task.state), "retry", "Retry")
+
+
+def _held(task: TaskView) -> Need:
+    return Need("held", task.full_name, f"is held {task.why}".strip(), "release", "Release")
+
+
+def _line(archive: ArchiveView, runs: list[RunView]) -> Line:
+    head = next((branch for branch in archive.branches if branch.main), None)
+    newest = runs[0] if runs else None
+    state, now = _now(runs)
+    message, author = (head.message or "", head.author or "") if head else ("", "")
+    return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now)
+
+
+def _now(runs: list[RunView]) -> tuple[str, str]:
+    """The state and the words for what goes on in an archive, by its newest runs: never greener than the worst of what is open."""
+    if not runs:
+        return "left", "no run yet"
+    working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
+    if running := sum(run.counts.running for run in working):
+        return "running", f"{running} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
+    if held := sum(run.counts.held for run in runs if run.state in OPEN):
+        return "held", f"{held} held"
+    if waiting := [run for run in runs if run.state in OPEN]:
+        return "waiting", f"{len(waiting)} run{'s' if len(waiting) > 1 else ''} waiting"
+    if runs[0].state is RunState.FAILED:
+        return "failed", "workflow has a fault" if runs[0].faults else "failed"
+    return str(runs[0].state), str(runs[0].state)

@@ -1,0 +1,134 @@
+"""The addresses of the pages: those of the command line, and what lies under ``/-/`` (design 8)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from arkqueue.errors import ArkqueueError
+from arkqueue.model import RunId, TaskId
+from arkqueue.names import RESERVED, parse_name
+from arkqueue.queue import sign_ins, tokens
+from arkqueue.queue.tokens import Scope, Token
+from arkqueue.views.find import find_run, find_task
+from arkqueue.web.pages import archive, overview, run, task
+from arkqueue.web.pages.acting import Form, act
+from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, page, refused_page
+from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
+from arkqueue.web.problems import Refused
+
+_ARCHIVE: Final = re.compile(r"(?P<name>[^:@/]+)(?::(?P<branch>[^:@/]*))?")
+
+
+def routes() -> list[BaseRoute]:
+    """All pages, in the order in which they are looked for."""
+    return [
+        Route("/", page(overview.overview)),
+        Route(SIGN_IN, _sign_in_page),
+        Route(SIGN_IN, _sign_in, methods=["POST"]),
+        Route("/-/sign-out", _sign_out, methods=["POST"]),
+        Route("/-/act", _act, methods=["POST"]),
+        Mount("/-/static", StaticFiles(packages=[("arkqueue.web.pages", "static")])),
+        Route("/{address:path}", page(_thing)),
+    ]
+
+
+def _thing(visitor: Visitor, request: Request) -> Shown | Response:
+    """The page of an archive, a run or a task, by its name."""
+    # As it was sent: an encoded slash is part of a name.
+    raw: bytes = request.scope.get("raw_path") or quote(request.url.path).encode()
+    address = raw.partition(b"?")[0].decode("ascii", "replace").lstrip("/")
+    first = address.partition("/")[0]
+    if first in RESERVED or first in ("", "-"):
+        raise HTTPException(404)
+    if "@" not in unquote(address):
+        found = _ARCHIVE.fullmatch(address)
+        if not found:
+            raise HTTPException(404)
+        branch = found["branch"]
+        return archive.archive(visitor, request, unquote(found["name"]), None if branch is None else unquote(branch))
+    name = parse_name(address.replace("%40", "@", 1) if "@" not in address else address)
+    visitor.caller.archive(name.archive)
+    if name.task is None:
+        return run.run(visitor, request, RunId(find_run(visitor.caller.session, name)))
+    return task.task(visitor, request, TaskId(find_task(visitor.caller.session, name)))
+
+
+def _sign_in_page(request: Request) -> Response:
+    """The form for a token; with the code of a link, the browser is signed in at once."""
+    try:
+        check_host(request)
+        if code := request.query_params.get("code"):
+            token = sign_ins.use(request.app.state.session, code)
+            if token is None:
+                fault = "has been used already, or is older than ten minutes"
+                raise Refused(403, "the link", fault, "Ask for another one: arkqueue sign-in")
+            return _signed_in(request, token, request.query_params.get("next", "/"))
+    except ArkqueueError as error:
+        return refused_page(request, None, error)
+    return answer(
+        request, None, Shown("sign-in.html", {"next": local(request.query_params.get("next", "/")), "fault": ""})
+    )
+
+
+async def _sign_in(request: Request) -> Response:
+    form = Form(await request.body())
+    return await run_in_threadpool(_sign_in_with, request, form)
+
+
+def _sign_in_with(request: Request, form: Form) -> Response:
+    try:
+        check_host(request)
+        # Nobody is signed in yet, so that no other site gains from sending this: but for its own token's rights in this browser.
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise Refused(403, "the form", "was not sent from a page of this server", "Open the page again.")
+        token = tokens.check(request.app.state.session, form["token"])
+        if token is None or not token.scope.allows(Scope.READ):
+            fault = (
+                "That token is unknown or revoked."
+                if token is None
+                else f"A token of scope {token.scope} shows no pages."
+            )
+            names = {"next": local(form["next"]), "fault": fault}
+            return answer(request, None, Shown("sign-in.html", names), 403)
+        return _signed_in(request, token, form["next"])
+    except ArkqueueError as error:
+        return refused_page(request, None, error)
+
+
+def _signed_in(request: Request, token: Token, target: str) -> Response:
+    response = RedirectResponse(local(target), 303, HEADERS)
+    keep(request, response, sign_ins.sign_in(request.app.state.session, token))
+    return response
+
+
+async def _sign_out(request: Request) -> Response:
+    body = await request.body()
+    return await run_in_threadpool(_sign_out_with, request, Form(body))
+
+
+def _sign_out_with(request: Request, form: Form) -> Response:
+    try:
+        check_form(request, visitor_of(request), form["form"])
+    except SignInNeeded:
+        pass
+    except ArkqueueError as error:
+        return refused_page(request, None, error)
+    sign_ins.sign_out(request.app.state.session, request.cookies.get(COOKIE, ""))
+    response = RedirectResponse(SIGN_IN, 303, HEADERS)
+    response.delete_cookie(COOKIE)
+    return response
+
+
+async def _act(request: Request) -> Response:
+    body = await request.body()
+    endpoint = page(lambda visitor, request: act(visitor, request, body))
+    return await run_in_threadpool(endpoint, request)

@@ -1,0 +1,111 @@
+"""Who looks at a page: a browser that is signed in, or a program with a token.
+
+The cookie holds a secret that is good for the pages of this server alone; it says nothing about the token. A form carries a digest of that secret, which no
+other site can know. A browser that was led here under a name that is not ours (DNS rebinding) is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from arkqueue.queue import sign_ins, tokens
+from arkqueue.queue.sign_ins import BROWSER
+from arkqueue.queue.tokens import Scope, Token
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.problems import Refused
+
+COOKIE: Final = "arkqueue"
+
+
+class SignInNeeded(Exception):
+    """Nobody is signed in in this browser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A caller who looks at pages. ``form``: what the forms of this browser carry; empty: a program, which needs none and may send none."""
+
+    caller: Caller
+    form: str
+
+    @property
+    def may_act(self) -> bool:
+        return bool(self.form) and self.caller.token.scope.allows(Scope.OPERATE)
+
+
+def visitor_of(request: Request) -> Visitor:
+    """The visitor of a request; raises `SignInNeeded`, or what becomes an error page."""
+    check_host(request)
+    session = request.app.state.session
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        if (token := tokens.check(session, secret.strip())) is None:
+            raise Refused(401, "the request", "carries a token that is unknown or revoked", "Ask for another one.")
+        return _visitor(request, token, "")
+    secret = request.cookies.get(COOKIE, "")
+    signed_in = sign_ins.check(session, secret) if secret else None
+    if signed_in is None:
+        raise SignInNeeded
+    return _visitor(request, signed_in, form_of(secret))
+
+
+def _visitor(request: Request, token: Token, form: str) -> Visitor:
+    request.state.token = token
+    return Visitor(admit(request, Scope.READ), form)
+
+
+def form_of(secret: str) -> str:
+    """What a form of the browser with this secret carries."""
+    return hashlib.sha256(b"form " + secret.encode()).hexdigest()
+
+
+def check_form(request: Request, visitor: Visitor, sent: str) -> None:
+    """Raise `Refused` for a form that another site may have sent."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if not visitor.form or not hmac.compare_digest(visitor.form, sent) or site not in ("same-origin", "none"):
+        raise Refused(
+            403, "the form", "was not sent from a page of this server", "Open the page again, and send it there."
+        )
+
+
+def check_host(request: Request) -> None:
+    """Raise `Refused` where the browser was led here under a foreign name."""
+    host = request.url.hostname or ""
+    if not (_is_address(host) or host in _own_names() or host in request.app.state.configuration.hosts):
+        fault = f"asks for the host {host!r}, which is not a name of this server"
+        raise Refused(421, "the request", fault, "Set hosts in the configuration to the names of this server.")
+
+
+def keep(request: Request, response: Response, secret: str) -> None:
+    """Have the browser keep its secret: for this server alone, out of reach of scripts, sent along with links from elsewhere but not with their forms."""
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(BROWSER),
+        path="/",
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    return frozenset({"localhost", socket.gethostname().lower(), socket.getfqdn().lower()})

@@ -1,0 +1,123 @@
+"""The pages in a real browser: with and without JavaScript, by keyboard alone, on a phone, in the dark; nothing is ever said to the console."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from arkqueue.db.session import Session
+from arkqueue.queue import sign_ins
+from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer
+from tests.builders import AnArchive, an_archive
+from tests.requirements import missing
+from tests.system.pages.conftest import a_token
+
+pytestmark = pytest.mark.full
+
+TASKS = {
+    "index": "",
+    "pdf": "depends: [index]",
+    "a-task-with-a-long-name-that-somebody-always-writes": "depends: [pdf]",
+}
+ADDRESSES = ("/", "/papers", "/papers@3", "/papers@2/index")
+Opened = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    program = shutil.which("chromium") or missing("chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    archive.fail("index@2")
+    archive.commit(TASKS)
+    return archive
+
+
+@pytest.fixture
+def opened(browser: Browser, server: ApiServer, session: Session) -> Iterator[Opened]:
+    """Opens a page in a signed-in browser; at the end, the console has to be empty."""
+    said: list[str] = []
+    contexts = []
+
+    def open_page(address: str, **options: Any) -> Page:
+        token, _ = a_token(session, Scope.OPERATE)
+        context = browser.new_context(base_url=server.url, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def test_a_failure_is_found_and_retried_by_keyboard_alone(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    expect(page).to_have_title("(1) papers · arkqueue")
+    page.keyboard.press("j")
+    expect(page.locator(":focus")).to_contain_text("exit 1")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(":focus")).to_have_attribute("href", "/papers@3/index")
+    page.keyboard.press("k")
+    page.keyboard.press("r")
+    expect(page).to_have_title("papers · arkqueue")
+    assert archive.state("index@2") == "ready"
+
+
+def test_keys_are_told(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001  it has something to show
+    page = opened("/papers")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("next and previous failure")
+
+
+def test_an_open_page_follows_what_happens_and_keeps_the_focus(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers")
+    page.locator('a[href="/papers@3/pdf"]').focus()
+    archive.run("index@3")
+    expect(page.locator('.grid a[href="/papers@3/index"] .completed')).to_be_visible()
+    expect(page.locator(":focus")).to_have_attribute("href", "/papers@3/pdf")
+
+
+def test_everything_is_read_and_done_without_javascript(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers@2/index", java_script_enabled=False)
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("h1")).to_have_text("papers@2/index")
+    assert archive.state("index@2") == "ready"
+    page.goto("/papers")
+    page.get_by_text("Hold", exact=True).first.click()
+    page.get_by_placeholder("Why?").locator("visible=true").fill("Friday")
+    page.get_by_role("button", name="Hold").click()
+    expect(page.locator(".says")).to_contain_text("Friday")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, width: int, scheme: str) -> None:  # noqa: ARG001
+    page = opened("/", viewport={"width": width, "height": 800}, color_scheme=scheme)
+    for address in ADDRESSES:
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+
+
+def test_the_dark_page_is_dark(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
+    page = opened("/", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(20, 22, 26)"

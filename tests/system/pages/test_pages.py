@@ -1,0 +1,258 @@
+"""What the pages show and do: the overview, archives, runs, tasks, logs; each button, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.logs import Logs
+from arkqueue.model import Stream
+from arkqueue.queue.tokens import Scope
+from arkqueue.text import visible
+from tests.builders import AnArchive, a_gateway, an_archive, faulty
+from tests.system.pages.conftest import Visitors, press
+
+TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    return archive
+
+
+@pytest.fixture
+def operator(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.OPERATE)
+
+
+def said(page: httpx.Response) -> str:
+    """The words of a page, without its markup."""
+    assert page.status_code == 200, page.text
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main>")[2]).split())
+
+
+# The overview
+
+
+def test_an_overview_without_archives_says_how_to_add_one(operator: httpx.Client) -> None:
+    assert "arkqueue archive add papers" in said(operator.get("/"))
+
+
+def test_the_overview_shows_what_needs_a_person_first(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.fail("index@2")
+    other = an_archive(session, "thesis")
+    other.commit(faulty())
+    third = an_archive(session, "maps")
+    third.commit({"deposit": "hold: true"})
+    page = operator.get("/", params={"format": "json"}).json()
+    assert {(need["name"], need["state"], need["verb"]) for need in page["needs"]} == {
+        ("papers@2/index", "failed", "retry"),
+        ("thesis@2", "failed", ""),
+        ("maps@2/deposit", "held", "release"),
+    }
+    assert [(line["archive"]["name"], line["rev"], line["state"]) for line in page["lines"]] == [
+        ("maps", 2, "held"), ("papers", 2, "failed"), ("thesis", 2, "failed"),
+    ]  # fmt: skip
+    assert operator.get("/").text.count('data-verb="retry"') == 1
+
+
+def test_what_was_waived_or_made_good_needs_nobody(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("index@2")
+    archive.skip("index@2")
+    archive.commit({"other": ""})
+    archive.fail("other@3")
+    archive.commit({"other": ""})
+    assert [need["name"] for need in operator.get("/?format=json").json()["needs"]] == ["papers@3/other"]
+    archive.run("other@4")
+    assert operator.get("/?format=json").json()["needs"] == []
+
+
+# An archive
+
+
+def test_revisions_are_rows_and_tasks_are_columns(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    archive.commit(TASKS | {"new": ""})
+    archive.run("index@3", "new@3")
+    page = operator.get("/papers?format=json").json()
+    assert [column["name"] for column in page["columns"]] == ["index", "pdf", "upload", "new"]
+    assert [(column["highest"]["rev"], column["completed"]) for column in page["columns"]] == [
+        (3, 3), (3, None), (3, None), (3, 3),
+    ]  # fmt: skip
+    rows = {row["run"]["full_name"]: [cell and cell["words"] for cell in row["cells"]] for row in page["rows"]}
+    assert list(rows) == ["papers@3", "papers@2", "papers@1"]
+    assert rows["papers@2"][1:] == ["stopping", "for pdf", None]
+    assert "Retry" not in operator.get("/papers").text
+
+
+def test_the_header_shows_the_highest_revision_and_never_the_one_that_ended_last(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"index": ""})
+    archive.fail("index@3")
+    archive.run("index@2")
+    (index, *_) = operator.get("/papers?format=json").json()["columns"]
+    assert (index["highest"]["rev"], index["highest"]["state"], index["completed"]) == (3, "failed", 2)
+    assert "1 failure needs you : 3/index" in said(operator.get("/papers"))
+
+
+def test_earlier_runs_and_those_of_a_state_have_addresses(operator: httpx.Client, archive: AnArchive) -> None:
+    for _ in range(60):
+        archive.commit({})
+    first = operator.get("/papers?format=json").json()
+    assert [first["rows"][0]["run"]["rev"], len(first["rows"])] == [62, 50]
+    earlier = operator.get(f"/papers?format=json&before={first['next']}").json()
+    assert [row["run"]["rev"] for row in earlier["rows"]] == list(range(12, 0, -1))
+    assert [row["run"]["rev"] for row in operator.get("/papers?format=json&state=pending").json()["rows"]] == [2]
+
+
+def test_a_branch_has_its_own_page(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "code", branches=("main", "fix/one"))
+    archive.commit({"a": ""}, branch="fix/one")
+    assert "fix/one" in operator.get("/code").text
+    page = operator.get("/code:fix%2Fone?format=json").json()
+    assert [row["run"]["full_name"] for row in page["rows"]] == ["code:fix%2Fone@2", "code:fix%2Fone@1"]
+    assert "code:fix%2Fone@2/a is ready" in operator.get("/code:fix%2Fone").text
+    assert operator.get("/code:fix%2Fone@2/a").status_code == 200
+
+
+def test_an_archive_is_paused_held_triggered_and_taken_back(operator: httpx.Client, archive: AnArchive) -> None:
+    assert press(operator, "/papers", "papers", "pause", "the disk").headers["location"] == "/papers"
+    assert ": the disk" in said(operator.get("/papers"))
+    assert press(operator, "/papers", "papers", "resume").status_code == 303
+    assert press(operator, "/papers", "papers", "hold", "Friday").status_code == 303
+    assert "On hold by operate test : Friday" in said(operator.get("/papers")).replace("test:", "test :")
+    assert press(operator, "/papers", "papers", "unhold").status_code == 303
+    assert press(operator, "/papers", "papers", "release").status_code == 303
+    triggered = press(operator, "/papers", "papers", "trigger", "index")
+    assert triggered.headers["location"] == "/papers@2.2"
+    assert archive.states()["index@2.2"] == "waiting"
+    refused = press(operator, "/papers", "papers", "trigger", "indx")
+    assert refused.status_code in (404, 409, 422)
+    assert "indx" in refused.text
+
+
+# A run, a task
+
+
+def test_a_run_is_drawn_with_what_it_waits_for_elsewhere(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(TASKS)
+    page = operator.get("/papers@3")
+    assert 'aria-label="Graph of papers@3"' in page.text
+    assert "of 2 · ready" in page.text  # the index of the revision before
+    assert "3 tasks wait." in said(page)
+
+
+def test_faults_of_workflow_files_are_told_with_their_places(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(faulty())
+    assert "_workflows/test.yaml:1:1 a fault" in said(operator.get("/papers@3"))
+    assert "_workflows/test.yaml:1: a fault" in said(operator.get("/papers"))
+
+
+def test_each_button_of_a_task_and_of_a_run_does_what_it_says(operator: httpx.Client, archive: AnArchive) -> None:
+    task, run = "/papers@2/index", "/papers@2"
+    press(operator, task, "papers@2/index", "hold", "wait for Ann")
+    assert archive.state("index@2") == "held"
+    press(operator, task, "papers@2/index", "release")
+    archive.fail("index@2")
+    press(operator, task, "papers@2/index", "retry")
+    assert archive.state("index@2") == "ready"
+    archive.fail("index@2")
+    press(operator, run, "papers@2", "retry")
+    assert archive.state("index@2") == "ready"
+    archive.fail("index@2")
+    press(operator, task, "papers@2/index", "skip")
+    assert archive.state("pdf@2") == "skipped"
+    press(operator, task, "papers@2/index", "skip-as-completed")
+    assert archive.state("pdf@2") == "ready"
+    press(operator, run, "papers@2", "note", "known: <the disk>")
+    assert "operate test : note: known: &lt;the disk&gt;" in said(operator.get(run)).replace("test:", "test :")
+    press(operator, run, "papers@2", "cancel")
+    assert archive.state("pdf@2") == "canceled"
+
+
+@pytest.mark.usefixtures("archive")
+def test_a_refusal_is_a_page_with_its_reason(operator: httpx.Client) -> None:
+    refused = press(operator, "/papers@2/pdf", "papers@2/pdf", "retry")
+    assert refused.status_code == 409
+    assert "papers@2/pdf" in said_of_error(refused)
+    assert "is waiting: a failed, canceled, waived or deferred task can be retried" in said_of_error(refused)
+    assert press(operator, "/papers@2/pdf", "papers@2/pdf", "explode").status_code == 404
+    assert press(operator, "/papers@2", "papers@2", "note", " ").status_code == 422
+
+
+def said_of_error(page: httpx.Response) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page.text.partition("<main>")[2]).split())
+
+
+def test_a_task_shows_its_log_from_the_end_on_or_from_the_beginning(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    claimed = archive.claim("index@2")
+    lines = b"".join(b"line %d\n" % number for number in range(1, 20_001))
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, lines)
+    logs.flush([writer])
+    page = operator.get("/papers@2/index")
+    assert ">line 20000<" in page.text
+    assert ">line 1<" not in page.text
+    whole = operator.get("/papers@2/index?log=all")
+    assert 'id="L20000"' in whole.text
+    assert ">line 1<" in whole.text
+
+
+# Hostile text
+
+HOSTILE = "<script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe \x07"
+
+
+def test_what_strangers_wrote_is_shown_and_never_obeyed(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""}, author=HOSTILE)
+    archive.sql("update revision set message = %s where number = 3", HOSTILE)
+    archive.end("a@3", 1, message=HOSTILE)
+    for address in ("/", "/papers", "/papers@3", "/papers@3/a"):
+        page = operator.get(address)
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text
+        assert not set(page.text) & set("\x1b\x07\u202e")
+    assert visible("\u202egnp.exe") in operator.get("/papers@3").text
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/nothing", "/papers@99", "/papers@2/nothing", "/papers@x", "/papers@2/%2e%2e", "/a/b/c", "/papers:none"],
+)
+@pytest.mark.usefixtures("archive")
+def test_addresses_of_nothing_are_told_with_what_is_near(operator: httpx.Client, address: str) -> None:
+    answer = operator.get(address)
+    assert answer.status_code in (404, 422)
+    assert "Traceback" not in answer.text
+
+
+def test_pages_are_not_framed_run_no_foreign_script_and_say_nothing_to_others(operator: httpx.Client) -> None:
+    headers = operator.get("/").headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["referrer-policy"] == "no-referrer"
+    page = operator.get("/").text
+    assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=", page)
+    for found in re.findall(r'(?:src|href)="(/-/static/[^"]+)"', page):
+        assert operator.get(found).status_code == 200
+    assert operator.get("/-/static/../__init__.py").status_code == 404
+    assert operator.get("/-/static/%2e%2e/__init__.py").status_code == 404
+
+
+def test_the_api_answers_as_before_where_it_has_nothing(operator: httpx.Client) -> None:
+    answer = operator.get("/api/v1/nothing")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"

@@ -1,0 +1,130 @@
+"""Who may see pages: links that work once, tokens, cookies, forms of other sites, foreign hosts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue import sign_ins, tokens
+from arkqueue.queue.tokens import Scope
+from arkqueue.web import ApiServer
+from tests.builders import an_archive
+from tests.system.pages.conftest import Visitors, a_token, form_of, press
+
+
+def test_a_link_signs_one_browser_in_once(visitor: Visitors, session: Session) -> None:
+    token, _ = a_token(session, Scope.READ)
+    code = sign_ins.code(session, token)
+    first, second = visitor(), visitor()
+    assert first.get("/-/sign-in", params={"code": code}).headers["location"] == "/"
+    assert first.get("/").status_code == 200
+    again = second.get("/-/sign-in", params={"code": code})
+    assert again.status_code == 403
+    assert "has been used already" in again.text
+    assert second.get("/").status_code == 303
+
+
+def test_a_link_that_nobody_used_expires(visitor: Visitors, session: Session) -> None:
+    token, _ = a_token(session, Scope.READ)
+    code = sign_ins.code(session, token)
+    with session.database.statement() as connection:
+        connection.execute("update sign_in set expires_at = expires_at - %s", [timedelta(seconds=sign_ins.LINK)])
+    assert visitor().get("/-/sign-in", params={"code": code}).status_code == 403
+
+
+def test_a_command_prints_a_link_with_the_rights_of_its_token(
+    visitor: Visitors, session: Session, server: ApiServer
+) -> None:
+    an_archive(session, "papers")
+    an_archive(session, "secret")
+    _, secret = a_token(session, Scope.READ, "papers")
+    made = httpx.post(f"{server.url}/api/v1/sign-in-links", headers={"authorization": f"Bearer {secret}"})
+    browser = visitor()
+    browser.get(made.json()["path"])
+    assert "papers" in browser.get("/").text
+    assert "secret" not in browser.get("/").text
+    assert browser.get("/secret").status_code == 404
+
+
+def test_a_token_signs_in_and_leads_to_the_page_that_was_asked_for(visitor: Visitors, session: Session) -> None:
+    an_archive(session)
+    _, secret = a_token(session, Scope.READ)
+    browser = visitor()
+    asked = browser.get("/papers?state=failed")
+    assert asked.headers["location"] == "/-/sign-in?next=%2Fpapers%3Fstate%3Dfailed"
+    assert 'name="next" value="/papers?state=failed"' in browser.get(asked.headers["location"]).text
+    signed_in = browser.post("/-/sign-in", data={"token": secret, "next": "/papers?state=failed"})
+    assert signed_in.headers["location"] == "/papers?state=failed"
+    cookie = signed_in.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert secret not in cookie
+
+
+@pytest.mark.parametrize("target", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
+def test_a_sign_in_leads_to_no_other_site(visitor: Visitors, session: Session, target: str) -> None:
+    _, secret = a_token(session, Scope.READ)
+    assert visitor().post("/-/sign-in", data={"token": secret, "next": target}).headers["location"] == "/"
+
+
+def test_unknown_tokens_and_those_of_hooks_sign_nobody_in(visitor: Visitors, session: Session) -> None:
+    _, secret = a_token(session, Scope.HOOK)
+    browser = visitor()
+    for given, said in (("ark_unknown", "unknown or revoked"), (secret, "shows no pages")):
+        answer = browser.post("/-/sign-in", data={"token": given})
+        assert answer.status_code == 403
+        assert said in answer.text
+    assert not browser.cookies
+
+
+def test_a_sign_in_ends_with_its_token_and_at_sign_out(visitor: Visitors, session: Session) -> None:
+    browser = visitor(Scope.READ)
+    other = visitor(Scope.READ)
+    for token in tokens.tokens(session)[:1]:
+        tokens.revoke(session, token.id, "test")
+    assert browser.get("/").status_code == 303
+    form, cookies = form_of(other.get("/")), dict(other.cookies)
+    assert other.post("/-/sign-out", data={"form": form}).status_code == 303
+    other.cookies.update(cookies)  # who kept the cookie has nothing of it
+    assert other.get("/").status_code == 303
+
+
+def test_a_form_of_another_site_does_nothing(visitor: Visitors, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    browser = visitor(Scope.OPERATE)
+    fields = {"name": "papers@2/a", "verb": "cancel", "back": "/"}
+    for form in ({}, {"form": "0" * 64}, {"form": form_of(visitor(Scope.OPERATE).get("/"))}):
+        assert browser.post("/-/act", data=fields | form).status_code == 403
+    own = form_of(browser.get("/"))
+    from_elsewhere = {"sec-fetch-site": "cross-site"}
+    assert browser.post("/-/act", data=fields | {"form": own}, headers=from_elsewhere).status_code == 403
+    assert archive.state("a@2") == "ready"
+    assert browser.post("/-/act", data=fields | {"form": own}).status_code == 303
+    assert archive.state("a@2") == "canceled"
+
+
+def test_a_browser_that_was_led_here_under_a_foreign_name_is_refused(visitor: Visitors) -> None:
+    browser = visitor(Scope.READ)
+    for host, status in (
+        ("evil.example", 421),
+        ("queue.example.org", 200),
+        ("localhost:8417", 200),
+        ("[::1]:8417", 200),
+    ):
+        assert browser.get("/", headers={"host": host}).status_code == status, host
+
+
+def test_who_may_look_has_no_buttons_and_cannot_act(visitor: Visitors, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    reader = visitor(Scope.READ)
+    for page in ("/", "/papers", "/papers@2", "/papers@2/a"):
+        assert 'action="/-/act"' not in reader.get(page).text
+    refused = press(reader, "/papers@2/a", "papers@2/a", "retry")
+    assert refused.status_code == 422
+    assert archive.state("a@2") == "failed"
