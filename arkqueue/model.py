@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +33,8 @@ USUAL_TIER = 5
 COMMIT = "COMMIT"
 REPORT = "REPORT"
 PREV = "PREV"
+OWN = "self"
+"""The name under which a poll finds the outputs of its own task among its INPUTS."""
 
 CHANGES = "ARKQUEUE_CHANGES"
 """The variable that names the list of what differs from BASE."""
@@ -89,6 +91,15 @@ class TaskKind(StrEnum):
     """Made by arkqueue, so that the edges of ``PREV:*`` do not multiply."""
     ORDINARY = "ordinary"
     """From a workflow file; it may have no program."""
+
+
+class AttemptKind(StrEnum):
+    """What an attempt runs."""
+
+    RUN = "run"
+    """The task's command."""
+    POLL = "poll"
+    """What asks for the outcome of a deferred task, in place of its command (design 5.29)."""
 
 
 class EdgeKind(StrEnum):
@@ -255,6 +266,16 @@ class Retries:
     factor: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """How to learn what became of a deferred task: what is run in place of its command, every so many seconds, each time for ``timeout`` at most."""
+
+    command: str | tuple[str, ...] | None = None
+    script: str | None = None
+    every: float = 300.0
+    timeout: float = 300.0
+
+
 class Pull(StrEnum):
     """When an image is fetched from its registry."""
 
@@ -395,10 +416,18 @@ class TaskDefinition:
     lock: tuple[str, ...] = ()
     runs_on: tuple[str, ...] = ()
     deadline: float | None = None
+    poll: Poll | None = None
 
     @property
     def is_gate(self) -> bool:
         return self.command is None and self.script is None
+
+    @property
+    def as_poll(self) -> TaskDefinition:
+        """What is run as a poll: the task with the poll's program in place of its own."""
+        assert self.poll is not None
+        shell = (self.shell or "sh") if self.poll.script is not None else None
+        return replace(self, command=self.poll.command, script=self.poll.script, shell=shell, timeout=self.poll.timeout)
 
     @property
     def wants_changes(self) -> bool:
@@ -500,6 +529,7 @@ class Claim:
     previous: str | None
     generation: int
     base: str | None
+    kind: AttemptKind = AttemptKind.RUN
     early: int | None = None
     """The number of the last revision of the branch whose date was to come when it was read; None: there is none."""
 

@@ -89,7 +89,9 @@ MOVES: dict[Event, Move] = {
     ),
     Event.REJECT: _move("running", "rejected", "exit code 65"),
     Event.DEFER: _move(
-        "running", "deferred", "exit code 75, a repository that cannot be read, or a failure that is retried"
+        "running",
+        "deferred",
+        "exit code 75, a repository that cannot be read, a failure that is retried, or a lost poll",
     ),
     Event.DUE: _move("deferred", "waiting", "its delay is over, or a person wants it now"),
     Event.STOP: _move("running", "canceled", "it was asked to stop and is proved gone"),
@@ -141,7 +143,8 @@ class Circumstances:
 
     ``stop`` is what its attempt was asked for: ``"cancel"``, ``"restart"`` or None. ``failures`` and ``deferrals`` count earlier ones since the
     last retry by a person, ``losses`` the attempts that died with their task manager. ``retry_after``: the seconds that the attempt itself asks
-    for, if any. ``time_left``: the seconds until its ``deadline``, which begins with the first deferral; None: it has none.
+    for, if any. ``time_left``: the seconds until its ``deadline``, which begins with the first deferral; None: it has none. ``poll_every``: the
+    seconds between its polls; None: it has none. ``polls``: the attempt was one of them.
     """
 
     stop: str | None
@@ -152,6 +155,8 @@ class Circumstances:
     on_lost: str
     retry_after: float | None = None
     time_left: float | None = None
+    poll_every: float | None = None
+    polls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,8 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
     if end is End.LOST:
         if task.stop == "cancel":
             return Verdict(Event.STOP)
+        if task.polls:  # never the command: nobody can know what that would do once more
+            return _again(task, task.poll_every or DEFER_DELAY)
         if task.on_lost == "fail" or task.losses >= MOST_LOSSES:
             return Verdict(Event.FAIL)
         return Verdict(Event.RERUN)
@@ -192,7 +199,7 @@ def verdict(end: End, exit_code: int | None, task: Circumstances) -> Verdict:
 
 def _defer(task: Circumstances) -> Verdict:
     """The last try is due at the deadline. One that ends with 75 then, or later, fails the task (design 5.28)."""
-    delay = _doubled(task.deferrals, LONGEST_DEFERRAL) if task.retry_after is None else task.retry_after
+    delay = task.retry_after or task.poll_every or _doubled(task.deferrals, LONGEST_DEFERRAL)
     if task.time_left is None:
         return _again(task, delay)
     if task.time_left <= 0 and task.stop != "cancel":

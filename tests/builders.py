@@ -47,7 +47,8 @@ def a_workflow(tasks: dict[str, str] | str) -> Workflow:
 
 def _task(name: str, fields: str) -> str:
     lines = [f"name: {name}", *fields.splitlines()]
-    if name != "COMMIT" and not any(word in fields for word in ("command:", "script:", "# gate")):
+    has_own = any(line.startswith(("command:", "script:")) for line in fields.splitlines()) or "# gate" in fields
+    if name != "COMMIT" and not has_own:
         lines.append("command: 'true'")
     return "- " + "\n  ".join(lines)
 

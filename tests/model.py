@@ -165,6 +165,7 @@ class Run:
 @dataclass(slots=True, eq=False)
 class Attempt:
     live: bool = True
+    poll: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -186,6 +187,8 @@ class Task:
     losses: int = 0
     deferred: bool = False
     """An attempt ended with 75 since a person last retried it: its deadline has begun (design 5.28)."""
+    polls: bool = False
+    """Its command ended with 75, and its poll is what runs (design 5.29)."""
     stop: str | None = None
     stop_by: Task | None = None
     to_release: bool = False
@@ -264,6 +267,8 @@ class Seen(NamedTuple):
     attempts: int
     live: int
     """How many of the attempts have no end."""
+    polled: int
+    """How many of them were polls."""
     blocks: int
     """What the task blocks in later runs, if it was canceled or skipped."""
     priority: int
@@ -857,9 +862,9 @@ class Model:
                     self._fire(canceler, entry, [t for t in canceler.run.tasks.values() if t.name == entry.task])
         for task in entering:
             if task.state is State.WAITING and not self.unmet(task):
-                task.asks = bool(task.definition.lock) and not task.is_gate
+                task.asks = bool(task.definition.lock) and not task.is_gate and not task.polls
                 names = [self.lock_name(task, name) for name in task.definition.lock]
-                task.locks = {name for name in names if name}
+                task.locks = {name for name in names if name} if task.asks else set()
                 if task.asks and not all(names):
                     task.state, task.asks = move(task.state, Event.FAULT), False
                 elif not task.asks:
@@ -894,7 +899,11 @@ class Model:
 
     def judged_lines(self, more: Mapping[str, int] | None = None) -> dict[Task, bool]:
         """Whether each task that asks, or was granted its locks and has not started, fits. ``more``: places at locks of the installation beyond those that are had."""
-        unstarted = [task for task in self.tasks() if task.definition.lock and (task.asks or task.state is State.READY)]
+        unstarted = [
+            task
+            for task in self.tasks()
+            if task.definition.lock and not task.polls and (task.asks or task.state is State.READY)
+        ]
         standing = [task for task in unstarted if self.stands_in_line(task)]
         had = Counter(name for task in standing if task.state is State.READY for name in task.locks)
         taken = Counter(name for task in self.tasks() if task.state is State.RUNNING for name in task.locks)
@@ -979,8 +988,9 @@ class Model:
         assert self.may_claim(), f"{key} was claimed in a pause, or beside as many as may run"
         task = self._in(key, State.READY)
         task.state = move(task.state, Event.CLAIM)
-        task.attempts.append(Attempt())
-        task.output = None
+        task.attempts.append(Attempt(poll=task.polls))
+        if not task.polls:  # outputs of a poll are merged into the task's
+            task.output = None
         return self._follow(before)
 
     def takes(self, key: Key, labels: Collection[str]) -> bool:
@@ -996,7 +1006,8 @@ class Model:
     ) -> Changes:
         """The attempt ended; what that means is said by ``states.verdict``. ``priority``: its output for what follows it. ``late``: its deadline is over."""
         before = self.states()
-        task = self._in(key, State.RUNNING)
+        task = self.task(key)
+        assert task.state is State.RUNNING
         definition = task.definition
         is_over = late and definition.deadline is not None and task.deferred
         circumstances = Circumstances(
@@ -1007,6 +1018,8 @@ class Model:
             definition.retries,
             definition.on_lost,
             time_left=0.0 if is_over else None,
+            poll_every=definition.poll.every if definition.poll else None,
+            polls=task.polls,
         )
         event = verdict(end, exit_code, circumstances).event
         if end is End.LOST:
@@ -1015,7 +1028,10 @@ class Model:
             task.deferrals += 1
         elif event in (Event.FAIL, Event.DEFER):
             task.failures += 1
-        task.deferred = task.deferred or (end is End.EXITED and exit_code == 75)
+        if end is End.EXITED and exit_code == 75:
+            task.deferred = True
+            task.polls = definition.poll is not None
+            task.failures = 0 if task.polls else task.failures
         task.state = move(task.state, event)
         if event is Event.STOP:
             task.cause = Cause.SUPERSEDED if task.stop_by else Cause.PERSON
@@ -1024,7 +1040,8 @@ class Model:
             self._cancel(task, Cause.DROPPED)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
-        task.output = None if end is End.LOST else priority
+        if not task.attempts[-1].poll or priority is not None:
+            task.output = None if end is End.LOST else priority
         if task.state is State.COMPLETED:
             where = task.run.branch, task.key.inside
             self.latest[where] = task.run.place
@@ -1112,13 +1129,31 @@ class Model:
             raise refusals[0] if refusals else Refused(Reason.NOTHING)
         return self._follow(before)
 
-    def retry(self, key: Key, force: bool = False) -> Changes:
+    def refresh(self, key: Key) -> Changes:
+        """Its poll is due now (design 5.29)."""
+        if not self.task(key).polls:
+            raise Refused(Reason.STATE)
+        return self.due(key)
+
+    def refresh_all(self) -> Changes:
+        """The polls of all that is deferred are due now."""
+        before = self.states()
+        polled = [task for task in self.tasks() if task.polls and task.state is State.DEFERRED and not task.run.deleted]
+        if not polled:
+            raise Refused(Reason.NOTHING)
+        for task in polled:
+            task.state = move(task.state, Event.DUE)
+        return self._follow(before)
+
+    def retry(self, key: Key, force: bool = False, from_start: bool = False) -> Changes:
+        """``from_start``: the command runs again also of a task that is polled."""
         before = self.states()
         self._refuse_unapproved([self.task(key)])
         root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
         if root.state is State.DEFERRED:
             root.failures = root.deferrals = root.losses = 0
-            root.deferred = False
+            root.polls = root.polls and not from_start
+            root.deferred = root.polls
             return self.due(key)
         if root.state is State.SKIPPED and root.root:
             raise Refused(Reason.STATE, root.root.key)
@@ -1132,6 +1167,7 @@ class Model:
             if root.cause is Cause.SUPERSEDED:
                 raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
             self._refuse_outdated(again)
+        root.polls = root.polls and not from_start
         self._bring_back(root)
         self._reopen(reopened, stay, again)
         self._hold_again(again)
@@ -1143,7 +1179,7 @@ class Model:
         task.cause = task.superseded_by = None
         task.waived = task.as_completed = False
         task.failures = task.deferrals = task.losses = 0
-        task.deferred = False
+        task.deferred = task.polls
         task.retried = True
 
     def _refuse_outdated(self, again: list[Task]) -> None:
@@ -1223,12 +1259,12 @@ class Model:
         if run.deleted:
             raise Refused(Reason.GONE)
         self._refuse_unapproved(run.own)
-        if any(task.state is State.RUNNING for task in run.own):
+        if any(task.state is State.RUNNING and not task.polls for task in run.own):
             raise Refused(Reason.STATE)
         run.deleted = True
         run.canceled_with_it = [task for task in run.own if not task.settled]
         for task in run.canceled_with_it:
-            self._cancel(task, Cause.PERSON)
+            self._stop_by_person(task)  # a poll keeps what it finds before it has stopped
         return self._follow(before)
 
     def undelete(self, key: RunKey) -> Changes:
@@ -1239,7 +1275,8 @@ class Model:
             raise Refused(Reason.STATE)
         self._refuse_unapproved(run.own)
         run.deleted = False
-        back, run.canceled_with_it = run.canceled_with_it, []
+        back = [task for task in run.canceled_with_it if task.state is State.CANCELED]
+        run.canceled_with_it = []
         stale = {
             task.root
             for task in run.own
@@ -1556,6 +1593,7 @@ class Model:
                 task.stop,
                 len(task.attempts),
                 sum(attempt.live for attempt in task.attempts),
+                sum(attempt.poll for attempt in task.attempts),
                 self.blocks(task) if task.state in (State.CANCELED, State.SKIPPED) else 0,
                 task.priority,
             )

@@ -38,6 +38,7 @@ COMMANDS = {
     "cancel": ("verbs", "Cancel a task or a run."),
     "restart": ("verbs", "Stop a running task and start it again."),
     "retry": ("verbs", "Run a failed task again."),
+    "refresh": ("verbs", "Ask now what became of deferred tasks."),
     "skip": ("verbs", "Let go on what waits for a task."),
     "pause": ("pauses", "Let nothing start, of an archive or at all."),
     "resume": ("pauses", "Take a pause back."),

@@ -321,7 +321,7 @@ def _show_task(task: Any) -> None:
     if task["history"]:
         say()
         rows = [
-            (str(a["number"]), _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
+            (f"{a['number']}{' (poll)' if a['kind'] == 'poll' else ''}", _end(a), at(a["started_at"] or a["claimed_at"]), took(a["started_at"], a["ended_at"]),
              visible(a["hostname"] or a["host"]), one_line(a["message"]))
             for a in task["history"]
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, prioritize, note, delete, undelete. Several may be named; one that is refused does not keep the others from it."""
+"""What people do to tasks and runs: cancel, restart, retry, refresh, skip, prioritize, note, delete, undelete. Several may be named; one that is refused does not keep the others from it."""
 
 from __future__ import annotations
 
@@ -49,18 +49,36 @@ def restart(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) 
     "--force", is_flag=True, help="Although it is superseded, or later revisions have gone on from it or done its work."
 )
 @click.option("--failed", is_flag=True, help="Of a run or an archive: the failed tasks alone, and none that is out of date.")  # fmt: skip
+@click.option("--from-start", is_flag=True, help="The command also of a task that is polled: it may do a second time what it has done.")  # fmt: skip
 @dry_run
 @as_json
 @calls_server
-def retry(client: Client, names: Sequence[str], force: bool, failed: bool, dry_run: bool, as_json: bool) -> None:
-    """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once."""
+def retry(
+    client: Client, names: Sequence[str], force: bool, failed: bool, from_start: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Run a failed or canceled task again, with the definition that it had; what was skipped because of it comes back. A deferred one is tried at once.
+
+    What has a poll and was deferred is polled again, with a new deadline; its command runs again with --from-start alone.
+    """
+    if failed and from_start:
+        raise click.UsageError("--failed and --from-start do not go together: name the task or run.")
     if failed and force:
         raise click.UsageError("--failed and --force do not go together: name the task or run that is to be forced.")
     for name in names:
         if is_archive(name) and not failed:
             raise click.UsageError(f"{name!r} is the name of an archive: name a run or a task, or add --failed.")
-    body = {"failed": True} if failed else {"force": force}
+    body = {"failed": True} if failed else {"force": force, "from_start": from_start}
     act(client, "retry", names, body, as_json, dry_run, partial(many_lines, "to be run again"))
+
+
+@click.command(epilog="Examples: arkqueue refresh papers@12/deposit; arkqueue refresh papers")
+@click.argument("names", metavar="TASK-OR-RUN-OR-ARCHIVE…", nargs=-1, required=True)
+@dry_run
+@as_json
+@calls_server
+def refresh(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
+    """Run the poll of a deferred task now, or of all of a run or an archive."""
+    act(client, "refresh", names, {}, as_json, dry_run, partial(many_lines, "to be polled"))
 
 
 @click.command(

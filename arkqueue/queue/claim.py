@@ -23,6 +23,7 @@ from arkqueue.model import (
     Adopted,
     ArchiveKind,
     AttemptId,
+    AttemptKind,
     Claim,
     Live,
     Pool,
@@ -273,12 +274,13 @@ def _claim(row: Any) -> Claim:
         previous=row.previous,
         generation=row.generation,
         base=row.base,
+        kind=AttemptKind(row.attempt_kind),
         early=row.early,
     )
 
 
 def inputs(session: Session, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
-    """The newest outputs of what each task depends on, by the dependency's name."""
+    """The newest outputs of what each task depends on, by the dependency's name; of a task that polls also its own, as ``self``."""
     found: dict[TaskId, dict[str, Any]] = {}
     for row in session.rows("inputs", tasks=list(tasks)):
         found.setdefault(row.target, {})[row.name] = row.outputs

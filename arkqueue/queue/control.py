@@ -1,4 +1,4 @@
-"""What people do to tasks and runs: cancel, restart, retry, skip, note. One function per verb.
+"""What people do to tasks and runs: cancel, restart, retry, refresh, skip, note. One function per verb.
 
 Each returns nothing and raises ``Conflict`` with the reason where the state forbids it, so that the answer to "why not?" is the answer itself. What is guarded
 takes an ``approver`` (`guards`), who is asked for in the same transaction. The meaning of each
@@ -16,7 +16,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import COMMIT, SILENCE, RunId, TaskId, TaskKind
+from arkqueue.model import COMMIT, SILENCE, ArchiveId, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED, run_name, task_name
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
@@ -45,7 +45,7 @@ def cancel(
         if row.state in SETTLED:
             raise Conflict(_name(graph, row), f"is {row.state} already")
         if row.state == State.RUNNING:
-            _ask_to_stop(graph, [row.id], "cancel", by)
+            ask_to_stop(graph, [row.id], "cancel", by)
             if assume_gone:
                 if heard := graph.rows("heard_of", attempt=row.attempt_id, silence=SILENCE):
                     fault = f"its task manager on {heard[0].hostname} was heard of {heard[0].ago:.0f} s ago and proves its end itself"
@@ -69,7 +69,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
     def act(graph: Graph, tasks: Sequence[int]) -> list[int]:
         locked = graph.rows("lock_tasks", tasks=list(tasks))
         running = [task.id for task in locked if task.state == State.RUNNING]
-        _ask_to_stop(graph, running, "cancel", by)
+        ask_to_stop(graph, running, "cancel", by)
         canceled = graph.ids("cancel", tasks=list(tasks), by=by)
         graph.follow(canceled)
         return [*canceled, *running]
@@ -90,7 +90,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
         if is_large:
             left[:] = _last_first(graph, run, tasks)
             running = [task.id for task in graph.rows("lock_tasks", tasks=tasks) if task.state == State.RUNNING]
-            _ask_to_stop(graph, running, "cancel", by)
+            ask_to_stop(graph, running, "cancel", by)
             graph.do("set_aside", tasks=tasks, hold=entry, delay=LONGEST_CANCELLATION)
         done.tasks = go_on(graph, left[:MOST_TASKS]).tasks
 
@@ -127,18 +127,31 @@ def restart(session: Session, task: TaskId, by: str, *, approver: Approver | Non
         if row.stop == "cancel":
             raise Conflict(_name(graph, row), "is being canceled")
         refuse_stopped(graph, row.archive_id)
-        _ask_to_stop(graph, [row.id], "restart", by)
+        ask_to_stop(graph, [row.id], "restart", by)
 
     _on_task(session, task, "restart", by, work)
 
 
-def retry(session: Session, task: TaskId, by: str, *, force: bool = False, approver: Approver | None = None) -> None:
-    """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once."""
+def retry(
+    session: Session,
+    task: TaskId,
+    by: str,
+    *,
+    force: bool = False,
+    from_start: bool = False,
+    approver: Approver | None = None,
+) -> None:
+    """Run a failed or canceled task again; what was skipped because of it is judged again (design 5.8, 5.11, 5.19). A deferred one is tried at once.
+
+    A task whose command has ended with 75 and that has a poll is polled again, with a new deadline. ``from_start`` alone runs its command again (design 5.29).
+    """
 
     def work(graph: Graph, row: Any) -> None:
         refuse_unapproved(graph, [row.id], approver)
         refuse_implicit(row, "retried")
         refuse_stopped(graph, row.archive_id)
+        if from_start:
+            graph.do("start_over", tasks=[row.id])
         if row.state == State.DEFERRED:
             graph.follow(entering=graph.ids("retry_now", task=row.id))
             return
@@ -164,7 +177,68 @@ def retry(session: Session, task: TaskId, by: str, *, force: bool = False, appro
         hold_again(graph, back, reopened)
         graph.follow(entering=back, again=again)
 
-    _on_task(session, task, "retry", by, work, _options(force=force))
+    _on_task(session, task, "retry", by, work, _options(force=force, from_start=from_start))
+
+
+def refresh(session: Session, task: TaskId, by: str) -> None:
+    """Poll a deferred task now (design 5.29). Its counters and its deadline stay as they are."""
+
+    def work(graph: Graph, row: Any) -> None:
+        if row.polls and row.state in (State.READY, State.RUNNING):
+            raise Conflict(_name(graph, row), "is being polled already", f"arkqueue logs {_name(graph, row)} -f")
+        if not row.polls or row.state != State.DEFERRED:
+            remedy = "retry it to run it at once" if row.state == State.DEFERRED else ""
+            fault = (
+                f"is {row.state}{' and has no poll' if remedy else ''}: only what is deferred and has a poll is polled"
+            )
+            raise Conflict(_name(graph, row), fault, remedy)
+        refuse_stopped(graph, row.archive_id)
+        graph.follow(entering=graph.ids("poll_now", tasks=[row.id]))
+
+    _on_task(session, task, "refresh", by, work)
+
+
+def refresh_run(session: Session, run: RunId, by: str) -> Done:
+    """Poll all deferred tasks of a run now."""
+    done, left = Done(), list[int]()
+
+    def begin(graph: Graph, row: Any) -> None:
+        if row.deleted_at is not None:
+            raise Conflict(run_name(row), "was deleted")
+        left[:] = graph.ids("polled_of_run", run=run)
+        if not left:
+            raise Conflict(run_name(row), "has no deferred task with a poll")
+        done.tasks = _poll_now(graph, left[:MOST_TASKS]).tasks
+
+    archive = on_run(session, run, "refresh", by, begin)
+    _go_on(session, archive, done, left[MOST_TASKS:], _poll_now)
+    return done
+
+
+def refresh_archive(session: Session, archive: ArchiveId, by: str) -> Done:
+    """Poll all deferred tasks of an archive now."""
+    done, left = Done(), list[int]()
+
+    def begin(graph: Graph) -> None:
+        left[:] = graph.ids("polled_of_archive", archive=archive)
+        if not left:
+            (row,) = graph.rows("archive", archive=archive)
+            raise Conflict(f"archive {row.name}", "has no deferred task with a poll")
+        done.tasks = _poll_now(graph, left[:MOST_TASKS]).tasks
+        graph.do("remember", by=by, verb="refresh", archive=archive, run=None, task=None, note="")
+
+    change(session, [archive], begin)
+    _go_on(session, archive, done, left[MOST_TASKS:], _poll_now)
+    return done
+
+
+def _poll_now(graph: Graph, tasks: Sequence[int]) -> Done:
+    for archive in graph.archives:
+        refuse_stopped(graph, archive)
+    graph.rows("lock_tasks", tasks=list(tasks))
+    due = graph.ids("poll_now", tasks=list(tasks))
+    graph.follow(entering=due)
+    return Done(sorted(due))
 
 
 def skip(
@@ -319,7 +393,8 @@ def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
         refuse_stopped(graph, archive)
 
 
-def _ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
+def ask_to_stop(graph: Graph, tasks: Sequence[int], stop: str, by: str) -> None:
+    """Ask running tasks to stop: to ``cancel`` or ``restart`` them."""
     if tasks and graph.rows("ask_to_stop", tasks=list(tasks), stop=stop, by=by):
         graph.to_wake.add("stop")
 

@@ -13,6 +13,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId
 from arkqueue.names import run_name
 from arkqueue.queue.control import (
+    ask_to_stop,
     judge_again,
     on_run,
     place_of_run,
@@ -27,7 +28,8 @@ from arkqueue.states import State
 
 
 def delete_run(session: Session, run: RunId, by: str, approver: Approver | None = None) -> None:
-    """Leave a tombstone in place of a run of which nothing runs: its unsettled tasks are canceled, and nothing waits for its failures any more.
+    """Leave a tombstone in place of a run of which nothing runs: its unsettled tasks are canceled, and nothing waits for its failures any more. A live poll is
+    asked to stop, and keeps what it finds before that (design 5.29).
 
     Its COMMIT and REPORT go on, as after a cancellation: later revisions still come after it.
     """
@@ -36,14 +38,18 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
         refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
         if row.deleted_at is not None:
             raise Conflict(run_name(row), "is deleted already")
+        polled: list[int] = []
         # Locked before they are judged, so that none of them starts meanwhile.
         for task in graph.rows("lock_tasks", tasks=graph.ids("unsettled_of_run", run=run)):
-            if task.state == State.RUNNING:
+            if task.state == State.RUNNING and task.polls:
+                polled.append(task.id)
+            elif task.state == State.RUNNING:
                 remedy = f"arkqueue cancel {run_name(row)}, and delete it when that has ended"
                 raise Conflict(run_name(row), f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy)
+        ask_to_stop(graph, polled, "cancel", by)
         canceled = graph.ids("cancel", tasks=graph.ids("cancelable", runs=[run]), by=by)
         waived = graph.ids("waive_run", run=run)
-        graph.do("delete_run", run=run, by=by, tasks=[*canceled, *waived])
+        graph.do("delete_run", run=run, by=by, tasks=[*canceled, *waived, *polled])
         graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
         refuse_to_let_go_on(graph, row.archive_id)
 

@@ -23,6 +23,7 @@ from arkqueue.model import (
     End,
     Finished,
     Outcome,
+    Poll,
     Receipt,
     Retries,
     as_priority,
@@ -205,7 +206,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
                 "attempt": o.attempt, "end": o.end, "exit_code": o.exit_code, "message": o.message, "outputs": o.outputs, "ran": o.ran,
                 "task": row.task, "state": states[row.task], "delay": judged.delay, "failed": int(is_failure),
                 "deferred": int(judged.event is Event.DEFER and not is_failure), "lost": int(o.end is End.LOST),
-                "asks_to_wait": o.end is End.EXITED and o.exit_code == EX_TEMPFAIL,
+                "asks_to_wait": _asks_to_wait(o), "polls": _asks_to_wait(o) and _poll(row) is not None,
             }
         )  # fmt: skip
     if State.DEFERRED in states.values():
@@ -217,9 +218,21 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     said = {
         row.task: priority for o, row in ended if (priority := as_priority((o.outputs or {}).get(PRIORITY))) is not None
     }
+    late = [row.task for _, row in ended if row.polls and states[row.task] in (State.FAILED, State.REJECTED)]
+    if late:
+        graph.ids("waive_deleted", tasks=late)
     if said := {task: priority for task, priority in said.items() if task in moved}:
         graph.reordered += graph.ids("prioritize_behind", sources=list(said), priorities=list(said.values()))
     return moved
+
+
+def _asks_to_wait(outcome: Outcome) -> bool:
+    return outcome.end is End.EXITED and outcome.exit_code == EX_TEMPFAIL
+
+
+def _poll(row: Any) -> Poll | None:
+    poll = (row.body or {}).get("poll")
+    return None if poll is None else Poll(**poll)
 
 
 def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
@@ -229,7 +242,7 @@ def _is_failure(outcome: Outcome, verdict: Verdict) -> bool:
 
 def _circumstances(row: Any, outcome: Outcome) -> Circumstances:
     body = row.body or {}
-    deadline = body.get("deadline")
+    deadline, poll = body.get("deadline"), _poll(row)
     return Circumstances(
         stop=row.stop,
         failures=row.failures,
@@ -239,6 +252,8 @@ def _circumstances(row: Any, outcome: Outcome) -> Circumstances:
         on_lost=body.get("on_lost", "rerun"),
         retry_after=as_retry_after((outcome.outputs or {}).get(RETRY_AFTER)),
         time_left=None if deadline is None else deadline - (row.deferred_for or 0.0),
+        poll_every=None if poll is None else poll.every,
+        polls=row.polls,
     )
 
 

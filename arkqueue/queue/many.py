@@ -39,14 +39,22 @@ def restart_run(session: Session, run: RunId, by: str, approver: Approver | None
     )
 
 
-def retry_run(session: Session, run: RunId, by: str, *, force: bool = False, approver: Approver | None = None) -> Done:
+def retry_run(
+    session: Session,
+    run: RunId,
+    by: str,
+    *,
+    force: bool = False,
+    from_start: bool = False,
+    approver: Approver | None = None,
+) -> Done:
     """Retry what failed, was canceled or is deferred of a run; what was superseded, or skipped by a person, is left alone."""
     return _on_run(
         session,
         run,
         "has no task to retry",
         _may_be_retried,
-        lambda task: control.retry(session, task, by, force=force, approver=approver),
+        lambda task: control.retry(session, task, by, force=force, from_start=from_start, approver=approver),
     )
 
 

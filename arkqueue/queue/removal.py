@@ -77,6 +77,7 @@ def remove(
 
     def mark(connection: Connection) -> tuple[int, int]:
         counts = {"remove_logs": 0, "remove_outputs": 0}
+        rows(connection, "lock_task", task=task)
         for block, verb, is_wanted in (
             ("remove_logs", "purge --log", log),
             ("remove_outputs", "purge --outputs", outputs),

@@ -38,24 +38,27 @@ cross join lateral (
     order by t.priority, t.entry_id, t.run, t.position limit s.share for no key update skip locked) t
 
 -- part: taken
--- Begin an attempt for each of the tasks that are `kept`.
+-- Begin an attempt for each of the tasks that are `kept`. A poll has what the attempt before it said, so that the newest attempt has all outputs of the task.
 taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(select id from kept))
-    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts
+    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts,
+              case when t.polls then 'poll' else 'run' end::attempt_kind as attempt_kind
 ), based as (
     select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
                  where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item) as base
     from taken t
 ), begun as (
-    insert into attempt (id, task_id, number, process, host, lease_until, base)
-    select t.attempt_id, t.id, t.attempts, %(process)s, %(host)s, clock_timestamp() + make_interval(secs => %(lease)s), t.base
+    insert into attempt (id, task_id, kind, number, process, host, lease_until, base, outputs)
+    select t.attempt_id, t.id, t.attempt_kind, t.attempts, %(process)s, %(host)s, clock_timestamp() + make_interval(secs => %(lease)s), t.base,
+           case when t.attempt_kind = 'poll' then (
+               select a.outputs from attempt a where a.task_id = t.id and a.kind in ('run', 'poll') and a.number = t.attempts - 1) end
     from based t
 )
 
 -- part: given
 -- What a task manager is told of each.
-select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, kept.share,
        (select max(r.number) from revision r where r.branch_id = t.branch_id and r.date > r.read_at) as early
@@ -158,12 +161,15 @@ select distinct p.pool from ready_archive r cross join unnest(r.pools) p(pool)
 where p.pool like '%% %%' and split_part(p.pool, ' ', 1) = any(%(pools)s) and string_to_array(split_part(p.pool, ' ', 2), ',') <@ %(labels)s::text[];
 
 -- name: inputs
--- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS).
+-- The newest outputs of what some tasks depend on, by task and dependency (design 3, INPUTS); of a task that polls also its own (design 5.29).
 select e.target, s.name, a.outputs
 from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
-where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null;
+where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
+union all
+select t.id, 'self', a.outputs from task t join attempt a on a.id = t.attempt_id
+where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and a.kind = 'poll' and a.outputs is not null;
 
 -- name: base
 -- The revision that an attempt has as its base. A commit that was dropped and came back is there twice, and the same.
@@ -280,7 +286,7 @@ with mine as (
     from mine where a.id = mine.id
     returning a.*
 )
-select t.id, a.id as attempt_id, a.number as attempts, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, a.id as attempt_id, a.number as attempts, a.kind as attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, null::bigint as early,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
@@ -298,7 +304,7 @@ order by a.id;
 -- lock: they are running, and nobody changes such a task but who has locked its archive.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
        t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
-       extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
+       t.polls, extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
 from attempt a
 join task t on t.id = a.task_id and t.archive_id = any(%(archives)s::bigint[])
 left join definition d on d.id = t.definition_id and a.id = any(%(badly)s)
@@ -312,14 +318,17 @@ order by a.id for no key update of a;
 with e as (
     select * from jsonb_to_recordset(%(ends)s::jsonb) as e(
         attempt bigint, task bigint, "end" text, exit_code int, message text, outputs jsonb, ran float8,
-        state task_state, delay float8, failed int, deferred int, lost int, asks_to_wait boolean)
+        state task_state, delay float8, failed int, deferred int, lost int, asks_to_wait boolean, polls boolean)
 ), ended as (
-    update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message, outputs = e.outputs,
+    update attempt a set ended_at = clock_timestamp(), "end" = e."end", exit_code = e.exit_code, message = e.message,
+        outputs = case when a.outputs is null then e.outputs else a.outputs || coalesce(e.outputs, '{}') end,
         started_at = coalesce(a.started_at, now() - make_interval(secs => e.ran))
     from e where a.id = any(array(select attempt from e)) and a.id = e.attempt and a."end" is null
 ), moved as (
     update task t set state = e.state,
-        failures = t.failures + e.failed, deferrals = t.deferrals + e.deferred, losses = t.losses + e.lost,
+        -- Each poll is repeated as often as `retries` say.
+        failures = case when e.polls then 0 else t.failures + e.failed end, deferrals = case when e.polls then 0 else t.deferrals + e.deferred end,
+        losses = t.losses + e.lost, polls = t.polls or e.polls,
         due_at = case when e.state = 'deferred' then clock_timestamp() + make_interval(secs => e.delay) end,
         deferred_at = case when e.asks_to_wait then coalesce(t.deferred_at, clock_timestamp()) else t.deferred_at end,
         settled_at = case when e.state in ('completed', 'failed', 'rejected', 'canceled') then clock_timestamp() end,

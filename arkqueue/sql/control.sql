@@ -2,7 +2,7 @@
 
 -- name: lock_tasks
 -- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.
-select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop,
+select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop, t.polls,
        t.waived, t.superseded_by, t.root_id, t.kind, t.by, t.program
 from task t where t.id = any(%(tasks)s) order by t.id for no key update;
 
@@ -103,18 +103,38 @@ update task t set state = {to reopen}, asks = false, root_id = null, blocks = 0,
 where t.id = any(%(tasks)s) and {from reopen}
 returning t.id;
 
+-- name: start_over
+-- Let the command of tasks that do not run be what runs next, and not their polls (design 5.29).
+update task set polls = false where id = any(%(tasks)s) and polls and state <> 'running';
+
 -- name: retry
--- Take failed, canceled or skipped tasks back to waiting, their counters anew.
+-- Take failed, canceled or skipped tasks back to waiting, their counters anew. The deadline of one that polls begins at once.
 update task t set state = {to retry}, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, by = null, stop = null,
-    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0, deferred_at = null
+    waived = false, as_completed = false, fault = null, failures = 0, deferrals = 0, losses = 0,
+    deferred_at = case when t.polls then clock_timestamp() end
 where t.id = any(%(tasks)s) and {from retry}
 returning t.id;
 
 -- name: retry_now
 -- Take a deferred task back to waiting before it is due, its counters anew.
-update task t set state = {to due}, due_at = null, failures = 0, deferrals = 0, losses = 0, deferred_at = null
+update task t set state = {to due}, due_at = null, failures = 0, deferrals = 0, losses = 0,
+    deferred_at = case when t.polls then clock_timestamp() end
 where t.id = %(task)s and {from due}
 returning t.id;
+
+-- name: poll_now
+-- Let the polls of deferred tasks be due at once.
+update task t set state = {to due}, due_at = null where t.id = any(%(tasks)s) and t.polls and {from due}
+returning t.id;
+
+-- name: polled_of_run
+-- The deferred tasks of a run that are polled.
+select id from task where run_id = %(run)s and state = 'deferred' and polls order by id;
+
+-- name: polled_of_archive
+-- The deferred tasks of an archive that are polled.
+select t.id from task t join run on run.id = t.run_id and run.deleted_at is null
+where t.archive_id = %(archive)s and t.state = 'deferred' and t.polls order by t.id;
 
 -- name: unmeet
 -- Edges inside the run from reopened tasks are unmet again, but those to what has started; a ready task waits again (design 5.8).
@@ -251,6 +271,12 @@ where t.run_id = %(run)s and t.state = 'skipped'
 -- name: waive_run
 -- Nothing waits for the failures of a deleted run.
 update task set waived = true where run_id = %(run)s and state in ('failed', 'rejected') and not waived returning id;
+
+-- name: waive_deleted
+-- The same for what a poll found that went on while its run was deleted.
+update task t set waived = true from run
+where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and run.id = t.run_id and run.deleted_at is not null
+returning t.id;
 
 -- name: settled_of_run
 -- All settled tasks of a run.

@@ -103,6 +103,16 @@ from task t left join (select task_id, count(*) as n, max(number) as last, max(i
 where (t.attempts <> coalesce(a.n, 0) or t.attempts <> coalesce(a.last, 0) or t.attempt_id is distinct from a.newest)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
+-- name: doctor_polls
+-- A task is polled once its command has ended with 75, and has a poll. An attempt of it is a poll exactly then.
+select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
+from task t left join definition d on d.id = t.definition_id left join attempt a on a.id = t.attempt_id
+cross join lateral (select concat(
+    case when t.polls and not coalesce(d.body ? 'poll', false) then ', and polled, and has no poll' end,
+    case when t.polls and t.deferred_at is null then ', and polled, and was never deferred' end,
+    case when t.state = 'running' and a.id is not null and (a.kind = 'poll') <> t.polls then format(', and its attempt is a %%s', a.kind) end) as what) w
+where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
 -- name: doctor_marks
 -- What a task says of itself fits its state: stop requests, times, waivers, who superseded it, what has fired.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
@@ -179,11 +189,11 @@ from archive a cross join lateral (
 where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
 
 -- name: doctor_locks
--- A task that waits for locks, has been granted them or runs stands with each of its names in `lock_use`, as one that has them or not, and in its place. No more
+-- A task that waits for locks, has been granted them or runs, and is no poll, stands with each of its names in `lock_use`, as one that has them or not, and in its place. No more
 -- tasks are granted a limited lock of an archive than there is room; at one of the installation, places that are too many are taken back a moment later.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s, and does not stand in the lines of the locks that it names', t.state) as what
 from task t join definition d on d.id = t.definition_id and d.locks
-where t.settled_at is null and (t.state in ('ready', 'running') or t.asks)
+where t.settled_at is null and (t.state in ('ready', 'running') and not t.polls or t.asks)
   and (not t.in_line
        -- What a name with a field came to is known to nobody else: several may have come to the same.
        or exists (select from jsonb_array_elements_text(d.body->'lock') n
@@ -239,14 +249,14 @@ where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <>
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_deleted
--- Nothing of a deleted run is unsettled but its COMMIT, REPORT and gates, and nothing waits for its failures; a canceled run goes on only where something still stops.
+-- Nothing of a deleted run is unsettled but its COMMIT, REPORT and gates, and polls that still stop, and nothing waits for its failures; a canceled run goes on only where something still stops.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when run.deleted_at is null then format('it is %%s, and its run was canceled', t.state)
             when t.settled_at is null then format('it is %%s, and its run was deleted', t.state)
             else format('it is %%s and not waived, and its run was deleted', t.state) end as what
 from run join task t on t.run_id = run.id
 where (run.deleted_at is not null
-           and (t.settled_at is null and t.kind = 'ordinary' or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
+           and (t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.polls and t.stop is not distinct from 'cancel') or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
        or run.canceled_at is not null and t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.stop is not distinct from 'cancel'))
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 

@@ -113,7 +113,7 @@ with source as materialized (
         select unnest(%(entering)s::bigint[]), 0, false) c
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, c.n, c.is_unneeded,
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded,
            {from enable t} and t.unmet = c.n and not t.asks as enters,
            case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
@@ -129,7 +129,7 @@ with source as materialized (
     where f.enters and f.cancels and not f.is_parked
 ), decided as materialized (
     -- Beside each task what it enters with, so that the update joins nothing more: no plan expects many tasks, and would compare each with each.
-    select j.*, e.enters is not null as goes, coalesce(e.locks and j.program, false) as locks, e.pool, e.offers, e.tier, e.limited, e.entry
+    select j.*, e.enters is not null as goes, coalesce(e.locks and j.program and not j.polls, false) as locks, e.pool, e.offers, e.tier, e.limited, e.entry
     from judged j left join lateral (
         select j.enters, d.locks, coalesce(d.pool, a.pool) || d.labels as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
         from run join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id

@@ -27,9 +27,15 @@ where a.id = any(array(
     select id from attempt where id = any(%(attempts)s) and "end" is not null and log_removal_id is null order by id for no key update))
 returning a.id;
 
+-- name: lock_task
+-- Lock a task, so that no poll of it begins meanwhile with outputs that are removed.
+select id from task where id = %(task)s for no key update;
+
 -- name: remove_outputs
--- Remove the outputs and the messages of a task's ended attempts. `removal` and `is_new` are as in `remove_logs`.
-with ended as materialized (
+-- Remove the outputs and the messages of a task's ended attempts, and what a live poll has of these. `removal` and `is_new` are as in `remove_logs`.
+with had as (
+    update attempt set outputs = null where task_id = %(task)s and kind = 'poll' and "end" is null and outputs is not null
+), ended as materialized (
     select id, outputs is not null as is_new from attempt
     where task_id = %(task)s and "end" is not null and (outputs is not null or message <> '' or outputs_removal_id is not null)
     order by id for no key update

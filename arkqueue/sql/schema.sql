@@ -14,7 +14,7 @@
 create type task_state as enum
     ('waiting', 'held', 'ready', 'running', 'deferred', 'completed', 'failed', 'rejected', 'canceled', 'skipped');
 create type task_kind as enum ('commit', 'report', 'gate', 'ordinary');
-create type attempt_kind as enum ('run');
+create type attempt_kind as enum ('run', 'poll');
 create type edge_kind as enum ('depends', 'cancels', 'exclusive', 'stopping');
 
 create table archive (
@@ -179,7 +179,7 @@ create table task (
     definition_id bigint,
     unmet       int not null,
     position    int not null,                       -- in the files; COMMIT first, REPORT last
-    attempts    int not null default 0,             -- of kind `run`: with one, the task has started
+    attempts    int not null default 0,             -- with one, the task has started
     failures    int not null default 0,             -- since a person last retried it, like the next two
     deferrals   int not null default 0,
     losses      int not null default 0,
@@ -218,6 +218,7 @@ create table task (
     asks        boolean not null default false,     -- it waits for nothing but its locks: its edges are met, and its `cancels` have fired
     in_line     boolean not null default false,     -- it has rows of `lock_use`
     fault       text,                               -- why it failed without an attempt: a field in the name of a lock made no name
+    polls       boolean not null default false,     -- its command has ended with 75 and is not run again: its poll is, in its place
     deferred_at timestamptz,                        -- when its `deadline` began: an attempt ended with 75 for the first time since a person last retried it
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
@@ -383,7 +384,7 @@ create table attempt (
     id          bigint primary key default nextval('attempt_id'),
     task_id     bigint not null,
     kind        attempt_kind not null default 'run',
-    number      int not null,                       -- among those of its task and kind
+    number      int not null,                       -- among those of its task
     process     text not null,
     host        text not null,
     lease_until timestamptz not null,

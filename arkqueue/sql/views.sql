@@ -137,7 +137,7 @@ order by run.id desc;
 -- name: list_tasks
 -- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
-       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        t.hold_id, h.by as held_by, h.note as held_note
 from task t
@@ -150,7 +150,7 @@ order by t.position, t.id;
 -- name: show_tasks
 -- Tasks by id, with all that is known of them, of where they are, and of their newest attempts.
 select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired, t.asks,
-       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.deferred_at,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls, t.deferred_at,
        t.deferred_at + (select make_interval(secs => (d.body->>'deadline')::float8) from definition d where d.id = t.definition_id) as deadline_at,
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
@@ -190,7 +190,7 @@ where t.id = any(%(tasks)s);
 
 -- name: tasks_of_attempts
 -- The tasks of some attempts.
-select id, task_id, number from attempt where id = any(%(attempts)s) order by id;
+select id, task_id, number, kind from attempt where id = any(%(attempts)s) order by id;
 
 -- name: show_definition
 -- A frozen definition.
@@ -198,7 +198,7 @@ select body from definition where id = %(definition)s;
 
 -- name: show_attempts
 -- The attempts of a task, the first first.
-select at.id, at.task_id, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
+select at.id, at.task_id, at.kind, at.number, at.process, at.host, tm.hostname, at.lease_until, at.claimed_at, at.started_at, at.ended_at, at.exit_code,
        at."end", at.message, at.outputs, at.base, at.log_bytes, at.image,
        removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed
 from attempt at left join task_manager tm on tm.process = at.process

@@ -30,7 +30,7 @@ from arkqueue.errors import (
 )
 from arkqueue.executor import Ended, Running
 from arkqueue.logs.write import LogWriter
-from arkqueue.model import AttemptId, Claim, End, Outcome, TaskDefinition
+from arkqueue.model import AttemptId, AttemptKind, Claim, End, Outcome, TaskDefinition
 from arkqueue.repository.reader.client import processes
 from arkqueue.repository.reader.entries import named
 from arkqueue.task_manager.preparation import Preparation, Prepared, full_name
@@ -91,7 +91,8 @@ class Attempt:
         """The thread that prepares it, until it begins."""
 
     def __str__(self) -> str:
-        return f"attempt {self.claim.attempt_number} of {full_name(self.claim)}"
+        kind = " (poll)" if self.claim.kind is AttemptKind.POLL else ""
+        return f"attempt {self.claim.attempt_number}{kind} of {full_name(self.claim)}"
 
     @property
     def id(self) -> AttemptId:
@@ -194,6 +195,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
     executors = means.preparation.executors
     try:
         definition = means.preparation.sources.definition(attempt.claim.definition)
+        if attempt.claim.kind is AttemptKind.POLL:
+            definition = definition.as_poll
         attempt.grace = definition.grace
         ended: Ended | None
         if attempt.is_running:

@@ -52,6 +52,7 @@ CHECKS = (
     Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
     Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: the attempt is lost then, and run again."),
     Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to what is there."),
+    Check("doctor_polls", f"{LOCKED}, set task.polls to whether its command ended with 75 and is not to be run again."),
     Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null or false."),
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),

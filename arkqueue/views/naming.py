@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from arkqueue.db.session import Session
-from arkqueue.model import TaskKind
+from arkqueue.model import AttemptKind, TaskKind
 from arkqueue.names import run_name, task_in_run
 
 
@@ -61,7 +61,8 @@ def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:
     """The names of attempts, as people know them."""
     found = session.rows("tasks_of_attempts", attempts=attempts) if attempts else []
     names = task_names(session, [row.task_id for row in found])
-    return [f"attempt {row.number} of {names[row.task_id]}" for row in found]
+    kinds = {AttemptKind.RUN: "", AttemptKind.POLL: " (poll)"}
+    return [f"attempt {row.number}{kinds[AttemptKind(row.kind)]} of {names[row.task_id]}" for row in found]
 
 
 def _in_run(row: Any) -> str:

@@ -334,18 +334,20 @@ def _choreography(session: Session, row: Any) -> str:
 
 def deferred(row: Any, subject: str) -> Reason:
     if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
-        why = "it asked to be run again later (exit code 75)"
+        why = f"it asked to be {'polled' if row.polls else 'run'} again later (exit code 75)"
     else:
         why = (
             how_it_ended(row)
             if row.end in (End.UNREACHABLE, End.WITHHELD)
             else f"after a failure ({how_it_ended(row)})"
         )
-    text = f"{subject} is deferred after attempt {row.attempts}; the next is due at {moment(row.due_at)}: {why.removesuffix('.')}."
+    # Polls are attempts as well, and only the first of them follows an attempt of the command.
+    following = "its outcome is asked for again" if row.polls else "the next is due"
+    text = f"{subject} is deferred after attempt {row.attempts}; {following} at {moment(row.due_at)}{' (poll)' if row.polls else ''}: {why.removesuffix('.')}."
     if row.deadline_at is not None:
         text += f" Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails."
     name = task_name(row)
-    commands = [f"arkqueue logs {name}", f"arkqueue retry {name}"]
+    commands = [f"arkqueue logs {name}", f"arkqueue {'refresh' if row.polls else 'retry'} {name}"]
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
 
 
@@ -401,7 +403,8 @@ def doing(row: Any) -> str:
     if row.state != State.RUNNING:
         return f"is {row.state}"
     lease = f"its lease is good until {moment(row.lease_until)}"
-    return f"is running{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {row.host}; {lease})"
+    what = "is being polled" if row.polls else "is running"
+    return f"{what}{since(row.started_at or row.claimed_at)} (attempt {row.attempts} on {row.host}; {lease})"
 
 
 def fate(row: Any) -> str:

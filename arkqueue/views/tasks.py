@@ -10,7 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import SILENCE, AttemptId, End, RunId, TaskId, TaskKind
+from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, MOST_LOSSES, State
@@ -20,13 +20,14 @@ from arkqueue.views.rows import view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One execution of a task. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
+    """One execution of a task, or of its poll. ``end`` None: it goes on. ``base``: the revision id that BASE had. ``log_bytes``: how much it wrote.
 
     ``image``: what its container was made from, by digest; None: it was a process. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
     """
 
     id: int
     task: int
+    kind: AttemptKind
     number: int
     process: str
     host: str
@@ -53,7 +54,7 @@ class TaskView:
     """One task. ``why``: a few words on how it came to its state, where the state does not say it all.
 
     ``root``: the task because of which it was skipped; ``superseded_by``: the one that canceled it; ``by``: who canceled, skipped, waived or asked to stop it.
-    ``priority``: lower numbers go first inside an archive. ``stop``: what its running attempt was asked for. ``started_at``, ``ended_at``, ``exit_code`` and ``host`` are its newest attempt's.
+    ``polls``: its command has ended with 75, and its poll is run in place of it. ``priority``: lower numbers go first inside an archive. ``stop``: what its running attempt was asked for. ``started_at``, ``ended_at``, ``exit_code`` and ``host`` are its newest attempt's.
     """
 
     id: int
@@ -74,6 +75,7 @@ class TaskView:
     priority: int
     waived: bool
     stop: str | None
+    polls: bool
     by: str | None
     root: str | None
     superseded_by: str | None
@@ -216,6 +218,7 @@ def _view(row: Any, place: Place, names: Mapping[int, str], awaited: Any) -> Tas
         priority=row.priority,
         waived=row.waived,
         stop=row.stop,
+        polls=row.polls,
         by=row.by,
         root=root,
         superseded_by=superseded_by,
@@ -257,6 +260,8 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return f"by {row.held_by}: {row.held_note}" if row.held_note else f"by {row.held_by}"
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
+        case State.READY | State.RUNNING if row.polls:
+            return "its outcome is asked for (poll)"
     return ""
 
 
@@ -287,4 +292,4 @@ def how_it_ended(row: Any) -> str:
 
 
 def _attempt(row: Any) -> AttemptView:
-    return view_of(row, AttemptView, task=row.task_id)
+    return view_of(row, AttemptView, task=row.task_id, kind=AttemptKind(row.kind))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from arkqueue.model import PREV, Cancels, Checkout, Depends, MountUse, Resources, Retries, TaskDefinition, Trigger
+from arkqueue.model import PREV, Cancels, Checkout, Depends, MountUse, Poll, Resources, Retries, TaskDefinition, Trigger
 from arkqueue.workflow.containers import ImageEntry, placed
-from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, RetriesEntry
+from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, PollEntry, RetriesEntry
 
 _AS_THEY_ARE: Final = (
     *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "hold", "on_lost", "changes"),
@@ -38,6 +38,8 @@ def _given(fields: Fields) -> dict[str, Any]:
     for word in ("paths", "branches"):
         if (patterns := getattr(fields, word)) is not None:
             given[word] = tuple(patterns)
+    if fields.poll is not None:
+        given["poll"] = _poll(fields.poll)
     if fields.lock is not None:
         given["lock"] = tuple(sorted(set(fields.lock)))
     if fields.runs_on is not None:
@@ -83,6 +85,11 @@ def _retries(retries: int | RetriesEntry | None) -> Retries:
     if isinstance(retries, RetriesEntry):
         return Retries(retries.max, retries.delay, retries.factor)
     return Retries(retries or 0)
+
+
+def _poll(poll: PollEntry) -> Poll:
+    command = tuple(poll.command) if isinstance(poll.command, list) else poll.command
+    return Poll(command, poll.script, poll.every, poll.timeout)
 
 
 def _triggers(fields: Fields) -> tuple[Trigger, ...]:

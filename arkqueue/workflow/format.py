@@ -7,9 +7,9 @@ one task in ``check``. No positions here: pydantic says where in the data, ``tas
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -38,6 +38,7 @@ from arkqueue.workflow.values import (
     patterns,
     positive,
     trigger,
+    wrong,
 )
 
 NOT_YET: Final = frozenset(
@@ -46,7 +47,6 @@ NOT_YET: Final = frozenset(
         "priority",
         "foreach",
         "key",
-        "poll",
         "artifacts",
     ]
 )
@@ -82,6 +82,27 @@ class RetriesEntry(StrictModel):
     factor: Factor = 2.0
 
 
+AnyCommand = Annotated[
+    Annotated[Program, Tag("<scalar>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
+    either("must be a text (for the shell) or a list of words (run as it is)"),
+]
+
+
+class PollEntry(StrictModel):
+    """What asks for the outcome of a deferred task, in place of its command: a command or a script, every so often."""
+
+    command: AnyCommand | None = None
+    script: Program | None = None
+    every: Annotated[Duration, AfterValidator(positive)] = 300.0
+    timeout: Annotated[Duration, AfterValidator(positive)] = 300.0
+
+    @model_validator(mode="after")
+    def _has_one_program(self) -> Self:
+        if (self.command is None) == (self.script is None):
+            wrong("must have a 'command' or a 'script', and not both")
+        return self
+
+
 AnyDepends = Annotated[
     Annotated[Reference, Tag("<scalar>")] | Annotated[DependsEntry, Tag("<mapping>")],
     either("must be a task's name or {task: name, when: …}"),
@@ -93,10 +114,6 @@ AnyCancels = Annotated[
 AnyRetries = Annotated[
     Annotated[Count, Tag("<scalar>")] | Annotated[RetriesEntry, Tag("<mapping>")],
     either("must be a number or {max: 3, delay: 10s, factor: 2}"),
-]
-AnyCommand = Annotated[
-    Annotated[Program, Tag("<scalar>")] | Annotated[list[Text], Field(min_length=1), Tag("<list>")],
-    either("must be a text (for the shell) or a list of words (run as it is)"),
 ]
 AnyCheckout = Annotated[
     Annotated[Literal["tree", "working-copy", "none"], Tag("<scalar>")]
@@ -139,6 +156,7 @@ class Fields(StrictModel):
         None,
         description="How long it may stay deferred (exit code 75), from its first deferral; for ever unless given.",
     )
+    poll: PollEntry | None = Field(None, description="How to learn the outcome once it is deferred (exit code 75).")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
     lock: Annotated[OneOrMore[Lock], Field(max_length=MOST_LOCKS)] | None = Field(

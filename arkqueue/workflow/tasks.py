@@ -14,10 +14,19 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from arkqueue import lock_names
-from arkqueue.model import COMMIT, PREV, REPORT, Fault, TaskDefinition
+from arkqueue.model import COMMIT, OWN, PREV, REPORT, Fault, TaskDefinition
 from arkqueue.workflow.containers import ImageEntry, MountEntry, ResourcesEntry, mount_path, placed
 from arkqueue.workflow.definition import definition_of, listed
-from arkqueue.workflow.format import NOT_YET, CancelsEntry, DependsEntry, Fields, RetriesEntry, Task, TaskFile
+from arkqueue.workflow.format import (
+    NOT_YET,
+    CancelsEntry,
+    DependsEntry,
+    Fields,
+    PollEntry,
+    RetriesEntry,
+    Task,
+    TaskFile,
+)
 from arkqueue.workflow.nodes import MAX_FAULTS, MAX_WEIGHT, Entry, Node
 from arkqueue.workflow.source import Source
 from arkqueue.workflow.spelling import Speller
@@ -28,6 +37,7 @@ _NESTED: Final[dict[str, type[BaseModel]]] = {
     "depends": DependsEntry,
     "cancels": CancelsEntry,
     "retries": RetriesEntry,
+    "poll": PollEntry,
     "image": ImageEntry,
     "mounts": MountEntry,
     "resources": ResourcesEntry,
@@ -46,6 +56,7 @@ _OF_A_COMMAND: Final = frozenset(
         "grace",
         "retries",
         "deadline",
+        "poll",
         "on_lost",
         "hold",
         "lock",
@@ -182,6 +193,7 @@ class _File:
             )
         self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
+        self._check_self(fields, edges, valid)
         self._check_locks(fields, entries, valid)
         return FoundTask(self.path, node, name, valid, fields, edges)
 
@@ -224,6 +236,8 @@ class _File:
         for word, other in (("shell", "script"), ("timezone", "schedule")):
             if word not in own and other not in merged:
                 merged.pop(word, None)
+        if "poll" not in own and not {"command", "script"} & merged.keys():
+            merged.pop("poll", None)
         for word in _BY_KEY:
             if word in own and word in defaults:
                 mine, theirs = own[word].value, defaults[word].value
@@ -242,6 +256,9 @@ class _File:
         for word, other in (("shell", "script"), ("timezone", "schedule")):
             if word in own and other not in merged and not is_defaults:
                 self._fault(own[word].key, f"'{word}' is given without '{other}'; add it, or remove '{word}'", word)
+        if "poll" in own and not is_defaults and not {"command", "script"} & merged.keys():
+            what = "there is nothing to poll for; add 'command' or 'script', or remove 'poll'"
+            self._fault(own["poll"].key, f"'poll' is given without a program: {what}", "poll")
 
     def _check_places(self, fields: Fields, entries: dict[str, Entry]) -> None:
         """A place in the container holds one thing."""
@@ -263,6 +280,14 @@ class _File:
                 first = taken[path].line
                 self._fault(node, f"{path} is used twice, first in line {first}; choose another path", node.text)
             taken.setdefault(path, node)
+
+    def _check_self(self, fields: Fields, edges: dict[str, list[Node]], name: str | None) -> None:
+        """A poll finds the task's own outputs in INPUTS under a name that no dependency has."""
+        for entry, node in zip(fields.depends or (), edges.get("depends", ()), strict=True):
+            word = entry if isinstance(entry, str) else entry.task
+            if fields.poll is not None and (name if word == PREV else word.removeprefix(f"{PREV}:")) == OWN:
+                fault = f"depends: a task with 'poll' cannot depend on one named '{OWN}', as its own outputs have that name in INPUTS; rename it"
+                self._fault(node, fault, OWN)
 
     def _check_locks(self, fields: Fields, entries: dict[str, Entry], name: str | None) -> None:
         """A field in the name of a lock is an output of a task that this one depends on, in this run or an earlier one."""

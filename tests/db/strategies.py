@@ -18,6 +18,7 @@ from arkqueue.model import (
     Depends,
     End,
     Fault,
+    Poll,
     Retries,
     TaskDefinition,
     Trigger,
@@ -82,7 +83,8 @@ _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
 _branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
 _once_in_twelve = st.sampled_from([False] * 11 + [True])
 _runs_on = st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])
-_deadlines = st.sampled_from([None, None, 3600.0])
+_polls = st.sampled_from([None, Poll("true")])
+_deadlines = st.sampled_from([None, 3600.0])
 _on_lost = st.sampled_from(["rerun", "rerun", "fail"])
 
 
@@ -109,6 +111,7 @@ def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tupl
         runs_on=draw(_runs_on),
         on_lost=draw(_on_lost),
         deadline=None if gate else draw(_deadlines),
+        poll=None if gate else draw(_polls),
     )
 
 
@@ -161,6 +164,7 @@ ends = st.sampled_from(
     + [(End.EXITED, 1)] * 3
     + [
         (End.EXITED, 65),
+        (End.EXITED, 75),
         (End.EXITED, 75),
         (End.TIMED_OUT, 143),
         (End.NOT_STARTED, None),

@@ -26,6 +26,7 @@ GARBLED = {
     "blocks": ("update task set blocks = 2 where name = 'a' and number = 3", "papers@3/a"),
     "running": ("update attempt set ended_at = now(), \"end\" = 'exited' where ended_at is null", "papers@2/a"),
     "attempts": ("update task set attempts = attempts + 1 where name = 'a' and number = 3", "papers@3/a"),
+    "polls": ("update task set polls = true where name = 'a' and number = 3", "papers@3/a"),
     "marks": ("update task set stop = 'cancel' where name = 'a' and number = 3", "papers@3/a"),
     "holds": ("update task set hold_id = 0 where state = 'ready'", "papers@5/last"),
     "ready": ("update task set entry_id = 0 where state = 'ready'", "papers@5/last"),

@@ -58,7 +58,9 @@ class Subject(Protocol):
     def cancel(self, key: Key) -> object: ...
     def cancel_run(self, key: RunKey) -> object: ...
     def restart(self, key: Key) -> object: ...
-    def retry(self, key: Key, force: bool) -> object: ...
+    def retry(self, key: Key, force: bool, from_start: bool = False) -> object: ...
+    def refresh(self, key: Key) -> object: ...
+    def refresh_all(self) -> object: ...
     def retry_failed(self, key: RunKey) -> object: ...
     def skip(self, key: Key, as_completed: bool, force: bool) -> object: ...
     def skip_until(self, name: str, branch: str, until: int) -> object: ...
@@ -338,6 +340,28 @@ class Beside(RuleBasedStateMachine):
             if self.model.task(key).state is not State.RUNNING:
                 return
 
+    def defer(self, data: st.DataObject) -> None:
+        """What is claimed next asks to wait, and often so do its next attempts, so that deadlines and polls come into play."""
+        if not (key := self.claim_one()):
+            return
+        self.end(data, key, st.just((End.EXITED, 75)))
+        for what in data.draw(st.sampled_from(_AFTER_A_DEFERRAL)):
+            task = self.model.task(key)
+            if task.state is State.DEFERRED:
+                self.both("refresh" if task.polls and data.draw(st.booleans()) else "due", key)
+            while task.state is State.READY and self.claim_one():
+                pass
+            if task.state is not State.RUNNING or task.run.deleted:
+                return
+            if what == "delete":
+                self.delete_one(task.run)
+            elif what == "cancel":
+                self.both("cancel", key)
+                self.both("finish", key, End.STOPPED, None)
+                self.retry_one(data, key)
+            else:
+                self.end(data, key, st.sampled_from([what, (End.EXITED, 75)]))
+
     def due(self, data: st.DataObject) -> None:
         self.both("due", self.pick(data, State.DEFERRED))
 
@@ -357,12 +381,27 @@ class Beside(RuleBasedStateMachine):
         self.both("restart", self.pick_any(data, State.RUNNING))
 
     def retry(self, data: st.DataObject) -> None:
-        key = self.pick_any(data, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED)
+        self.retry_one(data, self.pick_any(data, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED))
+
+    def retry_one(self, data: st.DataObject, key: Key) -> None:
         force = data.draw(st.booleans())
-        self.saw("retry of a deferred task", self.model.task(key).state is State.DEFERRED)
-        self.both("retry", key, force, judged_again=[key])
+        polled, was = self.model.task(key).polls, self.model.task(key).state
+        from_start = polled and data.draw(st.booleans())
+        self.saw("retry of a deferred task", was is State.DEFERRED)
+        self.both("retry", key, force, from_start, judged_again=[key])
+        is_back = polled and self.model.task(key).state is not was
+        self.saw("a canceled task is polled again", is_back and was is State.CANCELED and not from_start)
+        self.saw("a command runs again from the start", is_back and from_start)
         self.saw("retry by force", force)
         self.saw("retried and held", self.model.task(key).state is State.HELD)
+
+    def refresh(self, data: st.DataObject) -> None:
+        """A task that is polled, now and then any other, or all of them."""
+        polled = [key for key in self.keys(State.DEFERRED) if self.model.task(key).polls]
+        if data.draw(st.sampled_from([True, False, False])):
+            self.both("refresh_all")
+        else:
+            self.both("refresh", data.draw(st.sampled_from(polled * 2 + self.keys(State.DEFERRED))))
 
     def retry_failed(self, data: st.DataObject) -> None:
         failed = [task.run for task in self.model.tasks() if task.state is State.FAILED]
@@ -386,10 +425,15 @@ class Beside(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         """Mostly a run of which nothing runs; now and then it is taken back."""
         runs = [run for run in self.model.runs if run.place.number > 1]
-        still = [run for run in runs if not any(task.state is State.RUNNING for task in run.own)]
-        run = self.draw_run(data, still or runs if data.draw(st.sampled_from([True] * 4 + [False])) else runs)
+        still = [run for run in runs if not any(t.state is State.RUNNING and not t.polls for t in run.own)]
+        self.delete_one(
+            self.draw_run(data, still or runs if data.draw(st.sampled_from([True] * 4 + [False])) else runs)
+        )
+
+    def delete_one(self, run: Run) -> None:
         self.both("delete", run.key)
         self.saw("what is deleted is canceled", run.canceled_with_it)
+        self.saw("a poll is stopped with its run", run.deleted and any(t.state is State.RUNNING for t in run.own))
 
     def undelete(self, data: st.DataObject) -> None:
         deleted = [run for run in self.model.runs if run.deleted]
@@ -625,6 +669,7 @@ class Beside(RuleBasedStateMachine):
     def say(self, verb: str, *words: Any, theirs: Callable[[], object] | None = None) -> Refused | None:
         """Say a verb to the model and to the subject, or do ``theirs``; the refusal of both."""
         note(f"{verb} {', '.join(map(str, words))}")
+        polled = verb == "finish" and self.model.task(words[0]).polls
         ours = _refusal(lambda: getattr(self.model, verb)(*words))
         other = _refusal(theirs or (lambda: getattr(self.subject, verb)(*words)))
         self.check((ours is None) == (other is None), f"{verb} {words}: the model says {ours!r}, the queue {other!r}")
@@ -637,6 +682,11 @@ class Beside(RuleBasedStateMachine):
         for what in (verb, "a verb"):
             self.saw(f"{what} is refused to who is no approver", ours and ours.reason is Reason.GUARDED)
         self.saw(f"an attempt ends: {' '.join(map(str, words[1:3]))}", verb == "finish")
+        self.saw(f"a poll ends: {' '.join(map(str, words[1:3]))}", polled)
+        if polled and words[2] == 1:
+            state = self.model.task(words[0]).state
+            self.saw("a poll is repeated", state is State.DEFERRED)
+            self.saw("a poll has failed", state is State.FAILED)
         self.saw("an attempt says a priority", verb == "finish" and words[3:] and words[3])
         return ours
 
@@ -790,6 +840,12 @@ def _spares_started(task: Task) -> bool:
     return any(entry.only_unstarted for entry in task.definition.cancels)
 
 
+_FAILS = (End.EXITED, 1)
+_AFTER_A_DEFERRAL: list[list[Any]] = [
+    [(End.EXITED, 0)], [(End.EXITED, 65)], [_FAILS, _FAILS, _FAILS], [(End.STOPPED, None), (End.EXITED, 0)],
+    [(End.LOST, None), (End.EXITED, 65)], [(End.EXITED, 75), (End.EXITED, 75)], ["delete"], ["cancel"],
+]  # fmt: skip
+"""How the attempts after a deferral end, or what happens to them."""
 UNSETTLED = {State.WAITING, State.HELD, State.READY, State.RUNNING, State.DEFERRED}
 BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
@@ -803,10 +859,12 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("work", 6, {State.READY}),
     ("finish", 8, {State.RUNNING}),
     ("lose", 2, {State.RUNNING}),
+    ("defer", 7, {State.READY}),
     ("due", 3, {State.DEFERRED}),
     ("cancel", 2, UNSETTLED),
     ("cancel_run", 1, UNSETTLED),
     ("restart", 2, {State.RUNNING}),
+    ("refresh", 2, {State.DEFERRED}),
     ("retry", 5, BAD | {State.DEFERRED}),
     ("retry_failed", 3, {State.FAILED}),
     ("skip", 2, UNSETTLED | BAD),

@@ -157,9 +157,18 @@ class QueueAsSubject:
         with _refusals():
             control.restart(self.session, self._task(key), self.by, approver=self.approver)
 
-    def retry(self, key: Key, force: bool) -> None:
+    def retry(self, key: Key, force: bool, from_start: bool = False) -> None:
         with _refusals():
-            control.retry(self.session, self._task(key), self.by, force=force, approver=self.approver)
+            task = self._task(key)
+            control.retry(self.session, task, self.by, force=force, from_start=from_start, approver=self.approver)
+
+    def refresh(self, key: Key) -> None:
+        with _refusals():
+            control.refresh(self.session, self._task(key), self.by)
+
+    def refresh_all(self) -> None:
+        with _refusals():
+            control.refresh_archive(self.session, ArchiveId(self.archive.id), self.by)
 
     def skip(self, key: Key, as_completed: bool, force: bool) -> None:
         with _refusals():
@@ -274,6 +283,7 @@ class QueueAsSubject:
             "select b.name as branch, t.id, t.attempt_id, t.number, t.run, t.name, t.item, t.state, r.name as root, t.stop, t.attempts, t.unmet, t.blocks, t.priority,"
             " (select count(*) from attempt a where a.task_id = t.id and a.ended_at is null) as live,"
             " (select count(*) from attempt a where a.task_id = t.id) as begun,"
+            " (select count(*) from attempt a where a.task_id = t.id and a.kind = 'poll') as polled,"
             " (select count(*) from edge e where e.target = t.id and not e.met) as edges"
             " from task t join branch b on b.id = t.branch_id left join task r on r.id = t.root_id where t.archive_id = %s",
             self.archive.id,
@@ -285,7 +295,16 @@ class QueueAsSubject:
         keys = [Key(r["branch"], r["number"], r["run"], r["name"], r["item"]) for r in rows]
         self.ids = {key: (r["id"], r["attempt_id"]) for key, r in zip(keys, rows, strict=True)}
         return {
-            key: Seen(State(r["state"]), r["root"], r["stop"], r["attempts"], r["live"], r["blocks"], r["priority"])
+            key: Seen(
+                State(r["state"]),
+                r["root"],
+                r["stop"],
+                r["attempts"],
+                r["live"],
+                r["polled"],
+                r["blocks"],
+                r["priority"],
+            )
             for key, r in zip(keys, rows, strict=True)
             if r["branch"] in self.said
         }
@@ -603,6 +622,18 @@ INGREDIENTS = {
         "a stopping task is lost",
         "due",
         "failed at its deadline",
+        *(
+            f"a poll ends: {how}"
+            for how in ("exited 0", "exited 1", "exited 65", "exited 75", "lost None", "stopped None")
+        ),
+        "a poll is repeated",
+        "a poll has failed",
+        "a canceled task is polled again",
+        "a command runs again from the start",
+        "a poll is stopped with its run",
+        "refresh",
+        "refresh is refused",
+        "refresh_all",
     ),
     *(
         "retry",

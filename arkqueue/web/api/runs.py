@@ -54,13 +54,14 @@ class Verb(StrEnum):
     CANCEL = "cancel"
     RESTART = "restart"
     RETRY = "retry"
+    REFRESH = "refresh"
     SKIP = "skip"
     PRIORITIZE = "prioritize"
 
 
 class Options(BaseModel):
     """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip. ``failed``: of retry of
-    a run or an archive, the failed tasks alone, and none that is out of date.
+    a run or an archive, the failed tasks alone, and none that is out of date. ``from_start``: of retry, the command also of what is polled.
 
     ``priority``: of prioritize; lower numbers go first.
     """
@@ -71,6 +72,7 @@ class Options(BaseModel):
     force: bool = False
     as_completed: bool = False
     failed: bool = False
+    from_start: bool = False
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
 
     def check(self, *meant: str) -> None:
@@ -84,6 +86,9 @@ class Options(BaseModel):
         if self.failed and self.force:
             fault = "asks to force what failed"
             raise Invalid("the request", fault, "Name the task or the run that is to be forced, without failed.")
+        if self.failed and self.from_start:
+            fault = "asks to run the commands of all that failed from the start"
+            raise Invalid("the request", fault, "Name the task or the run, without failed.")
         return self.failed
 
     def the_priority(self) -> int:
@@ -105,12 +110,13 @@ class NewNote(BaseModel):
 _MEANT: dict[Verb, tuple[str, ...]] = {
     Verb.CANCEL: ("assume_gone",),
     Verb.RESTART: (),
-    Verb.RETRY: ("force",),
+    Verb.RETRY: ("force", "from_start"),
+    Verb.REFRESH: (),
     Verb.SKIP: ("as_completed", "force"),
     Verb.PRIORITIZE: ("priority",),
 }
 """The options of each verb on a task."""
-_OF_RUNS = _MEANT | {Verb.CANCEL: (), Verb.RETRY: ("force", "failed")}
+_OF_RUNS = _MEANT | {Verb.CANCEL: (), Verb.RETRY: ("force", "failed", "from_start")}
 """And on a run."""
 
 
@@ -272,7 +278,7 @@ def act_on_run(
     options: Options = Options(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, skip what failed or has not started, prioritize what has not started."""
+    """Act on the tasks of a run: cancel what is not settled, restart what runs, retry what failed or is deferred, refresh (poll now) what is polled, skip what failed or has not started, prioritize what has not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     options.check(*_OF_RUNS[verb])
@@ -291,7 +297,9 @@ def _act_on_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Don
         case Verb.RETRY if options.the_failed():
             return many.retry_failed(session, run, by, who)
         case Verb.RETRY:
-            return many.retry_run(session, run, by, force=force, approver=who)
+            return many.retry_run(session, run, by, force=force, from_start=options.from_start, approver=who)
+        case Verb.REFRESH:
+            return control.refresh_run(session, run, by)
         case Verb.SKIP:
             return many.skip_run(session, run, by, as_completed=as_completed, force=force, approver=who)
         case Verb.PRIORITIZE:
@@ -309,6 +317,15 @@ def retry_archive(request: Request, name: str, options: Options, dry_run: DryRun
     with caller.acting(dry_run, archive=archive) as caller:
         done = many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
         return on_archive(caller, archive, done)
+
+
+@router.post("/archives/{name}/refresh")
+def refresh_archive(request: Request, name: str, dry_run: DryRun = False) -> ArchiveAction:
+    """Poll all deferred tasks of an archive now."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    with caller.acting(dry_run, archive=archive) as caller:
+        return on_archive(caller, archive, control.refresh_archive(caller.session, archive, caller.by))
 
 
 # Tasks
@@ -353,7 +370,7 @@ def act_on_task(
     options: Options = Options(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> TaskDetail:
-    """Cancel, restart, retry, skip or prioritize a task; 409 says why its state forbids it."""
+    """Cancel, restart, retry, refresh, skip or prioritize a task; 409 says why its state forbids it."""
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     with caller.acting(dry_run, task=task) as caller:
@@ -368,7 +385,8 @@ def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
     acts: dict[Verb, Callable[[], None]] = {
         Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone, approver=who),
         Verb.RESTART: lambda: control.restart(session, task, by, approver=who),
-        Verb.RETRY: lambda: control.retry(session, task, by, force=force, approver=who),
+        Verb.RETRY: lambda: control.retry(session, task, by, force=force, from_start=options.from_start, approver=who),
+        Verb.REFRESH: lambda: control.refresh(session, task, by),
         Verb.SKIP: lambda: control.skip(session, task, by, as_completed=as_completed, force=force, approver=who),
         Verb.PRIORITIZE: lambda: control.prioritize(session, task, options.the_priority(), by),
     }

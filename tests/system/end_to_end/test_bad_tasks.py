@@ -120,12 +120,13 @@ def test_timeout_ends_the_whole_tree_and_is_told(shared: Installation, archives:
 
 def test_exit_codes_65_and_75_reject_and_defer(shared: Installation, archives: Archives, tmp_path: Path) -> None:
     papers = archives(shared)
-    later = f"test -e {tmp_path}/later || {{ touch {tmp_path}/later; exit 75; }}"
+    soon = "echo arkqueue.retry_after=1 > $ARKQUEUE_OUTPUT"
+    later = f"test -e {tmp_path}/later || {{ touch {tmp_path}/later; {soon}; exit 75; }}"
     papers.commit(
         tasks(
             {
                 "wrong": {"command": "exit 65", "retries": 3},
-                "later": {"command": later, "retries": {"max": 1, "delay": "0.2s"}},
+                "later": {"command": later},
                 "again": {"command": "test $ARKQUEUE_ATTEMPT = 3", "retries": {"max": 2, "delay": "0.1s"}},
             }
         )
