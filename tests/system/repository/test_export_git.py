@@ -112,7 +112,9 @@ def test_an_entry_that_is_another_kind_of_object_is_an_error(repository: GitRepo
     good = repository.commit({"x": "text", "d/y": "1"})
     blob, folder = repository.id("HEAD:x"), repository.id("HEAD:d")
     archive = an_archive(repository)
-    for mode, id in (("40000", blob), ("100644", folder), ("120000", folder)):
+    bare = pygit2.Repository(str(repository.path))
+    like_a_folder = str(bare.odb.write(pygit2.enums.ObjectType.BLOB, bare.read(folder)[1]))
+    for mode, id in (("40000", blob), ("040000", like_a_folder), ("100644", folder), ("120000", folder)):
         hostile = a_hostile_commit(repository, (mode, b"a", id))
         with pytest.raises((ArchiveError, ArchiveUnreachable)):
             archive.export(hostile, tmp_path / f"out-{mode}")
@@ -146,7 +148,7 @@ def test_what_is_remembered_of_a_repository_is_bounded_and_does_not_stand_for_wh
     repository: GitRepository, tmp_path: Path
 ) -> None:
     """A revision that the repository has lost is not told from memory."""
-    first = repository.commit({f"{folder}/{file:0100}": "" for folder in range(30) for file in range(100)})
+    first = repository.commit({f"{folder}/{folder:02}{file:098}": "" for folder in range(30) for file in range(100)})
     bare = pygit2.Repository(str(repository.path))
     objects = Objects(bare)
     commit = objects.commit(pygit2.Oid(hex=first))
