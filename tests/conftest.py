@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.memory", "tests.requirements", "tests.postgres", "tests.sessions", "tests.engine"]
+pytest_plugins = [
+    "tests.memory",
+    "tests.loaded",
+    "tests.requirements",
+    "tests.postgres",
+    "tests.sessions",
+    "tests.engine",
+]
 
 settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("long", deadline=None, derandomize=False, print_blob=True, max_examples=10_000)

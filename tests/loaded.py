@@ -1,77 +1,83 @@
-"""Programs that have arkqueue loaded when they begin: one process of a worker loads it and forks each of them.
+"""Programs that have arkqueue loaded when they begin: one process of a test run loads it (``tests.loader``) and forks each of them.
 
-A server that is started by ``python -m arkqueue`` takes a second of CPU time, most of it for its modules. Forked, it has them already.
-What starts so is a child of the test as any other, with its own session, environment and output.
+A server that is started by ``python -m arkqueue`` takes a second of CPU time, most of it for its modules, and its reader process a third of one.
+Forked, they have them already. What starts so has its own session, environment and output, as any other program. Only it is no child of the test:
+a process that stands between tells how it ended.
+
+A plugin of ``conftest.py``: the first worker that needs the loader starts it, and it ends with the process that controls the run.
 """
 
 from __future__ import annotations
 
-import atexit
-import ctypes
+import fcntl
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import arkqueue
-from tests.waiting import PATIENCE, eventually
+from arkqueue.repository.reader import client
+from tests.waiting import PATIENCE
 
-_LOADER = """
-import encodings.ascii, encodings.idna, encodings.utf_8_sig, gc, importlib, json, os, pkgutil, sys, arkqueue, pygit2
-from pygit2.enums import ConfigLevel
-for module in pkgutil.walk_packages(arkqueue.__path__, 'arkqueue.'):
-    if not module.name.endswith('__main__'): importlib.import_module(module.name)
-gc.collect(); gc.freeze()
-while line := sys.stdin.readline():
-    between = os.fork()
-    if between:
-        os.waitpid(between, 0)
-        continue
-    program = os.fork()
-    if program:
-        print(program, flush=True)
-        os._exit(0)
-    asked = json.loads(line)
-    os.setsid()
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for descriptor, path in ((1, asked['out']), (2, asked['err'])):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
-    os.environ.clear(); os.environ.update(asked['environment'])
-    home = os.environ.get('HOME', '/')  # libgit2 looked for it when it was loaded
-    pygit2.settings.homedir = home
-    pygit2.settings.search_path[ConfigLevel.GLOBAL] = home
-    pygit2.settings.search_path[ConfigLevel.XDG] = home + '/.config/git'
-    os.chdir(asked['folder'])
-    sys.argv = asked['arguments']
-    exec(asked['program'], globals())
-    break
-"""
-_SUBREAPER = 36
-"""PR_SET_CHILD_SUBREAPER of prctl(2): orphans below become children of this process."""
+_OWNER = os.geteuid()
+begin_reader_alone = client.begin
+"""A reader process as a server starts it: for the tests of how it starts, and what memory it needs."""
+_address = ""
+"""The socket of the loader. It need not be there yet."""
+_controller = 0
+"""The process that controls the run."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _controller
+    if hasattr(config, "workerinput"):
+        _controller, address = config.workerinput["arkqueue_loader"]
+    else:
+        # Only a name: a run that needs no loader leaves no folder.
+        address = str(Path(tempfile.gettempdir()) / f"arkqueue-loader-{uuid.uuid4().hex[:12]}" / "socket")
+        _controller = os.getpid()
+    use(address)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["arkqueue_loader"] = _controller, _address
+
+
+def use(address: str) -> None:
+    """Fork by this loader from now on, readers of repositories included."""
+    global _address
+    _address = address
+    client.begin = begin_reader
 
 
 class Forked:
-    """A program that was forked; the part of ``subprocess.Popen`` that tests use."""
+    """A program that was forked; the part of ``subprocess.Popen`` that tests and arkqueue use."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, loader: socket.socket) -> None:
+        self._loader = loader
         self.returncode: int | None = None
+        self.pid = int(self._line())
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+        return self._end(0)
 
-    def wait(self, timeout: float = PATIENCE) -> int:
-        eventually(lambda: self.poll() is not None, lambda: f"{self.pid} does not end", timeout)
-        assert self.returncode is not None
-        return self.returncode
+    def wait(self, timeout: float | None = PATIENCE) -> int:
+        if (code := self._end(timeout)) is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return code
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
@@ -79,6 +85,23 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    def _end(self, seconds: float | None) -> int | None:
+        if self.returncode is None:
+            poll = select.poll()
+            poll.register(self._loader, select.POLLIN)
+            if poll.poll(None if seconds is None else seconds * 1000):
+                self.returncode = int(self._line())
+                self._loader.close()
+        return self.returncode
+
+    def _line(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = self._loader.recv(1)
+            assert piece, "the loader of the tests is gone"
+            line += piece
+        return line
 
 
 def fork(
@@ -91,50 +114,94 @@ def fork(
     folder: str | Path | None = None,
 ) -> Forked:
     """Begin a program in a process that has arkqueue loaded; what it says is appended to files that exist."""
-    asked = {
+    with open(os.devnull, "rb") as nothing, open(out, "ab") as said, open(err, "ab") as complained:
+        files = [nothing.fileno(), said.fileno(), complained.fileno()]
+        return _fork(program, arguments, files, environment, folder)
+
+
+_CALLER = """#!{python} -IS
+import json, os, socket, sys
+request = {{
+    "program": "import arkqueue.cli; arkqueue.cli.main()",
+    "arguments": ["arkqueue", *sys.argv[1:]],
+    "environment": dict(os.environ),
+    "folder": os.getcwd(),
+}}
+with open({log!r}, "a") as log:
+    log.write("started\\n")
+loader = socket.socket(socket.AF_UNIX)
+loader.connect({address!r})
+data = json.dumps(request).encode() + b"\\n"
+sent = socket.send_fds(loader, [data], [0, 1, 2])
+loader.sendall(data[sent:])
+with loader.makefile("rb") as said:
+    said.readline()
+    sys.exit(int(said.readline()))
+"""
+
+
+def write_program(path: Path, log: Path) -> None:
+    """Write a program that is ``arkqueue``, for whoever starts a program by its path. It notes each start in ``log``."""
+    _loader()
+    path.write_text(_CALLER.format(python=sys.executable, log=str(log), address=_address))
+    path.chmod(0o755)
+
+
+def begin_reader(kinds: Collection[str], connection: socket.socket, environment: Mapping[str, str]) -> Any:
+    """A reader process, as ``client.begin`` has it; its own program where somebody else than the loader's owner starts it."""
+    if os.geteuid() != _OWNER:
+        return begin_reader_alone(kinds, connection, environment)
+    with open(os.devnull, "wb") as nothing:
+        files = [connection.fileno(), nothing.fileno(), 2]
+        program = "import arkqueue.repository.reader.process as reader; reader.main()"
+        return _fork(program, ["", str(client.MEMORY), *kinds], files, environment, None)
+
+
+def _fork(
+    program: str,
+    arguments: Sequence[str],
+    files: Sequence[int],
+    environment: Mapping[str, str],
+    folder: str | Path | None,
+) -> Forked:
+    request = {
         "program": program,
         "arguments": list(map(str, arguments)),
-        "out": str(out),
-        "err": str(err),
         "environment": dict(environment),
         "folder": str(folder or os.getcwd()),
     }
-    loader = _loader()
-    assert loader.stdin is not None
-    assert loader.stdout is not None
-    # The loader forks twice: what it began is an orphan, and so ours.
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    assert prctl(_SUBREAPER, 1) == 0, os.strerror(ctypes.get_errno())
-    try:
-        loader.stdin.write(json.dumps(asked) + "\n")
-        loader.stdin.flush()
-        forked = Forked(int(loader.stdout.readline()))
-        eventually(lambda: _parent(forked.pid) == os.getpid())
-    finally:
-        prctl(_SUBREAPER, 0)
-    return forked
+    _loader()
+    loader = _connected()
+    data = json.dumps(request).encode() + b"\n"
+    sent = socket.send_fds(loader, [data], list(files))
+    loader.sendall(data[sent:])
+    return Forked(loader)
 
 
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def _connected() -> socket.socket:
+    loader = socket.socket(socket.AF_UNIX)
+    loader.connect(_address)
+    return loader
 
 
 @cache
-def _loader() -> subprocess.Popen[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
-    path = {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", _LOADER],
-        env=kept | path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    atexit.register(_end, process)
-    return process
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Without more to read, the process ends by itself."""
-    process.communicate(timeout=10)
+def _loader() -> None:
+    """See that the loader is there. Who was forked need not look."""
+    home = Path(_address).parent
+    home.mkdir(mode=0o700, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if Path(_address).exists():
+            return
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("ARKQUEUE_")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.loader", _address, str(_controller)],
+            env=kept | {"PYTHONPATH": str(Path(arkqueue.__file__).parents[1]), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.readline() == b"ready\n"
+        process.returncode = 0  # it outlives this worker

@@ -109,6 +109,17 @@ class Call:
     most_written: int | None = None
 
 
+def begin(kinds: Collection[str], connection: socket.socket, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a reader process that has one end of a connection."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "arkqueue.repository.reader.process", str(MEMORY), *kinds],
+        stdin=connection.fileno(),
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    )
+
+
 class ReaderProcess:
     """One reader process. One thread at a time uses it."""
 
@@ -119,13 +130,7 @@ class ReaderProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "arkqueue.repository.reader.process", str(MEMORY), *kinds],
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    env=environment,
-                    start_new_session=True,
-                )
+                self._process = begin(kinds, theirs, environment)
             except OSError as error:
                 ours.close()
                 fault = f"cannot start a process that reads repositories ({error.strerror})"

@@ -39,10 +39,10 @@ def commit(papers: Archive, text: str, folder: Path) -> subprocess.CompletedProc
 
 
 def test_faulty_commit_is_refused_and_the_committer_is_told(
-    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker: Checker
+    shared: Installation, archives: Archives, kind: str, tmp_path: Path, checker_alone: Checker
 ) -> None:
     papers = archives(shared, kind, hook=False)
-    install(shared, papers, checker)
+    install(shared, papers, checker_alone)
     done = commit(papers, FAULTY, tmp_path)
     assert done.returncode != 0
     assert "_workflows/a.yaml:3:13: " in done.stderr

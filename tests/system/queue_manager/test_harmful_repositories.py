@@ -10,6 +10,7 @@ import pytest
 
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.repository.reader import client
+from tests.loaded import begin_reader_alone
 from tests.repositories import a_git_repository, a_subversion_repository, commit_with_a_long_message
 from tests.system.queue_manager.conftest import Watched
 
@@ -18,7 +19,8 @@ Watch = Callable[..., Watched]
 
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """For reader processes that start from now on."""
+    """For reader processes that start from now on, as those of a server do: what is forked has more loaded than they have."""
+    monkeypatch.setattr(client, "begin", begin_reader_alone)
     monkeypatch.setattr(client, "MEMORY", 128 << 20)
     client.processes.close()
     yield

@@ -25,6 +25,7 @@ from arkqueue.repository.reader import client
 from arkqueue.repository.reader.archive import ReadArchive
 from arkqueue.repository.reader.client import ReaderProcesses
 from tests.attacks import stored
+from tests.loaded import begin_reader_alone
 from tests.repositories import a_git_repository, a_subversion_repository, commit_with_a_long_message
 from tests.waiting import eventually
 
@@ -34,7 +35,8 @@ Open = Callable[[Path | str], ReadArchive]
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReaderProcesses]:
-    """No other one is started because the machine is busy and a call takes long, but only where one has no answer."""
+    """They start as those of a server do. No other one is started because the machine is busy and a call takes long, but only where one has no answer."""
+    monkeypatch.setattr(client, "begin", begin_reader_alone)
     monkeypatch.setattr(client, "SLOW", 1e9)
     processes = ReaderProcesses()
     yield processes
