@@ -1,0 +1,149 @@
+"""A deposit with a remote service that reviews it for a while: one deposit, however often its outcome is asked for (design 5.29)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.system.end_to_end.conftest import Archives, Installations
+from tests.system.end_to_end.installation import Installation, tasks
+from tests.waiting import PATIENCE, eventually
+
+STATUS = {"in review": 202, "accepted": 200, "refused": 422}
+
+
+class Remote(ThreadingHTTPServer):
+    """Takes deposits (POST), tells their status (GET), and can keep who asks from hearing the end of an answer (GET /wait)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.deposits, self.asked, self.status = 0, 0, "in review"
+        self.waiting, self.go_on = threading.Event(), threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Remote
+
+    def do_POST(self) -> None:
+        self.server.deposits += 1
+        self.answer(202, f"id=d-{self.server.deposits}\n")
+
+    def do_GET(self) -> None:
+        if self.path == "/wait":
+            self.server.waiting.set()
+            self.server.go_on.wait(PATIENCE)
+            self.answer(200, "")
+            return
+        self.server.asked += 1
+        self.answer(STATUS[self.server.status], f"status={self.server.status}\n")
+
+    def answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def remote() -> Iterator[Remote]:
+    service = Remote()
+    thread = threading.Thread(target=service.serve_forever)
+    thread.start()
+    yield service
+    service.go_on.set()
+    service.shutdown()
+    thread.join()
+    service.server_close()
+
+
+HAND_OVER = """
+import os, sys, urllib.request
+with urllib.request.urlopen("{url}/deposits", data=b"the paper") as answer:
+    open(os.environ["ARKQUEUE_OUTPUT"], "wb").write(answer.read())
+sys.exit(75)
+"""
+ASK = """
+import json, os, sys, urllib.error, urllib.request
+deposit = json.load(open(os.environ["ARKQUEUE_INPUTS"]))["self"]["id"]
+try:
+    answer = urllib.request.urlopen("{url}/deposits/" + deposit)
+except urllib.error.HTTPError as refusal:
+    sys.exit(65 if refusal.code == 422 else 1)
+open(os.environ["ARKQUEUE_OUTPUT"], "wb").write(answer.read())
+if answer.status == 200 and {waits}:
+    urllib.request.urlopen("{url}/wait").read()
+sys.exit(0 if answer.status == 200 else 75)
+"""
+
+
+def deposit(remote: Remote, waits: bool = False) -> Any:
+    ask = {"script": ASK.format(url=remote.url, waits=waits), "every": "1h"}
+    hand_over = HAND_OVER.format(url=remote.url)
+    fields = {"script": hand_over, "shell": "python3", "checkout": "none", "on_lost": "fail", "deadline": "14d"}
+    after = {"depends": ["deposit"], "command": "cat $ARKQUEUE_INPUTS", "checkout": "none"}
+    return tasks({"deposit": fields | {"poll": ask}, "after": after})
+
+
+@pytest.mark.parametrize(("status", "state", "run"), [("accepted", "completed", "completed"), ("refused", "rejected", "failed")])  # fmt: skip
+def test_a_deposit_that_is_in_review_for_a_while(
+    shared: Installation, archives: Archives, remote: Remote, status: str, state: str, run: str
+) -> None:
+    papers = archives(shared)
+    papers.commit(deposit(remote))
+    papers.wait("deposit@2", "deferred")
+    name = papers.task("deposit@2")
+    explained = papers.explained("deposit@2")
+    assert "its outcome is asked for again" in explained
+    assert f"arkqueue refresh {name}" in explained
+    shared("refresh", name)
+    eventually(lambda: len(papers.attempts("deposit@2")) == 2 and papers.state("deposit@2") == "deferred")
+    assert "status = in review" in shared("show", name).out
+    remote.status = status
+    shared("refresh", papers.name)
+    papers.wait("deposit@2", state)
+    papers.wait_for_run(2, run)
+    assert (remote.deposits, remote.asked) == (1, 2)
+    assert [a["kind"] for a in papers.attempts("deposit@2")] == ["run", "poll", "poll"]
+    assert "3 (poll)" in shared("show", name).out
+    if state == "completed":
+        assert '{"deposit": {"id": "d-1", "status": "accepted"}}' in papers.log("after@2")
+    refused = shared("refresh", name, code=1)
+    assert f"is {state}: only what is deferred and has a poll is polled" in refused.err
+
+
+def test_a_server_that_is_killed_between_the_remote_yes_and_its_record_asks_again(
+    installations: Installations, archives: Archives, remote: Remote
+) -> None:
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(deposit(remote, waits=True))
+    papers.wait("deposit@2", "deferred")
+    remote.status = "accepted"
+    arkqueue("refresh", papers.task("deposit@2"))
+    assert remote.waiting.wait(PATIENCE), "the poll has heard the yes"
+    server.kill()
+    remote.go_on.set()
+    arkqueue.start()
+    eventually(lambda: papers.attempts("deposit@2")[-1]["end"] == "lost")
+    papers.wait("deposit@2", "deferred")
+    arkqueue("refresh", papers.task("deposit@2"))
+    papers.wait("deposit@2")
+    papers.wait("after@2")
+    assert (remote.deposits, remote.asked) == (1, 2)
+    assert [(a["kind"], a["end"]) for a in papers.attempts("deposit@2")] == [
+        ("run", "exited"), ("poll", "lost"), ("poll", "exited")
+    ]  # fmt: skip
