@@ -31,7 +31,10 @@ class Form:
     """A form that a page sent: each field once, as text."""
 
     def __init__(self, body: bytes) -> None:
-        self._fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+        try:
+            self._fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+        except ValueError as error:
+            raise Invalid("the form", "has more than 50 fields", "Open the page again, and send it there.") from error
 
     def __getitem__(self, name: str) -> str:
         return self._fields.get(name, "").strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from fastapi.concurrency import run_in_threadpool
@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from arkqueue.errors import ArkqueueError
+from arkqueue.errors import ArkqueueError, NotFound
 from arkqueue.model import RunId, TaskId
 from arkqueue.names import RESERVED, parse_name
 from arkqueue.queue import sign_ins, tokens
@@ -28,6 +28,15 @@ from arkqueue.web.problems import Refused
 _ARCHIVE: Final = re.compile(r"(?P<name>[^:@/]+)(?::(?P<branch>[^:@/]*))?")
 
 
+class _Static(StaticFiles):
+    """Files of the package; a browser asks each time whether they are still the same, so that an upgrade is seen at once."""
+
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 def routes() -> list[BaseRoute]:
     """All pages, in the order in which they are looked for."""
     return [
@@ -36,7 +45,7 @@ def routes() -> list[BaseRoute]:
         Route(SIGN_IN, _sign_in, methods=["POST"]),
         Route("/-/sign-out", _sign_out, methods=["POST"]),
         Route("/-/act", _act, methods=["POST"]),
-        Mount("/-/static", StaticFiles(packages=[("arkqueue.web.pages", "static")])),
+        Mount("/-/static", _Static(packages=[("arkqueue.web.pages", "static")])),
         Route("/{address:path}", page(_thing)),
     ]
 
@@ -52,7 +61,11 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     if "@" not in unquote(address):
         found = _ARCHIVE.fullmatch(address)
         if not found:
-            raise HTTPException(404)
+            raise NotFound(
+                unquote(address),
+                "there is no such page",
+                "Pages are named as on the command line: /papers, /papers@12, /papers@12/pdf.",
+            )
         branch = found["branch"]
         return archive.archive(visitor, request, unquote(found["name"]), None if branch is None else unquote(branch))
     name = parse_name(address.replace("%40", "@", 1) if "@" not in address else address)
@@ -80,13 +93,14 @@ def _sign_in_page(request: Request) -> Response:
 
 
 async def _sign_in(request: Request) -> Response:
-    form = Form(await request.body())
-    return await run_in_threadpool(_sign_in_with, request, form)
+    body = await request.body()
+    return await run_in_threadpool(_sign_in_with, request, body)
 
 
-def _sign_in_with(request: Request, form: Form) -> Response:
+def _sign_in_with(request: Request, body: bytes) -> Response:
     try:
         check_host(request)
+        form = Form(body)
         # Nobody is signed in yet, so that no other site gains from sending this: but for its own token's rights in this browser.
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refused(403, "the form", "was not sent from a page of this server", "Open the page again.")
@@ -112,11 +126,12 @@ def _signed_in(request: Request, token: Token, target: str) -> Response:
 
 async def _sign_out(request: Request) -> Response:
     body = await request.body()
-    return await run_in_threadpool(_sign_out_with, request, Form(body))
+    return await run_in_threadpool(_sign_out_with, request, body)
 
 
-def _sign_out_with(request: Request, form: Form) -> Response:
+def _sign_out_with(request: Request, body: bytes) -> Response:
     try:
+        form = Form(body)
         check_form(request, visitor_of(request), form["form"])
     except SignInNeeded:
         pass

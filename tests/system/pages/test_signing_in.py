@@ -128,3 +128,11 @@ def test_who_may_look_has_no_buttons_and_cannot_act(visitor: Visitors, session: 
     refused = press(reader, "/papers@2/a", "papers@2/a", "retry")
     assert refused.status_code == 422
     assert archive.state("a@2") == "failed"
+
+
+def test_a_form_without_end_is_refused(visitor: Visitors) -> None:
+    browser = visitor(Scope.OPERATE)
+    for address in ("/-/act", "/-/sign-in", "/-/sign-out"):
+        answer = browser.post(address, data={f"field {number}": "x" for number in range(100)})
+        assert answer.status_code == 422, address
+        assert "more than 50 fields" in answer.text
