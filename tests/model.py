@@ -187,6 +187,8 @@ class Task:
     losses: int = 0
     deferred: bool = False
     """An attempt ended with 75 since a person last retried it: its deadline has begun (design 5.28)."""
+    late: bool = False
+    """Its deadline is over."""
     polls: bool = False
     """Its command ended with 75, and its poll is what runs (design 5.29)."""
     stop: str | None = None
@@ -1009,7 +1011,8 @@ class Model:
         task = self.task(key)
         assert task.state is State.RUNNING
         definition = task.definition
-        is_over = late and definition.deadline is not None and task.deferred
+        task.late = task.late or (late and task.deferred)
+        is_over = task.late and definition.deadline is not None
         circumstances = Circumstances(
             task.stop,
             task.failures,
@@ -1153,7 +1156,7 @@ class Model:
         if root.state is State.DEFERRED:
             root.failures = root.deferrals = root.losses = 0
             root.polls = root.polls and not from_start
-            root.deferred = root.polls
+            root.deferred, root.late = root.polls, False
             return self.due(key)
         if root.state is State.SKIPPED and root.root:
             raise Refused(Reason.STATE, root.root.key)
@@ -1179,7 +1182,7 @@ class Model:
         task.cause = task.superseded_by = None
         task.waived = task.as_completed = False
         task.failures = task.deferrals = task.losses = 0
-        task.deferred = task.polls
+        task.deferred, task.late = task.polls, False
         task.retried = True
 
     def _refuse_outdated(self, again: list[Task]) -> None:
