@@ -348,7 +348,9 @@ class Beside(RuleBasedStateMachine):
         for what in data.draw(st.sampled_from(_AFTER_A_DEFERRAL)):
             task = self.model.task(key)
             if task.state is State.DEFERRED:
-                self.both("refresh" if task.polls and data.draw(st.booleans()) else "due", key)
+                how = data.draw(st.sampled_from(["due", "due", "refresh", "refresh_all"])) if task.polls else "due"
+                self.both(how, *([] if how == "refresh_all" else [key]))
+                self.saw(how)
             while task.state is State.READY and self.claim_one():
                 pass
             if task.state is not State.RUNNING or task.run.deleted:
@@ -400,6 +402,7 @@ class Beside(RuleBasedStateMachine):
         polled = [key for key in self.keys(State.DEFERRED) if self.model.task(key).polls]
         if data.draw(st.sampled_from([True, False, False])):
             self.both("refresh_all")
+            self.saw("refresh_all", polled)
         else:
             self.both("refresh", data.draw(st.sampled_from(polled * 2 + self.keys(State.DEFERRED))))
 
