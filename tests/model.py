@@ -210,6 +210,8 @@ class Task:
     granted: int = 0
     """When it was granted its locks, among all grants."""
     item: str = ""
+    purged_starts: set[Key] = field(default_factory=set)
+    """What of purged runs had started because of it, or let others of later runs start (design 5.19)."""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
     key: Key = field(init=False)
@@ -463,6 +465,8 @@ class Model:
         """The highest place at which each task of a branch completed."""
         self.latest: dict[tuple[str, Name], Place] = {}
         """Where it completed last in time."""
+        self.highest_of_commits: dict[tuple[str, Name], Place] = {}
+        """The highest place among commit runs at which it completed."""
         self.edges: list[Edge] = []
         self.deleted_branches: set[str] = set()
         self.paused = False
@@ -507,7 +511,8 @@ class Model:
     def is_purged(self, name: Name, run: Run, of_commits: bool = False) -> bool:
         """Whether the nearest earlier occurrence, as far as it is remembered, completed and was purged (design 5.27)."""
         left, key = self._nearest_left(name, run, of_commits), (run.branch, name)
-        places = [remembered[key] for remembered in (self.highest, self.latest) if key in remembered]
+        remembered = self.highest, self.latest, self.highest_of_commits
+        places = [place[key] for place in remembered if key in place]
         places = [place for place in places if place < run.place and (place.run == 1 or not of_commits)]
         return any(left is None or place > left.run.place for place in places)
 
@@ -1049,6 +1054,9 @@ class Model:
             where = task.run.branch, task.key.inside
             self.latest[where] = task.run.place
             self.highest[where] = max(task.run.place, self.highest.get(where, task.run.place))
+            if task.run.trigger is Trigger.COMMIT:
+                of_commits = self.highest_of_commits
+                of_commits[where] = max(task.run.place, of_commits.get(where, task.run.place))
         for other in self._behind(task):
             if priority is not None and end is not End.LOST and self.has_not_started(other) and not other.prioritized:
                 other.priority = priority
@@ -1202,9 +1210,12 @@ class Model:
 
     def _built_upon(self, task: Task) -> set[Key]:
         """What of later runs has started on the strength of this task, directly or through gates that passed or what never began (design 5.19)."""
+        return task.purged_starts | self._started_behind([edge for edge in task.out_of if edge.crossing])
+
+    def _started_behind(self, left: list[Edge], purged: Run | None = None) -> set[Key]:
+        """What has started behind edges. ``purged``: inside this run alone; a way that leads out of it counts as a start."""
         started: set[Key] = set()
         seen: set[Key] = set()
-        left = [edge for edge in task.out_of if edge.crossing]
         while left:
             edge = left.pop()
             target = edge.target
@@ -1212,11 +1223,13 @@ class Model:
             if target.key in seen or not (edge.met or (never_began and not edge.crossing)):
                 continue
             seen.add(target.key)
-            if target.attempts:
+            if target.attempts or target.run is not (purged or target.run):
                 started.add(target.key)
             elif target.is_gate and target.state is State.COMPLETED:
+                started |= target.purged_starts
                 left += [edge for edge in target.out_of if edge.met]
             elif never_began:
+                started |= target.purged_starts
                 of_run = [edge for edge in target.out_of if not edge.crossing]
                 left += [edge for edge in target.out_of if edge.crossing]
                 left += [
@@ -1307,6 +1320,9 @@ class Model:
             raise Refused(Reason.STATE)
         if self.is_waited_for(run):
             raise Refused(Reason.WAITED_FOR)
+        into = [edge for task in run.tasks.values() for edge in task.into if edge.crossing]
+        for edge in into:
+            edge.source.purged_starts |= self._started_behind([edge], run)
         for task in run.tasks.values():
             for edge in task.into:
                 edge.source.out_of.remove(edge)

@@ -416,7 +416,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
     for (number, run), attempts in runs.items():
         refuse_superseded(graph, here, row.branch_id, number, run, attempts)
     if later := graph.rows("started_after", sources=list(again), most=MOST_NAMED + 1):
-        names = ", ".join(_name(graph, row) for row in later[:MOST_NAMED])
+        names = ", ".join(map(task_name, later[:MOST_NAMED]))
         names += " and more" if len(later) > MOST_NAMED else ""
         raise Conflict(
             here, f"tasks of later revisions have started after it: {names}", "force it if they may be out of date"

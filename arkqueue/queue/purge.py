@@ -219,6 +219,7 @@ def _purge(
             "remember", by=by, verb="purge", archive=graph.archives[0], run=None, task=None, note=reason
         )
     ids = [row.id for row in going]
+    graph.do("purge_starts", runs=ids)
     graph.do("purge_edges", runs=ids)
     graph.do("purge_tasks", runs=ids)
     graph.do("purge_items", runs=ids)

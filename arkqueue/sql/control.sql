@@ -165,7 +165,7 @@ where t.id = run.report_id and t.state = 'waiting';
 
 -- name: started_after
 -- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
--- A task that never began has also let on the tasks that were skipped because of it.
+-- A task that never began has also let on the tasks that were skipped because of it. Of those that were purged `purged_start` tells.
 with recursive behind(id) as (
     select e.target from edge e
     where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
@@ -181,9 +181,17 @@ with recursive behind(id) as (
           and case when g.state = 'completed' then e.met else t.state in ('canceled', 'skipped') and t.attempts = 0 end) step
 ), found as (
     -- The first ones found: without an order, so that a long history is not walked to its end.
-    select t.id, t.number, t.run, t.name, t.item from behind b join task t on t.id = b.id where t.attempts > 0 limit %(most)s
+    select number, run, name, item from (
+        select p.number, p.run, p.name, p.item from purged_start p where p.task_id = any(%(sources)s)
+        union all
+        select coalesce(p.number, t.number), coalesce(p.run, t.run), coalesce(p.name, t.name), coalesce(p.item, t.item)
+        from behind b join task t on t.id = b.id
+        left join purged_start p on p.task_id = t.id and t.attempts = 0 and t.state in ('completed', 'canceled', 'skipped')
+        where t.attempts > 0 or p.task_id is not null) t limit %(most)s
 )
-select * from found order by number, run, name;
+select distinct a.name as archive, b.name as branch, b.main, f.number, f.run, f.name, f.item
+from found f, task s join branch b on b.id = s.branch_id join archive a on a.id = b.archive_id
+where s.id = (%(sources)s::bigint[])[1] order by f.number, f.run, f.name;
 
 -- name: completed_after
 -- Where some tasks, by name and item, have completed last in later runs of a branch (design 5.19), purged ones, too; the latest first. What runs no program replaces nothing.

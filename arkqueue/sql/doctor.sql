@@ -291,15 +291,25 @@ where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing 
   and (%(archive)s::bigint is null or coalesce(t.archive_id, s.archive_id) = %(archive)s) limit %(most)s;
 
 -- name: doctor_completions
--- What completed is remembered for its branch, at no lower place than it completed at.
+-- What completed is remembered for its branch, at no lower place than it completed at, and so are the commit runs in which it did.
 select a.archive_id as archive, null::bigint as run, null::bigint as task,
        format('branch %%s: %%s completed at %%s, and %%s', quote_literal(a.name), quote_literal(t.name), t.number,
-              case when c.branch_id is null then 'this is not remembered' else format('what is remembered as the highest place is %%s', c.highest_number) end) as what
-from (select branch_id, name, item, max(number) as number from task where state = 'completed' and program group by branch_id, name, item) t
+              case when c.branch_id is null then 'this is not remembered' else format('what is remembered as the highest place is %%s, and as the highest commit run %%s', c.highest_number, coalesce(c.commit_number::text, 'none')) end) as what
+from (select branch_id, name, item, max(number) as number, max(number) filter (where run = 1) as of_commit
+      from task where state = 'completed' and program group by branch_id, name, item) t
 join branch a on a.id = t.branch_id
 left join completion c on c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
-where (c.branch_id is null or c.highest_number < t.number or not exists (select from revision r where r.id = c.revision_id and r.branch_id = c.branch_id))
+where (c.branch_id is null or c.highest_number < t.number or coalesce(c.commit_number, -1) < t.of_commit or not exists (select from revision r where r.id = c.revision_id and r.branch_id = c.branch_id))
   and (%(archive)s::bigint is null or a.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_purged_starts
+-- What is remembered of purged tasks belongs to tasks of earlier runs, and these are there.
+select t.archive_id as archive, t.run_id as run, p.task_id as task,
+       case when t.id is null then 'it is gone, and a task that was purged is said to have started after it'
+            else format('a task of %%s.%%s is said to have been purged after it had started because of this one, which is of no earlier run', p.number, p.run) end as what
+from purged_start p left join task t on t.id = p.task_id
+where (t.id is null or (p.number, p.run) <= (t.number, t.run))
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_names
 -- The names of a branch's ordinary tasks are remembered for PREV:*.

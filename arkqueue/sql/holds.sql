@@ -59,6 +59,7 @@ select t.id from task t join run on run.id = t.run_id join revision r on r.id = 
 where t.id = any(%(tasks)s)
   and (coalesce(r.dropped_at, b.deleted_at) is not null
        or exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')
+       or exists (select from purged_start p where p.task_id = t.id)
        or exists (select from task f where f.branch_id = t.branch_id and f.fired and (f.number, f.run) > (t.number, t.run))
        or exists (select from completion c where c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
                   and (c.highest_number, c.highest_run) > (t.number, t.run)))

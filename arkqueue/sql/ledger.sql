@@ -279,7 +279,7 @@ left join task r on r.id = t.root_id
 left join lateral (
     select true as is_purged
     from completion c join revision l on l.id = c.revision_id
-    cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run)) o(number, run)
+    cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run), (c.commit_number, 1)) o(number, run)
     where exists (select from purged_run where branch_id = %(branch)s)
       and c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (o.number, o.run) < (%(number)s, %(run)s)
       and (t.id is null or (o.number, o.run) > (t.number, t.run))
@@ -311,7 +311,7 @@ from walk w join task t on t.branch_id = %(branch)s and t.name = w.name and t.it
 where w.run = 1
   and not exists (
     select from completion c join revision l on l.id = c.revision_id
-    cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run)) o(number, run)
+    cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run), (c.commit_number, 1)) o(number, run)
     where exists (select from purged_run where branch_id = %(branch)s)
       and c.branch_id = %(branch)s and c.name = w.name and c.item = '' and o.run = 1 and o.number < %(number)s and o.number > t.number);
 

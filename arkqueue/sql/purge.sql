@@ -33,6 +33,44 @@ select p.id, p.number, p.run, a.name as archive, b.name as branch, b.main, d.by
 from purged_run p join branch b on b.id = p.branch_id join archive a on a.id = b.archive_id join deed d on d.id = p.deed_id
 where p.id = any(%(runs)s) order by p.branch_id, p.number, p.run;
 
+-- name: purge_starts
+-- For each task that is left: remember a task of these runs that has started because of it, or that lets tasks of further runs start (design 5.19), as `started_after` goes.
+-- `on_it`: the tasks that have started or let others on, and those of their runs that let these on.
+with recursive own as materialized (
+    select id, run_id, number, run, name, item, kind, attempts, program, state,
+           not program and state = 'completed' as passed, state in ('canceled', 'skipped') and attempts = 0 as never_began
+    from task where run_id = any(%(runs)s)
+), into_them as materialized (
+    select e.source, e.target from own t join edge e on e.target = t.id and e.crossing and e.met and e.kind <> 'cancels'
+    where (select s.run_id from task s where s.id = e.source) <> all(%(runs)s)
+), on_it(id) as (
+    select t.id from own t
+    where exists (select from into_them)
+      and (t.attempts > 0
+           or (t.passed or t.never_began)
+              and (exists (select from purged_start p where p.task_id = t.id)
+                   or exists (select from edge e where e.source = t.id and e.crossing and e.met and e.kind <> 'cancels')))
+    union
+    -- Each by its id: a chain of gates may be long, and each of its rounds would read all of `own`.
+    select g.id
+    from on_it o
+    cross join lateral (select t.state in ('canceled', 'skipped') and t.attempts = 0 as never_began from task t where t.id = o.id offset 0) t
+    cross join lateral (select e.source, e.met from edge e where e.target = o.id and not e.crossing and e.kind <> 'cancels' offset 0) e
+    cross join lateral (select g.id, g.program, g.state, g.attempts from task g where g.id = e.source offset 0) g
+    where not g.program and g.state = 'completed' and e.met or g.state in ('canceled', 'skipped') and g.attempts = 0 and t.never_began
+), gone as (
+    delete from purged_start where task_id = any(array(select id from own))
+)
+insert into purged_start (task_id, number, run, name, item)
+select distinct on (i.source) i.source, s.number, s.run, s.name, s.item
+from into_them i join on_it o on o.id = i.target join own t on t.id = i.target
+-- A gate says nothing to a person: rather a task of its run that has started.
+cross join lateral (
+    select u.number, u.run, case when u.kind = 'ordinary' then u.name else 'COMMIT' end as name, u.item, (u.id = t.id and u.kind = 'ordinary') as is_it from own u
+    where u.run_id = t.run_id and (u.id = t.id or u.attempts > 0) order by is_it desc, u.attempts > 0 desc, u.id limit 1) s
+order by i.source, s.number, s.run, s.name, s.item
+on conflict do nothing;
+
 -- name: purge_edges
 -- Delete the edges from and to tasks of runs. Those that are not met count as met: they are counted off their targets in other runs.
 with own as materialized (

@@ -238,6 +238,15 @@ create index task_exclusive on task (branch_id) where exclusive and settled_at i
 create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
 
+-- Tasks that are left after one of a later run, which was purged, had started because of them, or let others of further runs start (design 5.19): the place and name of that one.
+create table purged_start (
+    task_id     bigint primary key,
+    number      bigint not null,
+    run         int not null,
+    name        text not null,
+    item        text not null
+);
+
 -- Tasks of purged runs whose attempts and logs are still to be deleted.
 create table purged_task (
     id          bigint primary key                  -- that it had in `task`
@@ -302,7 +311,7 @@ create table lock_turn (
 );
 insert into lock_turn values ('', 0);
 
--- Where each task of a branch completed: last in time (BASE, design 3), and at the highest place.
+-- Where each task of a branch completed: last in time (BASE, design 3), at the highest place, and in the highest commit run.
 create table completion (
     branch_id   bigint not null,
     name        text not null,
@@ -311,6 +320,7 @@ create table completion (
     run         int not null,
     highest_number bigint not null,
     highest_run int not null,
+    commit_number bigint,                           -- null: in no commit run. These are run 1 of their revision
     primary key (branch_id, name, item)
 ) with (fillfactor = 50);                           -- each completion changes its row: there is room for the new one beside it
 

@@ -65,6 +65,7 @@ CHECKS = (
     Check("doctor_ledger", "Restore a backup from before, or take up the archive anew (arkqueue archive rewind)."),
     Check("doctor_edges", f"{LOCKED}, delete the edge; then cancel and retry the task."),
     Check("doctor_completions", f"{LOCKED}, write the row of completion anew; until then BASE of this task is wrong."),
+    Check("doctor_purged_starts", "Delete the row of purged_start."),
     Check("doctor_names", "Insert the name into task_name; until then PREV:* leaves it out."),
     Check("doctor_definitions", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),

@@ -39,6 +39,7 @@ GARBLED = {
     "ledger": ("update branch set head_id = (select min(id) from revision)", None),
     "edges": ("delete from task where name = 'a' and number = 3", "papers@3/b"),
     "completions": ("delete from completion", None),
+    "purged-starts": ("insert into purged_start select id, 3, 1, 'a', '' from task where name = 'a' and number = 3", "papers@3/a"),
     "names": ("delete from task_name where name = 'a'", None),
     "definitions": ("update definition set body = '{}' where body->>'name' = 'after'", "papers@4/after"),
     "items": ("update task set item_id = 77 where name = 'a' and number = 3", "papers@3/a"),

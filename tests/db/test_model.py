@@ -447,6 +447,8 @@ class Beside(RuleBasedStateMachine):
 
     def purge(self, data: st.DataObject) -> None:
         """Mostly a settled run. One that began with a commit stays, for other verbs to be drawn for. Then what may meet it again is done at once."""
+        if self.purge_what_went_on_from_a_failure(data):
+            return
         runs = self.model.runs
         settled = [run for run in runs if all(task.settled for task in run.tasks.values())]
         done = [run for run in settled if any(task.attempts for task in run.own)]
@@ -474,11 +476,35 @@ class Beside(RuleBasedStateMachine):
             is_gone and any(other.place < run.place for other in self.model.on_branch(run.branch)),
         )
 
+    def purge_what_went_on_from_a_failure(self, data: st.DataObject) -> bool:
+        """Waive a failure that a later run waits for, let that one end, and purge it: a retry of what failed is out of date all the same. Returns whether there was one."""
+        behind = {
+            edge.source.key: edge.target.run
+            for edge in self.model.edges
+            if edge.crossing and not edge.met and edge.target.state is State.WAITING and not edge.target.is_gate
+            if edge.source.state is State.FAILED and not edge.source.run.deleted
+        }
+        if not behind or self.model.paused:
+            return False
+        key = data.draw(st.sampled_from(list(behind)))
+        self.both("skip", key, False, False, judged_again=[key])
+        run = behind[key]
+        self.claim_all()
+        for task in run.own:
+            if task.state is State.RUNNING:
+                self.both("finish", task.key, *((End.STOPPED, None) if task.stop else (End.EXITED, 0)))
+        if not all(task.settled for task in run.own):
+            self.both("cancel_run", run.key)
+        self.both("purge", run.key)
+        self.both("retry", key, False, judged_again=[key])
+        return True
+
     def older_and_bad(self, run: Run) -> list[Key]:
-        """Tasks of earlier runs that may be retried, of names that completed in this one."""
+        """Tasks of earlier runs that may be retried, of names that completed in this one, or because of which a task of it has started."""
         names = {task.key.inside for task in run.own if task.state is State.COMPLETED and task.attempts}
         earlier = [other for other in self.model.on_branch(run.branch) if other.place < run.place]
         tasks = [other.tasks[name] for other in earlier for name in names if name in other.tasks]
+        tasks += [e.source for task in run.own if task.attempts for e in task.into if e.crossing and e.met]
         return [task.key for task in tasks if task.bad and task.state is not State.REJECTED and not task.root]
 
     def prioritize(self, data: st.DataObject) -> None:
@@ -681,6 +707,8 @@ class Beside(RuleBasedStateMachine):
         self.saw(
             "outdated by what was purged", is_outdated and ours and not {*ours.tasks} <= self.model.states().keys()
         )
+        has_started = ours is not None and ours.reason is Reason.STARTED
+        self.saw("what was purged had started", has_started and ours and not {*ours.tasks} <= self.model.states().keys())
         self.saw("a release is refused", ours and verb.startswith("release"))
         for what in (verb, "a verb"):
             self.saw(f"{what} is refused to who is no approver", ours and ours.reason is Reason.GUARDED)
@@ -874,7 +902,7 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip_until", 1, BAD),
     ("delete", 2, UNSETTLED | BAD),
     ("undelete", 2, BAD),
-    ("purge", 1, set()),
+    ("purge", 2, set()),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
     ("set_lock", 1, UNSETTLED),

@@ -656,7 +656,7 @@ INGREDIENTS = {
         "what comes back is held",
     ),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
-    "a run between others is purged",
+    *("a run between others is purged", "what was purged had started"),
     *("trigger", "trigger is refused"),
     *(
         "prioritize",

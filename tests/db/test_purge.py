@@ -15,9 +15,9 @@ from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import ArchiveId, AttemptId, End, Receipt, RunId, TaskId
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, control, deletion, holds, purge, schedules
+from arkqueue.queue import claim, control, deletion, finish, holds, purge, schedules
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, runs, tasks
 from arkqueue.views.doctor import examine
@@ -208,6 +208,107 @@ def test_base_and_the_highest_completed_place_survive(session: Session, archive:
     assert "Later revisions have gone on (papers@3/a)" in reasons[0].text
     archive.commit({"a": ""})
     assert archive.claim("a@4").base == "3"
+
+
+def test_commit_does_not_wait_for_a_failure_before_a_commit_run_that_was_purged(archive: AnArchive) -> None:
+    """A run by hand completed the same task after it, at a higher place and later in time."""
+    strict = {"COMMIT": "depends: ['PREV:*']", "a": "on: [commit, manual]"}
+    archive.commit({"a": "on: [commit, manual]"})
+    archive.fail("a@2")
+    archive.commit({"a": "on: [commit, manual]"})
+    archive.run("a@3")
+    archive.trigger(3)
+    archive.run("a@3.2")
+    purged(archive, 3)
+    archive.commit(strict)
+    assert archive.state("a@4") == "ready"
+
+
+def test_commits_that_end_at_once_leave_the_highest_commit_run(session: Session, archive: AnArchive) -> None:
+    archive.commit({"a": "on: [commit, manual]"})
+    archive.trigger(2)
+    attempts = [archive.attempt("a@2"), archive.attempt("a@2.2")]
+    ended = finish.finish(session, PROCESS, [Outcome(AttemptId(attempt), End.EXITED, 0) for attempt in attempts])
+    assert set(ended.values()) == {Receipt.RECORDED}
+    place = {"highest_number": 2, "highest_run": 2, "commit_number": 2}
+    assert archive.sql("select highest_number, highest_run, commit_number from completion where name = 'a'") == [place]
+
+
+REFUSED = "tasks of later revisions have started after it: {}"
+
+
+def test_a_retry_is_refused_after_the_later_task_that_had_started_was_purged(
+    session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"build": ""})
+    archive.fail("build@2")
+    archive.skip("build@2")
+    archive.commit({"deploy": "depends: ['PREV:build']"})
+    archive.fail("deploy@3")
+    with pytest.raises(Conflict, match=REFUSED.format("papers@3/deploy")):
+        archive.retry("build@2")
+    assert purged(archive, 3).runs == ["papers@3"]
+
+    with pytest.raises(Conflict, match=REFUSED.format("papers@3/deploy")):
+        archive.retry("build@2")
+    reasons = explain.explain(session, TaskId(archive.task("build@2"))).reasons
+    assert "Later revisions have gone on (papers@3/deploy)" in reasons[0].text
+    archive.retry("build@2", force=True)
+    assert archive.states() == {"build@2": "ready"}
+    holds.hold(session, archive.task("build@2"), "ann")
+    with pytest.raises(Conflict, match=REFUSED.format("papers@3/deploy")):
+        holds.release(session, archive.task("build@2"), "ann")
+    holds.release(session, archive.task("build@2"), "ann", how=holds.How(force=True))
+    archive.run("build@2")
+    assert purged(archive, 2).runs == ["papers@2"]
+    assert archive.sql("select * from purged_start where name = 'deploy'") == []
+
+
+def test_a_retry_is_not_refused_where_what_was_purged_had_never_started(archive: AnArchive) -> None:
+    archive.commit({"build": ""})
+    archive.fail("build@2")
+    archive.skip("build@2")
+    archive.commit({"deploy": "depends: ['PREV:build']"})
+    archive.cancel("deploy@3")
+    assert purged(archive, 3).runs == ["papers@3"]
+    archive.retry("build@2")
+    assert archive.states() == {"build@2": "ready"}
+
+
+def test_a_retry_is_refused_where_a_purged_commit_let_later_tasks_start(archive: AnArchive) -> None:
+    """COMMIT@3 waited for build@2 and let COMMIT@4 pass; nothing of revision 3 itself has started."""
+    archive.commit({"build": ""})
+    archive.fail("build@2")
+    archive.skip("build@2")
+    strict = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]", "deploy": ""}
+    archive.commit(strict)
+    archive.cancel("deploy@3")
+    archive.commit(strict)
+    archive.run("deploy@4")
+    with pytest.raises(Conflict, match=REFUSED.format("papers@4/deploy")):
+        archive.retry("build@2")
+    assert purged(archive, 3).runs == ["papers@3"]
+    with pytest.raises(Conflict, match=REFUSED.format("papers@3")):
+        archive.retry("build@2")
+    assert purged(archive, 4).runs == ["papers@4"]
+    with pytest.raises(Conflict, match=REFUSED.format("papers@3")):
+        archive.retry("build@2")
+
+
+def test_a_start_is_remembered_through_a_gate_that_is_purged_later(archive: AnArchive) -> None:
+    """The task that has started goes first; the gate through which its source led to it, after that."""
+    archive.commit({"build": ""})
+    archive.fail("build@2")
+    archive.skip("build@2")
+    archive.commit({"gate": "# gate\ndepends: ['PREV:build']"})
+    archive.commit({"deploy": "depends: ['PREV:gate']"})
+    archive.run("deploy@4")
+    assert purged(archive, 4).runs == ["papers@4"]
+    with pytest.raises(Conflict, match=REFUSED.format("papers@4/deploy")):
+        archive.retry("build@2")
+    assert purged(archive, 3).runs == ["papers@3"]
+    with pytest.raises(Conflict, match=REFUSED.format("papers@3/gate")):
+        archive.retry("build@2")
 
 
 def test_a_run_by_hand_takes_what_a_purged_task_has_completed(archive: AnArchive) -> None:

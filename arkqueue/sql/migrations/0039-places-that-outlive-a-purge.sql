@@ -1,0 +1,16 @@
+-- What a purge leaves (design 5.7, 5.19, 5.27): the highest commit run in which a task completed, and that a later task, which was purged, had started after one that is left.
+
+alter table completion add column commit_number bigint;
+update completion c set commit_number = greatest(
+    case when c.highest_run = 1 then c.highest_number end,
+    (select r.number from revision r where r.id = c.revision_id and c.run = 1),
+    (select max(t.number) from task t
+     where t.branch_id = c.branch_id and t.name = c.name and t.item = c.item and t.run = 1 and t.state = 'completed'));
+
+create table purged_start (
+    task_id     bigint primary key,
+    number      bigint not null,
+    run         int not null,
+    name        text not null,
+    item        text not null
+);
