@@ -294,13 +294,21 @@ def many_lines(what: str, name: str, answer: Any) -> list[str]:
     done, refused = answer["done"], answer["refused"]
     skipped = f", {tasks(len(answer['skipped']))} waived as out of date" if answer["skipped"] else ""
     said = [f"{bold(name)}: {tasks(len(done))} {what}{skipped}" + (f", {tasks(len(refused))} not" if refused else "")]
+    if answer["approved"]:
+        are = (
+            "1 is an approval step" if len(answer["approved"]) == 1 else f"{len(answer['approved'])} are approval steps"
+        )
+        said += [f"{are}, approved by this:", *_first(answer["approved"])]
     more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
     return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
 
 
 def _some_done(answer: Any) -> list[str]:
     """The first of the tasks of an archive to which something would be done."""
-    named = [*answer["done"], *answer["skipped"]]
+    return _first([task for task in (*answer["done"], *answer["skipped"]) if task not in answer["approved"]])
+
+
+def _first(named: Sequence[str]) -> list[str]:
     more = [f"  and {len(named) - MOST_LINES} more"] if len(named) > MOST_LINES else []
     return [*(f"  {visible(task)}" for task in named[:MOST_LINES]), *more]
 

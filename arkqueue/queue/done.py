@@ -21,12 +21,15 @@ class Refused:
 
 @dataclass(slots=True)
 class Done:
-    """``tasks``: to which it was done. ``skipped``: those that were waived in place of a release, as it would have been refused.
+    """``tasks``: to which it was done. ``approvals``: those of them that are approval steps, which a release approved.
+
+    ``skipped``: those that were waived in place of a release, as it would have been refused.
 
     ``left``: how many were not reached, as the time for one command was over, others kept the archive locked, or somebody ended their run meanwhile.
     """
 
     tasks: list[int] = field(default_factory=list)
+    approvals: list[int] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     left: int = 0
@@ -34,6 +37,7 @@ class Done:
     def add(self, more: Done) -> None:
         """What was done next."""
         self.tasks += more.tasks
+        self.approvals += more.approvals
         self.skipped += more.skipped
         self.refused += more.refused
         self.left += more.left

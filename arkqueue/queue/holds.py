@@ -212,6 +212,7 @@ def _release(
     if fit := [task for task in tasks if task not in outdated]:
         # What needs a skipped task has been skipped with it.
         foreign = graph.ids("runs_of_foreign", tasks=fit) if accepts else []
+        done.approvals = graph.ids("approval_steps", tasks=fit)
         done.tasks = sorted(graph.ids("release", tasks=fit, release=entry()))
         if foreign:
             graph.do("accept_workflows_of", runs=foreign)

@@ -53,6 +53,12 @@ where t.ctid = any(array(
     where {from release h}))
 returning t.id;
 
+-- name: approval_steps
+-- The approval steps among some tasks: those that their workflow file holds in every run, and those that a guard of their archive holds (-1: `BY_A_GUARD`).
+select t.id from task t left join definition d on d.id = t.definition_id
+where t.id = any(%(tasks)s) and (t.hold_id = -1 or d.body->'hold' = 'true')
+order by t.number, t.run, t.position, t.id;
+
 -- name: perhaps_outdated
 -- The held tasks, among some, that may be out of date (design 5.19). It asks indices alone, so that it may name a task that is not out of date; each is judged after it.
 select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id

@@ -708,7 +708,9 @@ class Beside(RuleBasedStateMachine):
             "outdated by what was purged", is_outdated and ours and not {*ours.tasks} <= self.model.states().keys()
         )
         has_started = ours is not None and ours.reason is Reason.STARTED
-        self.saw("what was purged had started", has_started and ours and not {*ours.tasks} <= self.model.states().keys())
+        self.saw(
+            "what was purged had started", has_started and ours and not {*ours.tasks} <= self.model.states().keys()
+        )
         self.saw("a release is refused", ours and verb.startswith("release"))
         for what in (verb, "a verb"):
             self.saw(f"{what} is refused to who is no approver", ours and ours.reason is Reason.GUARDED)

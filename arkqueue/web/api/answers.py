@@ -37,10 +37,11 @@ class RunAction:
 class ArchiveAction:
     """What an action on an archive did: to which tasks, which it waived (``skip_outdated``), and why it did nothing to others.
 
-    ``left``: how many it did not reach; give it again.
+    ``approved``: those of ``done`` that are approval steps, which a release approved. ``left``: how many it did not reach; give it again.
     """
 
     done: list[str]
+    approved: list[str]
     skipped: list[str]
     refused: list[Refusal]
     left: int
@@ -56,8 +57,14 @@ def on_run(caller: Caller, run: RunId, done: Done) -> RunAction:
 def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
     """The answer of an action on an archive."""
     view = archives.archive(caller.session, archive)
-    acted, skipped = _named(caller, done.tasks), _named(caller, done.skipped)
-    return ArchiveAction(done=acted, skipped=skipped, refused=_refusals(caller, done), left=done.left, archive=view)
+    return ArchiveAction(
+        done=_named(caller, done.tasks),
+        approved=_named(caller, done.approvals),
+        skipped=_named(caller, done.skipped),
+        refused=_refusals(caller, done),
+        left=done.left,
+        archive=view,
+    )
 
 
 def _named(caller: Caller, tasks: Sequence[int]) -> list[str]:

@@ -55,6 +55,24 @@ def test_an_approval_step_says_who_released_it(shared: Installation, archives: A
     assert "seen by Ann" in papers.explained("publish@2")
 
 
+def test_a_release_of_everything_names_the_approval_steps_that_it_approves(
+    shared: Installation, archives: Archives
+) -> None:
+    papers = archives(shared)
+    shared("hold", papers.name)
+    publish = {"depends": ["check"], "hold": True, "command": "true"}
+    papers.commit(tasks({"check": {"command": "true"}, "publish": publish}))
+    papers.wait("check@2", "held")
+    shared("unhold", papers.name)
+    told = ["1 is an approval step, approved by this:", f"  {papers.task('publish@2')}"]
+    trial = shared("release", papers.name, "--all", "--dry-run").out.splitlines()
+    assert trial == [
+        "Nothing is changed. It would be:", f"{papers.name}: 2 tasks released", *told, f"  {papers.task('check@2')}",
+    ]  # fmt: skip
+    assert shared("release", papers.name, "--all").out.splitlines() == [f"{papers.name}: 2 tasks released", *told]
+    papers.wait_for_run(2)
+
+
 def test_an_archive_guards_what_its_committers_may_not_start(
     shared: Installation, archives: Archives, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
 from tests.builders import an_archive
-from tests.system.web.conftest import problem
+from tests.system.web.conftest import Client, problem
 
 
 def test_a_task_is_held_and_released_with_reasons(operator: httpx.Client, session: Session) -> None:
@@ -61,6 +62,20 @@ def test_an_archive_is_held_and_what_is_outdated_is_named_at_its_release(
     done = operator.post("/archives/papers/release", json={"skip_outdated": True}).json()
     assert (done["done"], done["skipped"], done["refused"]) == ([], ["papers@2/a"], [])
     assert archive.state("a@2") == "skipped"
+
+
+def test_a_release_of_everything_says_which_approval_steps_it_approves(client: Client, session: Session) -> None:
+    approver, archive = client(Scope.APPROVE), an_archive(session)
+    archive.sql('update archive set settings = settings || \'{"require_approval": ["deposit"]}\'')
+    archive.commit({"a": "", "seen": "hold: true", "deposit": ""})
+    approver.post(f"/tasks/{archive.task('a@2')}/hold")
+    approver.post(f"/tasks/{archive.task('seen@2')}/release")
+    approver.post(f"/tasks/{archive.task('seen@2')}/hold")
+    for options in ({"dry_run": "true"}, {}):
+        done = approver.post("/archives/papers/release", params=options).json()
+        assert done["done"] == ["papers@2/a", "papers@2/seen", "papers@2/deposit"]
+        assert done["approved"] == ["papers@2/seen", "papers@2/deposit"]
+    assert archive.states() == {"a@2": "ready", "seen@2": "ready", "deposit@2": "ready"}
 
 
 @pytest.mark.parametrize(
