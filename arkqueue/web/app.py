@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from arkqueue import __version__
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.names import RESERVED
 from arkqueue.runtime.admission import Admission
 from arkqueue.web import problems
 from arkqueue.web.access import Callers, authenticated
@@ -74,7 +75,9 @@ class Pages(BaseRoute):
         self._router: Router | None = None
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        is_page = scope["type"] == "http" and (scope["method"] in ("GET", "HEAD") or scope["path"].startswith("/-/"))
+        path = scope.get("path", "")
+        is_page = scope["type"] == "http" and (scope["method"] in ("GET", "HEAD") or path.startswith("/-/"))
+        is_page = is_page and path.split("/", 2)[1] not in RESERVED
         return (Match.FULL if is_page else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

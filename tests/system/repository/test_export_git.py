@@ -155,6 +155,7 @@ def test_what_is_remembered_of_a_repository_is_bounded_and_does_not_stand_for_wh
     assert commit is not None
     for entry in bare[commit.tree]:
         assert len(objects.entries(entry.id, PathBudget())) == 100
+    # Private: nobody but this test asks how much is kept.
     assert sum(map(len, objects._folders.values())) <= MOST_KEPT < 30 * 100 * 128
     with pytest.raises(TooManyPaths):
         objects.entries(bare[commit.tree]["0"].id, PathBudget(10))

@@ -46,6 +46,7 @@ CALLS = {
     "POST /archives/{name}/unhold": Call(OPERATE, {}),
     "POST /archives/{name}/release": Call(OPERATE, {}),
     "POST /archives/{name}/retry": Call(OPERATE, {"failed": True}),
+    "POST /archives/{name}/refresh": Call(OPERATE, {}),
     "POST /archives/{name}/purge": Call(ADMIN),
     "GET /locks": Call(READ, query="archive=secret"),
     "PUT /locks/{name}": Call(OPERATE, {"capacity": 2}),
