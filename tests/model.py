@@ -335,7 +335,7 @@ def is_global(lock: str) -> bool:
 
 
 class Installation:
-    """What archives have in common: claims and locks, at which they take turns (design 5.24, 5.25)."""
+    """What archives have in common: locks at which they take turns (design 5.25)."""
 
     def __init__(self, archives: Sequence[Model]) -> None:
         self.archives = list(archives)
@@ -346,28 +346,9 @@ class Installation:
         self.paused_locks: set[str] = set()
         self.turns: dict[str, Model] = {}
         """Whose turn it was the last time, by lock."""
-        self.last_claimed: Model | None = None
-        """Of which archive the last claim took a task."""
         self.grants = 0
         self.late = 0
         """What was granted up to here should have started by now."""
-
-    def next_to_claim(self, labels: Collection[str]) -> tuple[Model, Task] | None:
-        """What a claim takes next: archives of the lowest tier that have a task which it may take go in turns, and in an archive the claim's order counts (design 5.24)."""
-        having = [archive for archive in self._in_turn(self.last_claimed) if archive.claimable(labels)]
-        if not having:
-            return None
-        archive = min(having, key=lambda archive: archive.tier)  # of several the first in turn
-        return archive, min(archive.claimable(labels), key=archive.claim_order)
-
-    def claim(self, archive: Model, key: Key) -> None:
-        archive.claim(key)
-        self.last_claimed = archive
-
-    def _in_turn(self, last: Model | None) -> list[Model]:
-        """The archives in the order of their ids, those after the last one first."""
-        behind = 0 if last is None else self.archives.index(last) + 1
-        return self.archives[behind:] + self.archives[:behind]
 
     def count(self) -> int:
         self.grants += 1
@@ -434,7 +415,9 @@ class Installation:
 
     def wanting(self, name: str, as_free: str | None = None) -> list[Model]:
         """The archives whose first task in the line would fit if it got a place, in their turns."""
-        return [archive for archive in self._in_turn(self.turns.get(name)) if self._could_start(archive, name, as_free)]
+        last = self.archives.index(self.turns[name]) if name in self.turns else -1
+        turns = self.archives[last + 1 :] + self.archives[: last + 1]
+        return [archive for archive in turns if self._could_start(archive, name, as_free)]
 
     def _could_start(self, archive: Model, name: str, as_free: str | None = None) -> list[Task]:
         judged = archive.judged_lines(self._free(as_free))
@@ -488,8 +471,6 @@ class Model:
         self.deleted_branches: set[str] = set()
         self.paused = False
         """Nothing is claimed, and no ``cancels`` fires (design 5.23)."""
-        self.tier = 5
-        """Archives of a lower tier go before it (design 5.24)."""
         self.max_running: int | None = None
         """How many attempts run at once (design 5.26)."""
         self.on_hold = False
@@ -1022,12 +1003,6 @@ class Model:
     def takes(self, key: Key, labels: Collection[str]) -> bool:
         """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26)."""
         return set(self.task(key).definition.runs_on) <= set(labels)
-
-    def claimable(self, labels: Collection[str]) -> list[Task]:
-        """The ready tasks that a task manager with these labels may claim now."""
-        if not self.may_claim():
-            return []
-        return [task for task in self.tasks() if task.state is State.READY and self.takes(task.key, labels)]
 
     def may_claim(self) -> bool:
         running = sum(task.state is State.RUNNING for task in self.tasks())
