@@ -21,6 +21,7 @@ _BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-
 _SPECIAL = re.compile(r"[^\w.+=,~\ud800-\udfff-]")
 """What is percent-encoded inside a part: what divides a name, and what a shell or a terminal would act on. Names stand in commands that people copy."""
 _WITHOUT_REVISION = re.compile(r"(?P<place>[A-Za-z0-9][\w.-]*(:[^:@/\s]+)?)(?P<task>/[^@\s]+)")
+_ARCHIVE = re.compile(r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?")
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 COMMIT_RUN = 1
@@ -95,6 +96,19 @@ def parse_name(text: str) -> Name:
     part = {key: unquote(value) for key, value in found.groupdict().items() if value is not None}
     run = int(part["run"]) if "run" in part else None
     return Name(part["archive"], part["revision"], part.get("branch"), run, part.get("task"), part.get("item", ""))
+
+
+def parse_branch(text: str) -> tuple[str, str | None]:
+    """Read ``ARCHIVE`` or ``ARCHIVE:BRANCH``; the branch is None where the main one is meant. ``Invalid`` where it has another form."""
+    found = _ARCHIVE.fullmatch(text)
+    if not found:
+        raise Invalid(repr(text), "is not the name of an archive or a branch", "write ARCHIVE or ARCHIVE:BRANCH")
+    return unquote(found["archive"]), None if found["branch"] is None else unquote(found["branch"])
+
+
+def branch_name(archive: str, branch: str | None) -> str:
+    """The name of an archive (``branch`` None: its main branch is meant), or of one of its branches."""
+    return _quoted(archive) if branch is None else f"{_quoted(archive)}:{_quoted(branch)}"
 
 
 def _remedy(text: str) -> str:

@@ -249,6 +249,13 @@ def take_up(session: Session, configuration: Configuration, archive: ArchiveId) 
         archives.go_on(session, archive, row.stopped)
 
 
+def sync(session: Session, configuration: Configuration, archive: ArchiveId) -> None:
+    """Have the repository looked at now. A stopped archive goes on if its repository is the registered one again."""
+    if archives.one(session, archive).stopped is not None:
+        take_up(session, configuration, archive)
+    archives.sync(session, archive)
+
+
 def check_name(name: str) -> None:
     """Raise `Invalid` for what cannot be an archive's name."""
     if not _NAME.fullmatch(name):

@@ -6,11 +6,10 @@ A browser gets a secret of its own, so that the token itself is in no cookie. On
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 
 from arkqueue.db.session import Session
-from arkqueue.queue.tokens import Token, token_of
+from arkqueue.queue.tokens import Token, digest_of, token_of
 
 BROWSER = 30 * 86_400.0
 """Seconds that a browser stays signed in."""
@@ -30,26 +29,22 @@ def code(session: Session, token: Token) -> str:
 
 def use(session: Session, code: str) -> Token | None:
     """The token that a code stands for; the code is used up. None: it is unknown, expired or used, or its token was revoked."""
-    found = session.rows("use_code", hash=_hash(code))
+    found = session.rows("use_code", hash=digest_of(code))
     return token_of(found[0]) if found else None
 
 
 def check(session: Session, secret: str) -> Token | None:
     """The token that a browser is signed in with; None: it is not signed in."""
-    found = session.rows("token_of_sign_in", hash=_hash(secret))
+    found = session.rows("token_of_sign_in", hash=digest_of(secret))
     return token_of(found[0]) if found else None
 
 
 def sign_out(session: Session, secret: str) -> None:
     """Make a browser's secret worthless."""
-    session.do("sign_out", hash=_hash(secret))
+    session.do("sign_out", hash=digest_of(secret))
 
 
 def _add(session: Session, token: Token, *, once: bool, seconds: float) -> str:
     secret = secrets.token_urlsafe(32)
-    session.do("add_sign_in", hash=_hash(secret), token=token.id, once=once, seconds=seconds)
+    session.do("add_sign_in", hash=digest_of(secret), token=token.id, once=once, seconds=seconds)
     return secret
-
-
-def _hash(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

@@ -93,7 +93,7 @@ def create(
     secret = "ark_" + secrets.token_urlsafe(32)
     listed = None if archives is None else sorted(set(archives))
     (row,) = session.rows(
-        "add_token", name=name, hash=_hash(secret), scope=str(scope), archives=listed, authors=list(authors)
+        "add_token", name=name, hash=digest_of(secret), scope=str(scope), archives=listed, authors=list(authors)
     )
     _remember(
         session, by, "create token", f"{row.id} {name} ({scope})" + "".join(f" for {author}" for author in authors)
@@ -103,7 +103,7 @@ def create(
 
 def check(session: Session, secret: str) -> Token | None:
     """The token that a secret belongs to; None where it is unknown or revoked."""
-    found = session.rows("token_of_hash", hash=_hash(secret))
+    found = session.rows("token_of_hash", hash=digest_of(secret))
     return token_of(found[0]) if found else None
 
 
@@ -157,7 +157,8 @@ def _write(path: Path, secret: str) -> None:
         raise ArkqueueError(str(path), f"cannot be written: {error.strerror}", "Correct the home folder.") from error
 
 
-def _hash(secret: str) -> bytes:
+def digest_of(secret: str) -> bytes:
+    """What is stored of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 

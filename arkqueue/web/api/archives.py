@@ -252,9 +252,7 @@ def sync_archive(request: Request, name: str) -> ArchiveView:
     """Look at the repository now. A stopped archive goes on if its repository is the registered one again."""
     caller = admit(request, Scope.OPERATE)
     archive = _watched(caller, name)
-    if archives.one(caller.session, archive).stopped is not None:
-        registration.take_up(caller.session, caller.configuration, archive)
-    archives.sync(caller.session, archive)
+    registration.sync(caller.session, caller.configuration, archive)
     return views.archive(caller.session, archive)
 
 

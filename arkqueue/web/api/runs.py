@@ -176,7 +176,7 @@ def trigger_run(
     """Make a run by hand, at a revision in the ledger: of the named tasks, or of all that run both on commits and by hand."""
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(new.archive)
-    revision = _revision(caller.session, archive, new)
+    revision = revision_wanted(caller.session, archive, new)
     if dry_run:
         response.status_code = 200
         return triggering.proposed(
@@ -283,10 +283,11 @@ def act_on_run(
     run = caller.run(id)
     options.check(*_OF_RUNS[verb])
     with caller.acting(dry_run, run=run) as caller:
-        return on_run(caller, run, _act_on_run(caller, verb, run, options))
+        return on_run(caller, run, do_to_run(caller, verb, run, options))
 
 
-def _act_on_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
+def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
+    """Do what a verb says to the tasks of a run."""
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed = options.force, options.as_completed
     match verb:
@@ -374,11 +375,12 @@ def act_on_task(
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     with caller.acting(dry_run, task=task) as caller:
-        _act(caller, verb, task, options)
+        do_to_task(caller, verb, task, options)
         return tasks.task(caller.session, task)
 
 
-def _act(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
+def do_to_task(caller: Caller, verb: Verb, task: TaskId, options: Options) -> None:
+    """Do what a verb says to a task; raises what becomes 409 where its state forbids it."""
     options.check(*_MEANT[verb])
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed = options.force, options.as_completed
@@ -417,7 +419,7 @@ def explain_by_name(request: Request, name: str) -> Explanation:
     return explain_name(caller.session, name)
 
 
-def _revision(session: Session, archive: ArchiveId, new: NewRun) -> int:
+def revision_wanted(session: Session, archive: ArchiveId, new: NewRun) -> int:
     """The id of the ledger's entry that a run is wanted at."""
     if new.revision is None:
         branch = find.find_branch(session, archive, new.branch, new.archive)

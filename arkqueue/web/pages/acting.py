@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from arkqueue.archives import registration
-from arkqueue.errors import Conflict, Invalid, NotFound
+from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import parse_name
-from arkqueue.queue import archives, control, deletion, holds, many, pauses, triggering
+from arkqueue.names import parse_branch, parse_name, run_name
+from arkqueue.queue import control, holds, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
 from arkqueue.queue.tokens import Scope
-from arkqueue.views.find import find_branch, find_run, find_task
+from arkqueue.views.find import find_run, find_task
 from arkqueue.views.tasks import task as show_task
-from arkqueue.web.access import Caller
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.runs import LONGEST_NOTE, NewRun, Options, Verb, do_to_run, do_to_task, revision_wanted
 from arkqueue.web.pages.answer import HEADERS, local
 from arkqueue.web.pages.visitor import Visitor, check_form
-
-LONGEST_TEXT: Final = 10_000
-"""Characters of a reason or a note."""
 
 
 class Form:
@@ -44,21 +42,17 @@ def act(visitor: Visitor, request: Request, body: bytes) -> Response:
     """Do what a form asks for, and show the page that it came from again."""
     form = Form(body)
     check_form(request, visitor, form["form"])
-    if not visitor.caller.token.scope.allows(Scope.OPERATE):
-        raise Invalid(
-            f"token {visitor.caller.token.name}", "may look, and do nothing", "Sign in with a token of scope operate."
-        )
-    if len(text := form["text"]) > LONGEST_TEXT:
-        raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_TEXT:,}", "Write less.")
-    name, verb = form["name"], form["verb"]
-    went = _act(visitor.caller, name, verb, text)
+    caller = admit(request, Scope.OPERATE)
+    if len(text := form["text"]) > LONGEST_NOTE:
+        raise Invalid("the text", f"has {len(text):,} characters, more than {LONGEST_NOTE:,}", "Write less.")
+    went = _act(caller, form["name"], form["verb"], text)
     return RedirectResponse(went or local(form["back"]), 303, HEADERS)
 
 
 def _act(caller: Caller, name: str, verb: str, text: str) -> str:
     """Act; answers where to go, where that is another page."""
     if "@" not in name:
-        return _on_archive(caller, name, verb, text)
+        return _on_archive(caller, *parse_branch(name), verb, text)
     parsed = parse_name(name)
     caller.archive(parsed.archive)
     if parsed.task is None:
@@ -70,16 +64,16 @@ def _act(caller: Caller, name: str, verb: str, text: str) -> str:
 
 def _on_task(caller: Caller, id: TaskId, verb: str, text: str) -> None:
     task = caller.task(id)
-    session, by, who = caller.session, caller.by, caller.approver
+    session, by = caller.session, caller.by
     run = RunId(show_task(session, task).run_id)
     acts: dict[str, Callable[[], object]] = {
-        "retry": lambda: control.retry(session, task, by, force=False, approver=who),
-        "cancel": lambda: control.cancel(session, task, by, assume_gone=False, approver=who),
-        "restart": lambda: control.restart(session, task, by, approver=who),
-        "skip": lambda: control.skip(session, task, by, as_completed=False, force=False, approver=who),
-        "skip-as-completed": lambda: control.skip(session, task, by, as_completed=True, force=False, approver=who),
+        **{
+            one: partial(do_to_task, caller, one, task, Options())
+            for one in (Verb.RETRY, Verb.REFRESH, Verb.CANCEL, Verb.RESTART, Verb.SKIP)
+        },
+        "skip-as-completed": lambda: do_to_task(caller, Verb.SKIP, task, Options(as_completed=True)),
         "hold": lambda: holds.hold(session, task, by, text),
-        "release": lambda: holds.release(session, task, by, text, How(False, False, who)),
+        "release": lambda: holds.release(session, task, by, text, _how(caller)),
         "note": lambda: control.note(session, _said(text), by, run=run, task=task),
     }
     _chosen(acts, verb)()
@@ -87,58 +81,47 @@ def _on_task(caller: Caller, id: TaskId, verb: str, text: str) -> None:
 
 def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
     run = caller.run(id)
-    session, by, who = caller.session, caller.by, caller.approver
+    session, by = caller.session, caller.by
     acts: dict[str, Callable[[], object]] = {
-        "retry": lambda: many.retry_failed(session, run, by, who),
-        "cancel": lambda: control.cancel_run(session, run, by, approver=who),
+        "retry": lambda: do_to_run(caller, Verb.RETRY, run, Options(failed=True)),
+        "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options()),
         "hold": lambda: holds.hold_run(session, run, by, text),
-        "release": lambda: holds.release_run(session, run, by, text, How(False, False, who)),
-        "delete": lambda: deletion.delete_run(session, run, by, who),
+        "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
         "note": lambda: control.note(session, _said(text), by, run=run),
     }
     _done(_chosen(acts, verb)())
 
 
-def _on_archive(caller: Caller, name: str, verb: str, text: str) -> str:
+def _on_archive(caller: Caller, name: str, branch: str | None, verb: str, text: str) -> str:
     archive = caller.archive(name)
-    session, by, who = caller.session, caller.by, caller.approver
+    session, by = caller.session, caller.by
     if verb == "trigger":
-        return _trigger(caller, name, archive, text)
+        return _trigger(
+            caller, archive, NewRun(archive=name, branch=branch, tasks=text.replace(",", " ").split() or None)
+        )
     acts: dict[str, Callable[[], object]] = {
         "pause": lambda: pauses.pause(session, archive, text, by),
         "resume": lambda: pauses.resume(session, archive, name, by),
         "hold": lambda: holds.hold_archive(session, archive, by, text),
         "unhold": lambda: holds.unhold(session, archive, by, text),
-        "release": lambda: holds.release_archive(session, archive, by, text, How(False, False, who)),
-        "retry": lambda: many.retry_failed_of_archive(session, archive, by, who),
-        "sync": lambda: _sync(caller, archive),
+        "release": lambda: holds.release_archive(session, archive, by, text, _how(caller)),
+        "sync": lambda: registration.sync(session, caller.configuration, archive),
     }
     _done(_chosen(acts, verb)())
     return ""
 
 
-def _trigger(caller: Caller, name: str, archive: ArchiveId, text: str) -> str:
-    branch = find_branch(caller.session, archive, None, name)
-    head = caller.session.rows("head_revision", branch=branch)
-    if not head:
-        raise Conflict(f"archive {name}", "has no revision yet", f"arkqueue sync {name}")
+def _trigger(caller: Caller, archive: ArchiveId, new: NewRun) -> str:
+    revision = revision_wanted(caller.session, archive, new)
     run = triggering.trigger(
-        caller.session,
-        int(head[0].id),
-        names=text.replace(",", " ").split() or None,
-        without=[],
-        by=caller.by,
-        force=False,
-        approver=caller.approver,
+        caller.session, revision, names=new.tasks, without=[], by=caller.by, force=False, approver=caller.approver
     )
     (row,) = caller.session.rows("show_runs", runs=[run])
-    return f"/{name}@{row.number}.{row.run}"
+    return f"/{run_name(row)}"
 
 
-def _sync(caller: Caller, archive: ArchiveId) -> None:
-    if archives.one(caller.session, archive).stopped is not None:
-        registration.take_up(caller.session, caller.configuration, archive)
-    archives.sync(caller.session, archive)
+def _how(caller: Caller) -> How:
+    return How(False, False, caller.approver)
 
 
 def _chosen(acts: dict[str, Callable[[], object]], verb: str) -> Callable[[], object]:

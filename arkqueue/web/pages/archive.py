@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, TaskKind, Trigger
-from arkqueue.names import COMMIT_RUN
+from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import SETTLED, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import completed_places, unhandled_failures
@@ -52,12 +52,11 @@ class Row:
     cells: list[Cell | None]
 
 
-def archive(visitor: Visitor, request: Request, name: str, branch_name: str | None) -> Shown:
+def archive(visitor: Visitor, request: Request, name: str, named: str | None) -> Shown:
     """The newest runs of a branch; ``?before=`` a run's id shows those before it."""
     caller = visitor.caller
     id = caller.archive(name)
     view = views.archive(caller.session, id)
-    named = branch_name if branch_name is not None else None
     try:
         branch = find_branch(caller.session, id, named, name)
     except NotFound:
@@ -78,6 +77,7 @@ def archive(visitor: Visitor, request: Request, name: str, branch_name: str | No
         "archive.html",
         {
             "archive": view,
+            "address": branch_name(name, named),
             "branch": named or main,
             "branches": [b for b in view.branches if not b.deleted],
             "rows": [_row(run, columns) for run in shown],
@@ -102,6 +102,7 @@ def archive(visitor: Visitor, request: Request, name: str, branch_name: str | No
 def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
     nothing: dict[str, object] = {
         "archive": view,
+        "address": view.name,
         "branch": "",
         "branches": [],
         "rows": [],

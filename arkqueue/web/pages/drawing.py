@@ -39,10 +39,12 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawn graph with its size."""
+    """A drawn graph with its size, and that of each box."""
 
     width: int
     height: int
+    box_width: int
+    box_height: int
     boxes: list[Box]
     arrows: list[Arrow]
 
@@ -73,7 +75,7 @@ def drawn(view: GraphView, archive: str) -> Picture:
     boxes = [Box(nodes[id], x, y, _words(nodes[id], archive)) for id, (x, y) in places.items()]
     arrows = [Arrow(_curve(places[e.source], places[e.target]), e.kind, e.met) for e in edges]
     width = 2 * MARGIN + len(layers) * (WIDTH + BESIDE) - BESIDE
-    return Picture(width, 2 * MARGIN + tallest * (HEIGHT + BELOW) - BELOW, boxes, arrows)
+    return Picture(width, 2 * MARGIN + tallest * (HEIGHT + BELOW) - BELOW, WIDTH, HEIGHT, boxes, arrows)
 
 
 def _sweep(layers: list[list[int]], neighbours: object) -> None:

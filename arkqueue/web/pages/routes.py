@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from fastapi.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from arkqueue.errors import ArkqueueError, NotFound
+from arkqueue.errors import ArkqueueError, Invalid, NotFound
 from arkqueue.model import RunId, TaskId
-from arkqueue.names import RESERVED, parse_name
+from arkqueue.names import parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_run, find_task
@@ -25,7 +23,7 @@ from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, pa
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
 
-_ARCHIVE: Final = re.compile(r"(?P<name>[^:@/]+)(?::(?P<branch>[^:@/]*))?")
+NAMES: Final = "Pages are named as on the command line: /papers, /papers@12, /papers@12/pdf."
 
 
 class _Static(StaticFiles):
@@ -56,19 +54,14 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     raw: bytes = request.scope.get("raw_path") or quote(request.url.path).encode()
     address = raw.partition(b"?")[0].decode("ascii", "replace").lstrip("/")
     first = address.partition("/")[0]
-    if first in RESERVED or first in ("", "-"):
-        raise HTTPException(404)
-    if "@" not in unquote(address):
-        found = _ARCHIVE.fullmatch(address)
-        if not found:
-            raise NotFound(
-                unquote(address),
-                "there is no such page",
-                "Pages are named as on the command line: /papers, /papers@12, /papers@12/pdf.",
-            )
-        branch = found["branch"]
-        return archive.archive(visitor, request, unquote(found["name"]), None if branch is None else unquote(branch))
-    name = parse_name(address.replace("%40", "@", 1) if "@" not in address else address)
+    if first in ("", "-"):
+        raise NotFound(unquote(address), "there is no such page", NAMES)
+    if "@" not in address:
+        try:
+            return archive.archive(visitor, request, *parse_branch(address))
+        except Invalid as error:
+            raise NotFound(unquote(address), "there is no such page", NAMES) from error
+    name = parse_name(address)
     visitor.caller.archive(name.archive)
     if name.task is None:
         return run.run(visitor, request, RunId(find_run(visitor.caller.session, name)))
