@@ -424,7 +424,7 @@ class TaskDefinition:
 
     @property
     def as_poll(self) -> TaskDefinition:
-        """What is run as a poll: the task with the poll's program in place of its own."""
+        """The task with the poll's program in place of its own, as a poll runs it."""
         assert self.poll is not None
         shell = (self.shell or "sh") if self.poll.script is not None else None
         return replace(self, command=self.poll.command, script=self.poll.script, shell=shell, timeout=self.poll.timeout)

@@ -130,7 +130,7 @@ DEFER_DELAY = 60.0
 LONGEST_DEFERRAL = 3600.0
 """Seconds between two tries of a task that ended with 75, at most, unless its output `arkqueue.retry_after` says another time."""
 LONGEST_AWAY = 600.0
-"""The same for what could not read its repository, or was withheld: it asked for no patience, and is to run soon after that is over."""
+"""Seconds between two tries of a task that could not read its repository or was withheld, at most. Such a task did not ask to wait: it runs soon after the fault is over."""
 LONGEST_DELAY = 6 * 3600.0
 """Seconds between two tries of a task that failed, at most."""
 MOST_LOSSES = 3

@@ -189,7 +189,8 @@ from archive a cross join lateral (
 where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
 
 -- name: doctor_locks
--- A task that waits for locks, has been granted them or runs, and is no poll, stands with each of its names in `lock_use`, as one that has them or not, and in its place. No more
+-- `lock_use` has a row for each lock of a task that waits for its locks, has been granted them, or runs its command: a poll takes no locks. The row says
+-- whether the lock is granted, and has the task's place in the claim's order. No more
 -- tasks are granted a limited lock of an archive than there is room; at one of the installation, places that are too many are taken back a moment later.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s, and does not stand in the lines of the locks that it names', t.state) as what
 from task t join definition d on d.id = t.definition_id and d.locks

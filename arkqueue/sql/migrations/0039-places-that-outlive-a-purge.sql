@@ -1,4 +1,5 @@
--- What a purge leaves (design 5.7, 5.19, 5.27): the highest commit run in which a task completed, and that a later task, which was purged, had started after one that is left.
+-- A purge keeps two facts (design 5.7, 5.19, 5.27): the highest commit run in which each task completed, and which tasks that are left had let a purged
+-- task of a later run start.
 
 alter table completion add column commit_number bigint;
 update completion c set commit_number = greatest(
