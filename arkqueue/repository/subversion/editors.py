@@ -7,7 +7,8 @@ libsvn while the connection is busy, and so never ask it anything. The names of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from subvertpy import delta
 
@@ -19,6 +20,17 @@ IN_MEMORY = 2**20
 """Bytes of a text that is kept in memory until it is translated. Over http, some dozens of them come at once."""
 
 LAST_CHANGED = "svn:entry:committed-rev"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Node(Protocol):
+    @property
+    def editor(self) -> ExportEditor: ...
+
+
+N = TypeVar("N", bound=_Node)
 
 Window = tuple[int, int, int, int, list[tuple[int, int, int]], bytes]
 
@@ -113,15 +125,43 @@ class _DifferenceFile:
         """Nothing is held."""
 
 
+def remembered(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, P], R]:
+    """A method of a node that is being written, whose error the editor remembers (`ExportEditor.finish`)."""
+
+    @wraps(method)
+    def call(self: N, /, *arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(self, *arguments, **options)
+        except Exception as error:
+            self.editor.error = self.editor.error or error
+            raise
+
+    return call
+
+
 class ExportEditor:
     """Writes every folder and file that it is told of; what is told is a whole tree, compared with an empty one."""
 
     def __init__(self, writer: TreeWriter, translation: Translation, prefix: str = "") -> None:
         self.writer, self.translation = writer, translation
+        self.error: Exception | None = None
         self._prefix = f"{prefix}/" if prefix else ""
 
     def set_target_revision(self, revision: int) -> None:
         """Known already."""
+
+    def finish(self, reporter: Any) -> None:
+        """Let libsvn tell what it was asked for; raises the first error of this editor.
+
+        Over http, libsvn goes on calling for a while after an error. Python then finds no inherited method, and the error that comes out says that.
+        """
+        try:
+            reporter.finish()
+        except Exception:
+            if self.error is None:
+                raise
+        if self.error is not None:
+            raise self.error
 
     def open_root(self, _revision: int) -> ExportFolder:
         if self._prefix:
@@ -139,16 +179,18 @@ class ExportEditor:
 
 class ExportFolder:
     def __init__(self, editor: ExportEditor) -> None:
-        self._editor = editor
+        self.editor = editor
 
+    @remembered
     def add_directory(self, path: str, *_copied_from: Any) -> ExportFolder:
-        place = self._editor.place(path)
-        if self._editor.writer.wants(place):
-            self._editor.writer.folder(place)
+        place = self.editor.place(path)
+        if self.editor.writer.wants(place):
+            self.editor.writer.folder(place)
         return self
 
+    @remembered
     def add_file(self, path: str, *_copied_from: Any) -> ExportFile:
-        return ExportFile(self._editor, self._editor.place(path))
+        return ExportFile(self.editor, self.editor.place(path))
 
     def change_prop(self, name: str, value: bytes | None) -> None:
         """Externals among them: they are not followed."""
@@ -169,26 +211,27 @@ class ExportFile:
     """
 
     def __init__(self, editor: ExportEditor, place: bytes) -> None:
-        self._editor, self._writer, self._place = editor, editor.writer, place
+        self.editor, self._writer, self._place = editor, editor.writer, place
         self._wanted = self._writer.wants(place)
         self._properties: dict[str, bytes] = {}
         self._text: bytearray | None = bytearray() if self._wanted else None
 
+    @remembered
     def apply_textdelta(self, _base_checksum: str | None) -> Callable[[Window | None], None]:
         if self._wanted and not is_translated(self._properties):
             self._write_as_it_comes()
+        return self._receive
 
-        def receive(window: Window | None) -> None:
-            if window is None or not self._wanted:
-                return
-            if self._text is None:
-                self._writer.append(self._place, _text(window))
-                return
-            self._text += _text(window)
-            if len(self._text) > IN_MEMORY:
-                self._write_as_it_comes()
-
-        return receive
+    @remembered
+    def _receive(self, window: Window | None) -> None:
+        if window is None or not self._wanted:
+            return
+        if self._text is None:
+            self._writer.append(self._place, _text(window))
+            return
+        self._text += _text(window)
+        if len(self._text) > IN_MEMORY:
+            self._write_as_it_comes()
 
     def _write_as_it_comes(self) -> None:
         self._writer.begin(self._place)
@@ -200,14 +243,15 @@ class ExportFile:
         if value is not None:
             self._properties[name] = value.encode()
 
+    @remembered
     def close(self, checksum: str | None = None) -> None:  # noqa: ARG002
         if not self._wanted:
             return
         if self._text is not None:
-            self._editor.translation.write(self._writer, self._place, bytes(self._text), self._properties)
+            self.editor.translation.write(self._writer, self._place, bytes(self._text), self._properties)
             return
         self._writer.end(self._place)
-        self._editor.translation.finish(self._writer, self._place, self._properties)
+        self.editor.translation.finish(self._writer, self._place, self._properties)
 
 
 def _text(window: Window) -> bytes:

@@ -473,9 +473,10 @@ class SubversionArchive:
     ) -> None:
         url = session.get_session_url() + (f"/{quote(path)}" if path else "")
         with self._at(session, url):
-            reporter = session.do_update(number, "", True, ExportEditor(writer, translation, path))
+            editor = ExportEditor(writer, translation, path)
+            reporter = session.do_update(number, "", True, editor)
             reporter.set_path("", number, True)
-            reporter.finish()
+            editor.finish(reporter)
 
     def update(
         self,
@@ -514,11 +515,12 @@ class SubversionArchive:
             if changed.added >= limits.MANY_FILES:
                 self._files(session, "", new, PathBudget(limits.MOST_FILES))
             files = changed.in_order()
-            reporter = session.do_update(new, "", True, UpdateEditor(update, self._translation(session), files))
+            editor = UpdateEditor(update, self._translation(session), files)
+            reporter = session.do_update(new, "", True, editor)
             reporter.set_path("", old, False)
             for path in files:
                 reporter.delete_path(path)
-            reporter.finish()
+            editor.finish(reporter)
             return update.result()
 
     def working_copy(

@@ -13,7 +13,7 @@ from typing import Any
 
 from arkqueue.errors import WorkspaceError
 from arkqueue.repository.limits import PathBudget
-from arkqueue.repository.subversion.editors import ExportEditor, ExportFile, ExportFolder, Window
+from arkqueue.repository.subversion.editors import ExportEditor, ExportFile, ExportFolder, Window, remembered
 from arkqueue.repository.subversion.translation import Translation
 from arkqueue.repository.tree_update import TreeUpdate
 
@@ -109,26 +109,27 @@ class UpdateEditor(ExportEditor):
 class _UpdateFolder(ExportFolder):
     """A folder that is there already, or a new one."""
 
-    def __init__(self, editor: UpdateEditor) -> None:
-        super().__init__(editor)
-        self._update_editor = editor
+    editor: UpdateEditor
 
     def open_directory(self, _path: str, _revision: int) -> _UpdateFolder:
         return self
 
+    @remembered
     def add_file(self, path: str, *copied_from: Any) -> ExportFile:
-        if path in self._update_editor.replaced:
+        if path in self.editor.replaced:
             self._remove(path)
         return super().add_file(path, *copied_from)
 
+    @remembered
     def open_file(self, path: str, _revision: int) -> ExportFile:
         """Each file that is changed in its place is reported as missing; a server that sends a difference all the same is not believed."""
         raise WorkspaceError(path, "came as a difference, which nobody asked for", "Export it anew.")
 
+    @remembered
     def delete_entry(self, path: str, _revision: int) -> None:
         self._remove(path)
 
     def _remove(self, path: str) -> None:
-        place = self._update_editor.place(path)
-        if self._update_editor.update.wants(place):
-            self._update_editor.update.remove(place)
+        place = self.editor.place(path)
+        if self.editor.update.wants(place):
+            self.editor.update.remove(place)
