@@ -417,6 +417,7 @@ class TaskDefinition:
     runs_on: tuple[str, ...] = ()
     deadline: float | None = None
     poll: Poll | None = None
+    priority: int = USUAL_PRIORITY
 
     @property
     def is_gate(self) -> bool:

@@ -198,7 +198,7 @@ class Task:
     released: bool = False
     by_a_guard: bool = False
     """What is to be released was held by a guard of the archive (design 5.22)."""
-    priority: int = 50
+    priority: int = field(init=False)
     prioritized: bool = False
     """A person set the priority."""
     output: int | None = None
@@ -220,6 +220,7 @@ class Task:
     out_of: list[Edge] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.priority = self.definition.priority
         self.key = Key(*self.run.key, self.definition.name, self.item)
         self.implicit = self.name in (COMMIT, REPORT) or self.is_star
 

@@ -18,7 +18,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from arkqueue.model import COMMIT, REPORT, Fault, Key, Revision, TaskDefinition, TaskId, TaskKind, Trigger, Workflow
+from arkqueue.model import (
+    COMMIT,
+    REPORT,
+    USUAL_PRIORITY,
+    Fault,
+    Key,
+    Revision,
+    TaskDefinition,
+    TaskId,
+    TaskKind,
+    Trigger,
+    Workflow,
+)
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import matches
 from arkqueue.plan.graph import Occurrence, Plan, gates_needed, plan
@@ -86,6 +98,7 @@ class NewTask(NamedTuple):
     passed: bool
     ready: bool
     hold: int | None
+    priority: int
 
 
 class NewEdge(NamedTuple):
@@ -249,9 +262,10 @@ class Draft:
         self.exclusives, unsettled = [], 0
         for key, position, kind, definition in planned.nodes:
             task, program, cancels, locks, exclusive, held_by = ids[key], False, False, False, False, None
+            priority = USUAL_PRIORITY
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
-                locks = bool(definition.lock)
+                locks, priority = bool(definition.lock), definition.priority
                 held_by = BY_ITS_FILE if definition.hold else hold if program else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold
@@ -264,7 +278,7 @@ class Draft:
             self.tasks.append(
                 (
                     task, self.branch, id, revision, number, run, *key, definition, position, kind, program, cancels,
-                    exclusive, waits_for, passed, ready, held_by,
+                    exclusive, waits_for, passed, ready, held_by, priority,
                 )
             )  # fmt: skip
             self._past[key] = occurrence = Occurrence(task, kind, passed, passed)

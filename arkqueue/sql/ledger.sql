@@ -338,16 +338,16 @@ select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_
 -- name: add_tasks
 -- Store tasks, which wait, have passed, or are held or ready at once.
 insert into task (id, branch_id, run_id, archive_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
-                  hold_id, state, settled_at, ready_at, pool, entry_id)
+                  hold_id, priority, state, settled_at, ready_at, pool, entry_id)
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
-       t.unmet, t.hold, case when t.passed then {to pass} when t.ready then {to enable} when t.hold is not null then {to hold} else 'waiting' end, case when t.passed then clock_timestamp() end,
+       t.unmet, t.hold, t.priority, case when t.passed then {to pass} when t.ready then {to enable} when t.hold is not null then {to hold} else 'waiting' end, case when t.passed then clock_timestamp() end,
        case when t.ready then clock_timestamp() end,
        case when t.ready then (select coalesce(d.pool, a.pool) || d.labels from definition d, archive a where d.id = t.definition and a.id = %(archive)s) end,
        case when t.ready then t.entry end
 from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[],
             %(item)s::text[], %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[],
-            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[], %(hold)s::bigint[])
-    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready, hold);
+            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[], %(hold)s::bigint[], %(priority)s::int[])
+    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready, hold, priority);
 
 -- name: offer
 -- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.

@@ -10,7 +10,7 @@ from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, PollEnt
 
 _AS_THEY_ARE: Final = (
     *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "hold", "on_lost", "changes"),
-    "deadline",
+    *("deadline", "priority"),
     *("network", "user", "workdir"),
 )
 

@@ -27,6 +27,7 @@ from arkqueue.workflow.values import (
     OneOrMore,
     Path,
     Pattern,
+    Priority,
     Program,
     Reference,
     StrictModel,
@@ -44,7 +45,6 @@ from arkqueue.workflow.values import (
 NOT_YET: Final = frozenset(
     [
         "secrets",
-        "priority",
         "foreach",
         "key",
         "artifacts",
@@ -152,6 +152,9 @@ class Fields(StrictModel):
     )
     exclusive: Flag | None = Field(None, description="The next revision waits until it has settled.")
     hold: Flag | None = Field(None, description="It waits for a person's release in every run.")
+    priority: Priority | None = Field(
+        None, description="Among the archive's ready tasks the lowest goes first; 50 unless given."
+    )
     deadline: Annotated[Duration, AfterValidator(positive)] | None = Field(
         None,
         description="How long it may stay deferred (exit code 75), from its first deferral; for ever unless given.",

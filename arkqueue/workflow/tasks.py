@@ -59,6 +59,7 @@ _OF_A_COMMAND: Final = frozenset(
         "poll",
         "on_lost",
         "hold",
+        "priority",
         "lock",
         "runs_on",
         "checkout",

@@ -32,7 +32,18 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from arkqueue import lock_names
-from arkqueue.model import COMMIT, LABEL, LONGEST_DURATION, LONGEST_GLOB, LONGEST_LOCK, MOST_GLOBS, PREV, REPORT
+from arkqueue.model import (
+    COMMIT,
+    GREATEST_PRIORITY,
+    LABEL,
+    LEAST_PRIORITY,
+    LONGEST_DURATION,
+    LONGEST_GLOB,
+    LONGEST_LOCK,
+    MOST_GLOBS,
+    PREV,
+    REPORT,
+)
 from arkqueue.workflow.nodes import Node
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -249,6 +260,7 @@ Label = Annotated[str, Written(_label, ("a label or a list of labels", "a label"
 Lock = Annotated[str, Written(_lock, minLength=1, maxLength=LONGEST_LOCK)]
 Flag = Annotated[bool, Strict(), BeforeValidator(as_meant)]
 Count = Annotated[int, Strict(), Field(ge=0, le=100), BeforeValidator(as_meant)]
+Priority = Annotated[int, Strict(), Field(ge=LEAST_PRIORITY, le=GREATEST_PRIORITY), BeforeValidator(as_meant)]
 Duration = Annotated[
     float, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": f"^(?=.){_DURATION}$"})
 ]

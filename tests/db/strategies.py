@@ -81,6 +81,7 @@ _retries = st.sampled_from([Retries(max=most) for most in (0, 0, 0, 1, 2)])
 _triggers = st.sampled_from([(Trigger.COMMIT, Trigger.MANUAL)] * 10 + [(Trigger.MANUAL,), (Trigger.COMMIT,)])
 _paths = st.sampled_from([()] * 8 + [("docs/*",), ("docs/b", "src/*")])
 _branches = st.sampled_from([()] * 12 + [("main",), ("s*",)])
+_priorities = st.sampled_from([50] * 6 + [10, 90])
 _once_in_twelve = st.sampled_from([False] * 11 + [True])
 _runs_on = st.sampled_from([()] * 6 + [("gpu",), ("gpu", "tex")])
 _polls = st.sampled_from([None, Poll("true")])
@@ -107,6 +108,7 @@ def definitions(draw: st.DrawFn, name: str, before: tuple[str, ...], after: tupl
         branches=draw(_branches),
         exclusive=draw(_once_in_six),
         hold=draw(_once_in_twelve),
+        priority=50 if gate else draw(_priorities),
         lock=() if gate else draw(_locks(fields)),
         runs_on=draw(_runs_on),
         on_lost=draw(_on_lost),

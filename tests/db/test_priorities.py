@@ -27,6 +27,31 @@ def claimed(archive: AnArchive, slots: int = 100) -> list[str]:
     return [f"{one.name}@{one.number}" for one in archive.claim_some(slots)]
 
 
+def test_a_workflow_file_puts_a_task_before_and_behind_the_others(archive: AnArchive) -> None:
+    archive.commit({"usual": "", "urgent": "priority: 0", "idle": "priority: 1000"})
+    archive.commit({"urgent": "priority: 0", "usual": ""})
+    assert claimed(archive) == ["urgent@2", "urgent@3", "usual@2", "usual@3", "idle@2"]
+
+
+def test_a_waiting_task_and_one_with_a_lock_have_the_priority_of_their_file(archive: AnArchive) -> None:
+    archive.commit(
+        {"a": "", "b": "depends: [a]\npriority: 90", "c": "lock: tex\npriority: 80", "d": "lock: tex\npriority: 70"}
+    )
+    assert priorities(archive) == {"a@2": 50, "b@2": 90, "c@2": 80, "d@2": 70}
+    a, d = archive.claim_some(10)
+    assert (a.name, d.name) == ("a", "d"), "of two tasks that want a lock the one with the lower number gets it"
+    archive.record(a.attempt, End.EXITED, 0)
+    assert claimed(archive) == ["b@2"]
+
+
+def test_a_person_and_an_output_overrule_the_priority_of_the_file(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "depends: [a]\npriority: 90", "c": "depends: [a]\npriority: 90"})
+    prioritize(archive, "c@2", 20)
+    (a,) = archive.claim_some(1)
+    archive.record(a.attempt, End.EXITED, 0, outputs={PRIORITY: "10"})
+    assert priorities(archive) == {"a@2": 50, "b@2": 10, "c@2": 20}
+
+
 def test_a_person_puts_a_task_before_and_behind_the_others(archive: AnArchive) -> None:
     for _ in range(3):
         archive.commit({"a": ""})
