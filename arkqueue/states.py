@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from arkqueue.model import End, Retries
 
@@ -213,3 +214,38 @@ def _doubled(before: int, longest: float) -> float:
 
 def _again(task: Circumstances, delay: float) -> Verdict:
     return Verdict(Event.STOP) if task.stop == "cancel" else Verdict(Event.DEFER, delay)
+
+
+class RunState(StrEnum):
+    """In the order in which they apply (design 4). ``docs/glossary.md`` says what each means."""
+
+    DELETED = "deleted"
+    FAILED = "failed"
+    HELD = "held"
+    PENDING = "pending"
+    PROCESSING = "processing"
+    REPORTING = "reporting"
+    CANCELED = "canceled"
+    SUPERSEDED = "superseded"
+    COMPLETED = "completed"
+
+
+OPEN = frozenset({RunState.HELD, RunState.PENDING, RunState.PROCESSING, RunState.REPORTING})
+"""States that only a run with unsettled tasks can have."""
+
+
+def run_state(row: Any) -> RunState:
+    """The state of a run from its counted tasks; the first that applies wins (design 4)."""
+    if row.deleted_at is not None:
+        return RunState.DELETED
+    if row.faults or (not row.unsettled and row.bad):
+        return RunState.FAILED
+    if row.unsettled:
+        if row.begun:
+            return RunState.PROCESSING
+        return RunState.HELD if row.held else RunState.PENDING
+    if row.report_state not in (None, *SETTLED):
+        return RunState.REPORTING
+    if row.canceled_otherwise:
+        return RunState.CANCELED
+    return RunState.SUPERSEDED if row.superseded_by_later else RunState.COMPLETED

@@ -140,6 +140,14 @@ class Revision:
     dropped: bool = False
 
 
+class Report(NamedTuple):
+    """What a run had come to (design 5.32; decision 18): of each settled task how often it had settled, and how it was waived."""
+
+    by_itself: bool
+    changes: int
+    outcomes: dict[Name, tuple[int, bool, bool]]
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     branch: str
@@ -151,10 +159,33 @@ class Run:
     canceled_with_it: list[Task] = field(default_factory=list)
     """What its deletion canceled (design 5.27)."""
     dropped: bool = False
+    reports: list[Report] = field(default_factory=list)
 
     @property
     def key(self) -> RunKey:
         return RunKey(self.branch, *self.place)
+
+    @property
+    def outcomes(self) -> dict[Name, tuple[int, bool, bool]]:
+        """What a report says now, as far as a change is told by it. A failure of a deleted run counts as waived."""
+        return {
+            task.key.inside: (
+                task.settlings,
+                task.waived or (self.deleted and task.state in (State.FAILED, State.REJECTED)),
+                task.as_completed,
+            )
+            for task in self.own
+            if task.settled
+        }
+
+    @property
+    def changed_since_report(self) -> bool:
+        return bool(self.reports) and self.reports[-1].outcomes != self.outcomes
+
+    def report(self, *, by_itself: bool) -> None:
+        now, before = self.outcomes, self.reports[-1].outcomes if self.reports else {}
+        changes = sum(now.get(name) != before.get(name) for name in {*now, *before})
+        self.reports.append(Report(by_itself, changes, now))
 
     @property
     def own(self) -> list[Task]:
@@ -214,6 +245,8 @@ class Task:
     """What of purged runs had started because of it, or let others of later runs start (design 5.19)."""
     retried: bool = False
     """It was retried or reopened: gates that it held shut may have been passed (only the invariants ask)."""
+    settlings: int = 0
+    """How often it has settled."""
     key: Key = field(init=False)
     implicit: bool = field(init=False)
     into: list[Edge] = field(default_factory=list)
@@ -223,6 +256,11 @@ class Task:
         self.priority = self.definition.priority
         self.key = Key(*self.run.key, self.definition.name, self.item)
         self.implicit = self.name in (COMMIT, REPORT) or self.is_star
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "state" and value in SETTLED:
+            object.__setattr__(self, "settlings", getattr(self, "settlings", 0) + 1)
+        object.__setattr__(self, name, value)
 
     @property
     def name(self) -> str:
@@ -285,6 +323,9 @@ class RunSeen(NamedTuple):
     state: str
     skipped: int
     superseded: int
+    reports: tuple[tuple[bool, int], ...]
+    """Whether it made each of them by itself, and how many tasks had changed since the one before."""
+    changed_since_report: bool
 
 
 class Appended(NamedTuple):
@@ -877,6 +918,8 @@ class Model:
                     task.state, task.asks = move(task.state, Event.FAULT), False
                 elif not task.asks:
                     task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
+                    if task.name == REPORT:
+                        task.run.report(by_itself=True)
         return bool(entering)
 
     # ------------------------------------------------------------------------------------------------------------------------- locks
@@ -1360,6 +1403,18 @@ class Model:
     def _passes_on(self, task: Task) -> bool:
         return task.state in (State.CANCELED, State.SKIPPED) and self.blocks(task) is not Blocks.NOTHING
 
+    def report(self, key: RunKey, now: bool = False) -> Changes:
+        """A further report of a run; ``now``: also while some of its tasks have not settled (design 5.32)."""
+        run = self.run(key)
+        if run.deleted:
+            raise Refused(Reason.GONE)
+        if Name(REPORT) not in run.tasks:
+            raise Refused(Reason.NOTHING)
+        if not now and not all(task.settled for task in (run.tasks[Name(COMMIT)], *run.own)):
+            raise Refused(Reason.STATE)
+        run.report(by_itself=False)
+        return {}
+
     def prioritize(self, key: Key, priority: int) -> Changes:
         before = self.states()
         self._prioritize([self._in(key, *State)], priority)
@@ -1626,6 +1681,8 @@ class Model:
                 self.run_state(run.key),
                 sum(task.state is State.SKIPPED for task in run.own),
                 sum(task.state is State.CANCELED and task.superseded_by is not None for task in run.own),
+                tuple((report.by_itself, report.changes) for report in run.reports),
+                run.changed_since_report,
             )
             for run in self.runs
         }

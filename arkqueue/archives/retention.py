@@ -25,8 +25,7 @@ from arkqueue.queue import purge
 from arkqueue.queue.graph import TOO_LONG, Graph
 from arkqueue.queue.purge import Exporter, Gone, Kept
 from arkqueue.queue.removal import check_reason, remove_old_logs
-from arkqueue.states import SETTLED
-from arkqueue.views.runs import RunState, run_state
+from arkqueue.states import SETTLED, RunState, run_state
 
 log = logging.getLogger("arkqueue")
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "logs": ("logs", "Print the log of a task."),
     "graph": ("runs", "Draw the graph of a run."),
     "explain": ("runs", "Say why a task is not running."),
+    "report": ("report", "Show what a run has come to, and make a further report."),
     "cancel": ("verbs", "Cancel a task or a run."),
     "restart": ("verbs", "Stop a running task and start it again."),
     "retry": ("verbs", "Run a failed task again."),
@@ -74,7 +75,7 @@ REMEDIES = {
 }
 """What helps where the system refuses something, by its reason."""
 
-LATER = ("submit", "report")
+LATER = ("submit",)
 """Commands that are not built yet."""
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "superseded", "deleted")
 FORMATS = ("text", "mermaid", "dot", "json")
+CHANGED = "changed since its report"
+"""Of a run whose last report does not say any more what its tasks have come to."""
 _INDENT = "\n" + " " * 14
 """Before the further lines of a fact."""
 
@@ -226,6 +228,7 @@ def tally(run: Any) -> str:
     superseded = counts["superseded"]
     numbers = {**counts, "canceled": counts["canceled"] - superseded}
     words += [f"{numbers[word]} {word}" for word in ("running", "held", "failed", "rejected", "canceled", "superseded", "skipped") if numbers[word]]  # fmt: skip
+    words += [CHANGED] if run["changed_since_report"] else []
     return ", ".join(words) if counts["tasks"] else "-"
 
 
@@ -263,6 +266,14 @@ def _changed_files(changes: Any) -> str:
     return _INDENT.join(lines) or "none"
 
 
+def _reports(run: Any) -> str:
+    """How many reports a run has, and the command that shows the newest."""
+    if not run["reports"]:
+        return ""
+    changed = f", {CHANGED}" if run["changed_since_report"] else ""
+    return f"{len(run['reports'])}, the newest of {at(run['reports'][0]['made_at'])}{changed}: {dim('arkqueue report ' + run['full_name'])}"
+
+
 def _show_run(run: Any) -> None:
     facts = [
         ("revision", visible(run["revision"]) + _by(run["author"]) + f", {at(run['date'])}"),
@@ -280,6 +291,7 @@ def _show_run(run: Any) -> None:
         ),
         ("tasks", tally(run)),
         ("report", state(run["report"]) if run["report"] else ""),
+        ("reports", _reports(run)),
         ("canceled", _by(run["canceled_by"]).strip()),
         ("deleted", _by(run["deleted_by"]).strip()),
         ("other runs", _INDENT.join(f"{r['full_name']} {r['trigger']} {state(r['state'])}" for r in run["others"])),

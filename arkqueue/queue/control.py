@@ -22,6 +22,7 @@ from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved, unapproved
+from arkqueue.queue.reports import keep
 from arkqueue.queue.triggering import MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
 from arkqueue.states import MOVES, SETTLED, Event, State
 
@@ -346,6 +347,7 @@ def note(session: Session, text: str, by: str, *, run: RunId, task: TaskId | Non
 
 def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = False, force: bool = False) -> None:
     tasks = [row.id for row in rows]
+    keep(graph, tasks)
     graph.ids("waive", tasks=tasks, by=by, as_completed=as_completed)
     reopened: list[int] = []
     again = [*tasks, *graph.ids("skipped_because_of", roots=tasks)]
@@ -362,6 +364,7 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
 def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:
     """Which tasks skipped because of ``roots`` may come back, and which stay, as another root still skips them; they get that root."""
     candidates = graph.ids("skipped_because_of", roots=list(roots))
+    keep(graph, [*roots, *candidates])
     staying: list[int] = []
     while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
         graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])

@@ -24,6 +24,7 @@ from arkqueue.queue.control import (
 )
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
+from arkqueue.queue.reports import keep
 from arkqueue.states import State
 
 
@@ -47,6 +48,7 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
                 remedy = f"arkqueue cancel {run_name(row)}, and delete it when that has ended"
                 raise Conflict(run_name(row), f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy)
         ask_to_stop(graph, polled, "cancel", by)
+        keep(graph, graph.ids("settled_of_run", run=run))
         canceled = graph.ids("cancel", tasks=graph.ids("cancelable", runs=[run]), by=by)
         waived = graph.ids("waive_run", run=run)
         graph.do("delete_run", run=run, by=by, tasks=[*canceled, *waived, *polled])
@@ -67,6 +69,7 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         refuse_unapproved(graph, graph.ids("tasks_of_run", runs=[run]), approver)
         if row.deleted_at is None:
             raise Conflict(run_name(row), "is not deleted")
+        keep(graph, graph.ids("settled_of_run", run=run))
         graph.do("undelete_run", run=run)
         locked = graph.rows("lock_tasks", tasks=row.deleted_tasks or [])
         back = [task.id for task in locked if task.state == State.CANCELED]

@@ -1,6 +1,6 @@
-"""What a purge removes, written as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with their definitions, attempts, and the pieces of their logs.
+"""What a purge removes, written as JSON lines (design 5.27, ``purge --export FILE``): runs, tasks with their definitions, attempts, reports, and the pieces of their logs.
 
-Every line is an object with its ``kind``. A task names its run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by ``attempt_id``. A piece
+Every line is an object with its ``kind``. A task and a report name their run by ``run_id``, an attempt its task by ``task_id``, a piece of a log its attempt by ``attempt_id``. A piece
 is text where it is UTF-8, else base64 (``base64`` in place of ``text``). The lines are on the disk before anything of them is removed.
 """
 
@@ -27,7 +27,7 @@ class Export:
 
     def __call__(self, session: Session, runs: Sequence[int]) -> None:
         new = [run for run in runs if run not in self._written]
-        for block in ("export_runs", "export_tasks", "export_attempts"):
+        for block in ("export_runs", "export_tasks", "export_attempts", "export_reports"):
             for row in session.rows(block, runs=new):
                 self._write(row.body)
         self._write_logs(session, new)

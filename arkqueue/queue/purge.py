@@ -223,6 +223,7 @@ def _purge(
     graph.do("purge_edges", runs=ids)
     graph.do("purge_tasks", runs=ids)
     graph.do("purge_items", runs=ids)
+    graph.do("purge_reports", runs=ids)
     graph.do("purge_schedules", runs=ids)
     graph.do("purge_notes", runs=ids)
     graph.do("purge_runs", runs=ids, entry=entries[0])

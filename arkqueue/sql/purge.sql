@@ -130,7 +130,7 @@ from run where archive_id = %(archive)s and id > %(after)s order by id limit %(l
 with waivers as materialized (
     select archive_id, max(at) as at from deed where verb = 'skip' and run_id is null group by archive_id
 )
-select run.id, greatest((select max(d.at) from deed d where d.run_id = run.id and d.verb not in ('note', 'purge')), w.at) as at
+select run.id, greatest((select max(d.at) from deed d where d.run_id = run.id and d.verb not in ('note', 'purge', 'report')), w.at) as at
 from run left join waivers w on w.archive_id = run.archive_id and exists (select from task t where t.run_id = run.id and t.waived)
 where run.id = any(%(runs)s);
 

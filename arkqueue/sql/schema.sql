@@ -158,6 +158,22 @@ create table run (
 create unique index run_commit on run (revision_id) where trigger = 'commit';
 create index run_archive on run (archive_id, id);
 
+-- What a run has come to, at some moment (design 5.32; decision 18). The report that a run makes by itself has no row until a task of it is about to change: until
+-- then it is what the tasks say.
+create table report (
+    run_id      bigint not null,
+    number      int not null,                       -- 1, 2, … among those of its run
+    made_at     timestamptz not null default clock_timestamp(),
+    made_by     text,                               -- null: the run had settled, and made it by itself
+    state       text not null,                      -- of the run
+    since       int,                                -- the report that its changes are told against; null: there was none
+    changes     int not null,                       -- how many tasks have changed since that one
+    digest      text not null,                      -- of `report_digest`, as it was then
+    tasks       jsonb not null,                     -- what had become of each task; messages and outputs stay with the attempts that are named here
+    primary key (run_id, number)
+);
+create unique index report_by_itself on report (run_id) where made_by is null;
+
 -- Runs that were removed for good (design 5.27): their places are given to no other run, and whoever asks for them is told who did it.
 create table purged_run (
     branch_id   bigint not null,
@@ -502,6 +518,12 @@ create table heartbeat (
     steady_since timestamptz not null default clock_timestamp()
 );
 insert into heartbeat default values;
+
+-- A digest of what a run's tasks have come to: which have settled, when, and whether they were waived. A run has changed since a report when it is another one now.
+create function report_digest(of_run bigint) returns text language sql stable as $$
+    select md5(coalesce(string_agg(concat_ws(':', id, (extract(epoch from settled_at) * 1000000)::bigint, waived, as_completed), ',' order by id), ''))
+    from task where run_id = of_run and kind = 'ordinary' and settled_at is not null
+$$;
 
 -- Whether a source meets an edge (decision 0001, point 1).
 create function meets(settled boolean, crossing boolean, state task_state, as_completed boolean, waived boolean, blocks smallint) returns boolean

@@ -99,12 +99,19 @@ from run join revision r on r.id = run.revision_id join archive a on a.id = run.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
-       report.state as report_state, c.*
+       report.state as report_state, changed.since_report as changed_since_report, c.*
 from run
 join archive a on a.id = run.archive_id
 join branch b on b.id = run.branch_id
 join revision r on r.id = run.revision_id
 left join task report on report.id = run.report_id
+cross join lateral (
+    -- Not where the newest report is the one that the run made by itself and that is not written, as nothing has changed since.
+    select coalesce((
+        select r.digest <> report_digest(run.id) and not (
+                   report.state = 'completed' and not exists (select from report w where w.run_id = run.id and w.made_by is null))
+        from report r where r.run_id = run.id order by r.number desc limit 1), false) as since_report
+) changed
 cross join lateral (
     select count(*) filter (where shown) as tasks,
            count(*) filter (where unsettled) as unsettled,

@@ -19,7 +19,7 @@ from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import PURGED, Name, name_of, parse_name, run_name
 from arkqueue.plan import matches_branch
-from arkqueue.states import UNSETTLED, State
+from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.find import (
     Place,
@@ -58,7 +58,6 @@ from arkqueue.views.reasons import (
     stopped,
     stopping,
 )
-from arkqueue.views.runs import run_state
 from arkqueue.views.tasks import how_it_ended, rows_of
 from arkqueue.workflow import from_json
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
 from arkqueue.names import run_name
-from arkqueue.states import SETTLED, State
+from arkqueue.states import OPEN, RunState, State, run_state
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.naming import names_within
+from arkqueue.views.reports import ReportView, reports_of
 from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of, views_of
 
@@ -27,24 +27,6 @@ MOST_LOOKED_AT = 2000
 
 MOST_OTHERS = 20
 """Runs of the same revision that are shown with a run."""
-
-
-class RunState(StrEnum):
-    """In the order in which they apply (design 4). ``docs/glossary.md`` says what each means."""
-
-    DELETED = "deleted"
-    FAILED = "failed"
-    HELD = "held"
-    PENDING = "pending"
-    PROCESSING = "processing"
-    REPORTING = "reporting"
-    CANCELED = "canceled"
-    SUPERSEDED = "superseded"
-    COMPLETED = "completed"
-
-
-OPEN = frozenset({RunState.HELD, RunState.PENDING, RunState.PROCESSING, RunState.REPORTING})
-"""States that only a run with unsettled tasks can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +47,7 @@ class Counts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
-    ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
+    ``changed_since_report``: its tasks have come to something else since its last report (design 5.32). ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
     """
 
     id: int
@@ -94,6 +76,7 @@ class RunView:
     deleted_by: str | None
     left_out: int
     left_out_since: datetime | None
+    changed_since_report: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +88,12 @@ class ListedRun(RunView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDetail(RunView):
-    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, and the newest other runs of its revision."""
+    """A run with its tasks, the edges that its graph shows, what people did to it and its tasks, its reports, and the newest other runs of its revision."""
 
     tasks: list[TaskView]
     edges: list[EdgeView]
     deeds: list[DeedView]
+    reports: list[ReportView]
     others: list[RunView]
 
 
@@ -184,27 +168,11 @@ def run(session: Session, run: RunId) -> RunDetail:
         tasks=views_of(session, tasks, [view], names),
         edges=edges_of(session, run, tasks, names),
         deeds=deeds(session, runs=[run]),
+        reports=reports_of(session, run, rows[0]),
         others=views_of_runs(
             session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]
         ),
     )
-
-
-def run_state(row: Any) -> RunState:
-    """The state of a run from its counted tasks; the first that applies wins (design 4)."""
-    if row.deleted_at is not None:
-        return RunState.DELETED
-    if row.faults or (not row.unsettled and row.bad):
-        return RunState.FAILED
-    if row.unsettled:
-        if row.begun:
-            return RunState.PROCESSING
-        return RunState.HELD if row.held else RunState.PENDING
-    if row.report_state not in (None, *SETTLED):
-        return RunState.REPORTING
-    if row.canceled_otherwise:
-        return RunState.CANCELED
-    return RunState.SUPERSEDED if row.superseded_by_later else RunState.COMPLETED
 
 
 def views_of_runs(session: Session, ids: Sequence[int]) -> list[RunView]:

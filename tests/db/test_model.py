@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import pytest
@@ -69,6 +70,7 @@ class Subject(Protocol):
     def delete(self, key: RunKey) -> object: ...
     def undelete(self, key: RunKey) -> object: ...
     def purge(self, key: RunKey) -> object: ...
+    def report(self, key: RunKey, now: bool = False) -> object: ...
     def limit(self, max_running: int | None) -> object: ...
     def set_lock(self, name: str, capacity: int | None) -> object: ...
     def pause_lock(self, name: str) -> object: ...
@@ -370,6 +372,11 @@ class Beside(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------------------------ persons' verbs
 
     def cancel(self, data: st.DataObject) -> None:
+        """Now and then rather what is guarded, where whoever speaks is no approver."""
+        closed = [key for key in self.keys(*UNSETTLED) if self.model.is_closed(self.model.task(key))]
+        if closed and data.draw(st.booleans()):
+            self.both("cancel", data.draw(st.sampled_from(closed)))
+            return
         self.both(
             "cancel",
             self.pick_any(data, State.WAITING, State.HELD, State.READY, State.RUNNING, State.RUNNING, State.DEFERRED),
@@ -506,6 +513,21 @@ class Beside(RuleBasedStateMachine):
         tasks = [other.tasks[name] for other in earlier for name in names if name in other.tasks]
         tasks += [e.source for task in run.own if task.attempts for e in task.into if e.crossing and e.met]
         return [task.key for task in tasks if task.bad and task.state is not State.REJECTED and not task.root]
+
+    def report(self, data: st.DataObject) -> None:
+        """Rather a run that has changed since its last report, or is about to."""
+        runs = self.model.runs
+        changed = [run for run in runs if run.changed_since_report]
+        now = data.draw(st.sampled_from([False, False, True]))
+        run = self.draw_run(data, changed * 4 + runs)
+        was = run.changed_since_report
+        self.both("report", run.key, now)
+        if not run.deleted and run.reports:
+            self.saw("a report of what has changed", was and not run.changed_since_report)
+            self.saw("a report now", now and not all(task.settled for task in run.own))
+            self.saw("a report without changes", not run.reports[-1].changes)
+        if data.draw(st.booleans()) and (bad := [task.key for task in run.own if task.state in BAD]):
+            self.retry_one(data, data.draw(st.sampled_from(bad)))
 
     def prioritize(self, data: st.DataObject) -> None:
         key, priority = self.pick_any(data, State.WAITING, State.READY), data.draw(strategies.priorities)
@@ -771,6 +793,10 @@ class Beside(RuleBasedStateMachine):
         runs = self.model.look_at_runs()
         self.compare_what(runs, self.subject.look_at_runs())
         self.happened.update(f"a run is {run.state}" for run in runs.values())
+        for run in runs.values():
+            self.saw("changed since its report", run.changed_since_report)
+            self.saw("its own report after one of a person", (False, True) in _pairs(run))
+            self.saw("a report after its own", (True, False) in _pairs(run))
 
     def compare_what(self, ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
         differ = {key: (ours.get(key), theirs.get(key)) for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
@@ -904,7 +930,8 @@ VERBS: list[tuple[str, int, set[State]]] = [
     ("skip_until", 1, BAD),
     ("delete", 2, UNSETTLED | BAD),
     ("undelete", 2, BAD),
-    ("purge", 2, set()),
+    ("purge", 3, set()),
+    ("report", 1, set()),
     ("prioritize", 1, UNSETTLED),
     ("limit", 1, UNSETTLED),
     ("set_lock", 1, UNSETTLED),
@@ -928,6 +955,11 @@ OUTSIDE = [entry for entry in VERBS if entry[0] in ("commit", "rewrite", "delete
 def _is_later(key: Key, than: Key) -> bool:
     """Whether one is a task of the other's name in a later run of its branch."""
     return (key.branch, key.name) == (than.branch, than.name) and key.run_key > than.run_key
+
+
+def _pairs(run: RunSeen) -> list[tuple[bool, bool]]:
+    """Of each two reports, one after the other, whether the run made them by itself."""
+    return list(pairwise(by_itself for by_itself, _ in run.reports))
 
 
 def _refusal(say: Callable[[], object]) -> Refused | None:

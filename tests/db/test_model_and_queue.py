@@ -40,6 +40,7 @@ from arkqueue.queue import (
     many,
     pauses,
     purge,
+    reports,
     triggering,
 )
 from arkqueue.queue.guards import Approver
@@ -49,6 +50,7 @@ from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.reader import Reader
 from arkqueue.repository.reader.entries import EntryReader
 from arkqueue.states import State
+from arkqueue.views import reports as told
 from arkqueue.views import runs
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
@@ -198,6 +200,10 @@ class QueueAsSubject:
         with _refusals():
             purge.purge_runs(self.session, [self._run(key)], self.by).unless_kept()
 
+    def report(self, key: RunKey, now: bool = False) -> None:
+        with _refusals():
+            reports.update_report(self.session, self._run(key), self.by, now=now)
+
     def prioritize(self, key: Key, priority: int) -> None:
         with _refusals():
             control.prioritize(self.session, self._task(key), priority, self.by)
@@ -312,7 +318,15 @@ class QueueAsSubject:
     def look_at_runs(self) -> Mapping[RunKey, RunSeen]:
         page = runs.runs(self.session, archives=[ArchiveId(self.archive.id)], states=list(runs.RunState), limit=1000)
         return {
-            RunKey(run.branch, run.rev, run.run): RunSeen(str(run.state), run.counts.skipped, run.counts.superseded)
+            RunKey(run.branch, run.rev, run.run): RunSeen(
+                str(run.state),
+                run.counts.skipped,
+                run.counts.superseded,
+                tuple(
+                    (one.made_by is None, one.changes) for one in reversed(told.reports(self.session, RunId(run.id)))
+                ),
+                run.changed_since_report,
+            )
             for run in page.runs
             if run.branch in self.said
         }
@@ -655,6 +669,8 @@ INGREDIENTS = {
         "undelete is refused",
         "what comes back is held",
     ),
+    *("report", "report is refused", "a report of what has changed", "a report now", "a report without changes"),
+    *("changed since its report", "a report after its own", "its own report after one of a person"),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
     *("a run between others is purged", "what was purged had started"),
     *("trigger", "trigger is refused"),

@@ -13,8 +13,15 @@ COUNTS = dict.fromkeys(("running", "held", "failed", "rejected", "canceled", "su
 
 @pytest.mark.parametrize(("trigger", "told"), [("commit", "baseline"), ("schedule", "1/2, 1 failed")])
 def test_a_baseline_is_the_run_of_its_commit_alone(trigger: str, told: str) -> None:
-    run: dict[str, Any] = {"faults": [], "baseline": True, "trigger": trigger}
+    run: dict[str, Any] = {"faults": [], "baseline": True, "trigger": trigger, "changed_since_report": False}
     run["counts"] = {**COUNTS, "tasks": 2, "completed": 1, "failed": 1}
+    assert tally(run) == told
+
+
+@pytest.mark.parametrize(("changed", "told"), [(False, "2/2"), (True, "2/2, changed since its report")])
+def test_a_run_that_has_changed_since_its_report_is_marked(changed: bool, told: str) -> None:
+    run: dict[str, Any] = {"faults": [], "baseline": False, "trigger": "commit", "changed_since_report": changed}
+    run["counts"] = {**COUNTS, "tasks": 2, "completed": 2}
     assert tally(run) == told
 
 

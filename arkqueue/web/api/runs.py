@@ -20,10 +20,11 @@ from arkqueue.queue import control, deletion, many, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
+from arkqueue.states import RunState
 from arkqueue.views import find, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
-from arkqueue.views.runs import RunDetail, RunPage, RunState
+from arkqueue.views.runs import RunDetail, RunPage
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run

@@ -16,6 +16,7 @@ from arkqueue.names import parse_branch, parse_name, run_name
 from arkqueue.queue import control, holds, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
+from arkqueue.queue.reports import update_report
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.find import find_run, find_task
 from arkqueue.views.tasks import task as show_task
@@ -87,6 +88,7 @@ def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options()),
         "hold": lambda: holds.hold_run(session, run, by, text),
         "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
+        "report": lambda: update_report(session, run, by),
         "note": lambda: control.note(session, _said(text), by, run=run),
     }
     _done(_chosen(acts, verb)())

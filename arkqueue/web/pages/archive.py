@@ -11,11 +11,11 @@ from starlette.requests import Request
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
-from arkqueue.states import SETTLED, State
+from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import completed_places, unhandled_failures
 from arkqueue.views.find import find_branch
-from arkqueue.views.runs import ListedRun, RunState, runs
+from arkqueue.views.runs import ListedRun, runs
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown, took
 from arkqueue.web.pages.visitor import Visitor

@@ -8,11 +8,11 @@ from typing import Final
 from starlette.requests import Request
 
 from arkqueue.model import ArchiveId, Trigger
-from arkqueue.states import State
+from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives
 from arkqueue.views.attention import held_tasks, recent_runs, unhandled_failures
 from arkqueue.views.installation import faults_of, measure
-from arkqueue.views.runs import OPEN, RunState, RunView
+from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.visitor import Visitor

@@ -158,6 +158,24 @@ def test_faults_of_workflow_files_are_told_with_their_places(operator: httpx.Cli
     assert "_workflows/test.yaml:1: a fault" in said(operator.get("/papers"))
 
 
+def test_a_run_that_has_changed_since_its_report_is_marked_and_reported_again(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.fail("index@2")
+    assert "Reports 1 failed" in said(operator.get("/papers@2"))
+    assert "changed since its report" not in said(operator.get("/papers@2"))
+    archive.retry("index@2")
+    archive.run("index@2", "pdf@2", "upload@2")
+    assert "changed since its report" in said(operator.get("/papers@2"))
+    assert "changed ·" in said(operator.get("/papers"))
+    assert "papers@2: completed, changed since its report" in operator.get("/").text
+    press(operator, "/papers@2", "papers@2", "report")
+    page = said(operator.get("/papers@2"))
+    assert "2 completed" in page
+    assert "3 changed since 1" in page
+    assert "changed since its report" not in page
+
+
 def test_each_button_of_a_task_and_of_a_run_does_what_it_says(operator: httpx.Client, archive: AnArchive) -> None:
     task, run = "/papers@2/index", "/papers@2"
     press(operator, task, "papers@2/index", "hold", "wait for Ann")

@@ -61,6 +61,9 @@ CALLS = {
     "GET /runs/{id}/not-followed": Call(READ),
     "GET /runs/{id}/graph": Call(READ),
     "GET /graph": Call(READ, query="archive=secret&first=1&last=2"),
+    "GET /runs/{id}/reports": Call(READ),
+    "GET /runs/{id}/reports/{number}": Call(READ),
+    "POST /runs/{id}/report": Call(OPERATE, {"now": True}),
     "POST /runs/{id}/note": Call(OPERATE, {"text": "seen"}),
     "POST /runs/{id}/{verb}": Call(OPERATE, {}),
     "POST /runs/{id}/hold": Call(OPERATE, {}),
@@ -120,13 +123,14 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
         path.replace("{id}", str(ids.get(path.split("/")[1], 999)))
         .replace("{name}", "secret/tex" if path.startswith("/locks") else "secret")
         .replace("{verb}", "retry")
+        .replace("{number}", "1")
     )
     return client.request(method, f"{path}?{call.query}" if call.query else path, json=call.body)
 
 
 def everything(secret: AnArchive) -> list[Any]:
     """What calls could change."""
-    tables = ("archive", "look", "branch", "revision", "run", "task", "attempt", "edge", "deed")
+    tables = ("archive", "look", "branch", "revision", "run", "task", "attempt", "edge", "report", "deed")
     return [secret.sql(f"select * from {table} order by 1") for table in tables]
 
 

@@ -1,0 +1,123 @@
+"""``arkqueue report``: what a run has come to, and a further report of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.output import at, bold, dim, print_json, say, state, table, took
+from arkqueue.text import one_line, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+MOST_LINES = 100
+"""Tasks of a report that are printed; of more their number is."""
+COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled", "waived")
+
+
+@click.command(
+    epilog="Examples: arkqueue report papers@12; arkqueue report papers@12 --json > outcome.json; arkqueue report papers@12 --update. "
+    "Every report is kept until its run is purged."
+)
+@click.argument("name", metavar="RUN")
+@click.option("--number", type=click.IntRange(1, 2**31 - 1), metavar="N", help="This one of its reports (default: the newest).")  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="List all its reports.")
+@click.option("--update", is_flag=True, help="Make a further report, with what has changed since the last one.")
+@click.option("--now", is_flag=True, help="With --update: although some of its tasks have not settled.")
+@as_json
+@calls_server
+def report(client: Client, name: str, number: int | None, listed: bool, update: bool, now: bool, as_json: bool) -> None:
+    """Show what the tasks of a run had come to when its newest report was made.
+
+    A run makes a report by itself when all of its tasks have settled. Tasks that are retried after that change nothing of it: --update makes another one.
+    """
+    from arkqueue.cli.find import find_run
+
+    if now and not update:
+        raise click.UsageError("--now goes with --update.")
+    if sum((number is not None, listed, update)) > 1:
+        raise click.UsageError("Give one of --number, --list and --update.")
+    run = find_run(client, name)
+    reports = f"/runs/{run['id']}/reports"
+    if listed:
+        found = client.get(reports)
+        print_json(found) if as_json else _list(run, found)
+        return
+    if update:
+        number = client.post(f"/runs/{run['id']}/report", {"now": now})["number"]
+    elif number is None:
+        if not run["reports"]:
+            from arkqueue.errors import NotFound
+
+            remedy = f"arkqueue report {run['full_name']} --update --now"
+            raise NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)
+        number = run["reports"][0]["number"]
+    shown = client.get(f"{reports}/{number}")
+    if as_json:
+        print_json(shown)
+        return
+    _show(shown)
+    if not update:
+        _mark(run)
+
+
+def _list(run: Any, reports: list[Any]) -> None:
+    rows = [
+        (str(one["number"]), state(one["state"]), at(one["made_at"]), _changes(one), visible(one["made_by"] or "by itself"))
+        for one in reports
+    ]  # fmt: skip
+    table(rows, ("REPORT", "STATE", "MADE", "CHANGES", "BY"))
+    if not rows:
+        say("no report yet", err=True)
+    _mark(run)
+
+
+def _show(report: Any) -> None:
+    say(f"{bold(report['run'])}  {state(report['state'])}, report {report['number']}")
+    counts = report["counts"]
+    facts = [
+        ("made", at(report["made_at"]) + (f" by {visible(report['made_by'])}" if report["made_by"] else ", by itself")),
+        ("tasks", ", ".join([str(counts["tasks"]), *(f"{counts[word]} {word}" for word in COUNTED if counts[word])])),
+        ("changes", _changes(report)),
+    ]
+    for key, value in facts:
+        say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
+    if report["tasks"]:
+        say()
+        table(_rows(report), ("", "TASK", "STATE", "TOOK", "MESSAGE"))
+    if (more := counts["tasks"] - min(len(report["tasks"]), MOST_LINES)) > 0:
+        say(f"and {more:,} more tasks: --json", err=True)
+
+
+def _rows(report: Any) -> Iterator[tuple[str, str, str, str, str]]:
+    """The first tasks of a report; what has changed since the report before it has a sign."""
+    has_before = report["since"] is not None
+    for task in report["tasks"][:MOST_LINES]:
+        name = f"{task['name']}/{task['item']}" if task["item"] else task["name"]
+        mark = "*" if has_before and task["changed"] else ""
+        yield mark, visible(name), state(task["state"]), took(task["started_at"], task["ended_at"]), _why(task)
+
+
+def _why(task: Any) -> str:
+    words = [task["outputs_removed"] or task["log_removed"] or task["message"]]
+    words += [f"because of {task['root']}"] if task["root"] else []
+    words += [f"superseded by {task['superseded_by']}"] if task["superseded_by"] else []
+    words += ["waived"] if task["waived"] and task["state"] in ("failed", "rejected") else []
+    words += [f"exit code {task['exit_code']}"] if task["exit_code"] and not words[0] else []
+    return one_line("; ".join(filter(None, words)))
+
+
+def _changes(report: Any) -> str:
+    if report["since"] is None:
+        return ""
+    count = report["changes"]
+    return f"{count} {'task' if count == 1 else 'tasks'} since report {report['since']}"
+
+
+def _mark(run: Any) -> None:
+    if run["changed_since_report"]:
+        say(f"its tasks have changed since: arkqueue report {run['full_name']} --update", err=True)

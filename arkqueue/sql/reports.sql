@@ -1,0 +1,109 @@
+-- Reports of runs (design 5.4, 5.32; decision 18). Written by queue/reports.py, read by views/reports.py.
+--
+-- A run makes its first report by itself, when all of its other tasks have settled and its REPORT passes. That report is not written then: as long as nothing changes,
+-- it is what the tasks say. `unwritten_reports` finds the runs whose tasks are about to change, and `write_report` writes it before they do.
+
+-- part: unwritten
+-- Whether the report that a run made by itself is not written; `report` is its REPORT.
+report.state = 'completed' and not exists (select from report w where w.run_id = run.id and w.made_by is null)
+
+-- part: as_told
+-- The tasks of a report, as they stand in its row.
+jsonb_to_recordset(r.tasks) as e(task bigint, state text, settled_at timestamptz, waived boolean, as_completed boolean, attempts int, attempt bigint, root bigint, superseded_by bigint)
+
+-- name: unwritten_reports
+-- The runs of some tasks that have made a report by themselves which is not written.
+select run.id from run join task report on report.id = run.report_id
+where run.id in (select run_id from task where id = any(%(tasks)s)) and {part unwritten}
+order by run.id;
+
+-- name: report_of_run
+-- Where the REPORT of a run is, and what its next report would be: `unsettled` of its tasks have not settled. `is_unwritten`: it has made one that is not written.
+select run.id, run.archive_id, report.id as report, report.state, (select greatest(max(t.settled_at), report.settled_at) from task t where t.run_id = run.id and t.kind = 'ordinary') as settled_at, coalesce({part unwritten}, false) as is_unwritten,
+       (select max(number) from report w where w.run_id = run.id) as newest,
+       (select (count(*) filter (where t.settled_at is null))::int from task t where t.run_id = run.id and t.id is distinct from run.report_id and t.kind <> 'gate') as unsettled
+from run left join task report on report.id = run.report_id
+where run.id = %(run)s;
+
+-- name: write_report
+-- Write a report of a run, as it is now. `by` null: the one that it made by itself, when its REPORT passed (`at`). `since`: the report that its changes are told against.
+insert into report (run_id, number, made_at, made_by, state, since, changes, digest, tasks)
+select %(run)s, 1 + coalesce((select max(number) from report where run_id = %(run)s), 0), case when %(by)s::text is not null or bool_or(t.id is not null and t.settled_at is null) then clock_timestamp() else greatest(max(t.settled_at), %(at)s::timestamptz) end,
+       %(by)s, %(state)s, %(since)s,
+       count(*) filter (where t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed)),
+       report_digest(%(run)s),
+       coalesce(jsonb_agg(jsonb_build_object(
+           'task', t.id, 'state', t.state, 'settled_at', t.settled_at, 'waived', t.waived, 'as_completed', t.as_completed, 'attempts', t.attempts, 'attempt', t.attempt_id,
+           'root', t.root_id, 'superseded_by', t.superseded_by) order by t.position, t.item, t.id) filter (where t.id is not null), '[]')
+from (select 1) one
+left join task t on t.run_id = %(run)s and t.kind = 'ordinary'
+left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
+returning number, changes;
+
+-- name: list_reports
+-- The written reports of a run, the newest first, without their tasks.
+select number, made_at, made_by, state, since, changes from report where run_id = %(run)s order by number desc;
+
+-- name: changes_since
+-- How many tasks of a run have changed since a report of it (null: since none).
+select count(*)::int as changes
+from task t
+left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
+where t.run_id = %(run)s and t.kind = 'ordinary'
+  and (t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed));
+
+-- name: reported_tasks
+-- The tasks of a report (null: of what a report would say now), those that did not complete first, with what their attempts said.
+--
+-- `gets`: there is room for its outputs: they have %(most_of_one)s bytes at most, and with those before them %(most_of_all)s. What PostgreSQL has stored of them is
+-- judged first, so that no more than twice as much is ever read. `at`: when the report was made; what ended later is not told.
+with told as (
+    select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
+    union all
+    select t.id, t.state::text, t.settled_at, t.waived, t.as_completed, t.attempts, t.attempt_id, t.root_id, t.superseded_by
+    from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary'
+), earlier as (
+    select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s
+), placed as (
+    select told.*, t.name, t.item, t.position,
+           case when t.fault is not null and t.settled_at = told.settled_at then t.fault end as fault,
+           told.settled_at is distinct from b.settled_at
+               or told.settled_at is not null and (told.waived, told.as_completed) is distinct from (b.waived, b.as_completed) as changed
+    from told join task t on t.id = told.task left join earlier b on b.task = told.task
+    order by told.state = 'completed', t.position, t.item, told.task
+    limit %(most)s
+), stored as (
+    select p.*, a.started_at, e.ended_at, e.exit_code, e."end", left(coalesce(nullif(e.message, ''), p.fault, ''), %(longest)s) as message, e.outputs,
+           removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed,
+           sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.state = 'completed', p.position, p.item, p.task) as size
+    from placed p
+    left join attempt a on a.id = p.attempt
+    left join attempt e on e.id = p.attempt and e.ended_at <= coalesce(%(at)s::timestamptz, 'infinity')
+    left join deed l on l.id = a.log_removal_id left join deed o on o.id = a.outputs_removal_id
+), read as (
+    select s.*, case when s.size <= %(most_of_all)s and pg_column_size(s.outputs) <= %(most_of_one)s then octet_length(s.outputs::text) end as length from stored s
+), summed as (
+    select r.*, sum(case when r.length <= %(most_of_one)s then r.length else 0 end) over (order by r.state = 'completed', r.position, r.item, r.task) as total from read r
+)
+select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_at, s.ended_at, s.settled_at, s.exit_code, s."end", s.message,
+       case when s.length <= %(most_of_one)s and s.total <= %(most_of_all)s then s.outputs end as outputs,
+       s.outputs is not null and not coalesce(s.length <= %(most_of_one)s and s.total <= %(most_of_all)s, false) as outputs_left_out,
+       s.log_removed, s.outputs_removed, s.root, s.superseded_by, s.changed
+from summed s order by s.state = 'completed', s.position, s.item, s.task;
+
+-- name: reported_counts
+-- How many tasks of a report (null: of what a report would say now) are in which state.
+select state, count(*)::int as n, count(*) filter (where waived and state in ('failed', 'rejected'))::int as waived
+from (
+    select e.state, e.waived from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
+    union all
+    select t.state::text, t.waived from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary') told
+group by state;
+
+-- name: export_reports
+-- The written reports of runs as JSON, for a person to keep. What a run made by itself and is not written is what its tasks say.
+select jsonb_build_object('kind', 'report') || to_jsonb(r) as body from report r where r.run_id = any(%(runs)s) order by r.run_id, r.number;
+
+-- name: purge_reports
+-- Delete the reports of runs.
+delete from report where run_id = any(%(runs)s);

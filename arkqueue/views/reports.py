@@ -1,0 +1,222 @@
+"""Reports of runs as people and programs read them (design 5.32; docs/decisions/0018).
+
+What a report says of each task is stored with it, but for what the task's attempts said: messages and outputs are read where they are kept. So what is
+removed for good is gone from all reports at once (design 5.27), and no report holds a copy of it.
+
+A report is bounded, whatever its tasks wrote: see ``MOST_TASKS`` and what follows. What is left out is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal
+
+from arkqueue.db.session import Session
+from arkqueue.errors import NotFound
+from arkqueue.model import RunId, Trigger
+from arkqueue.names import PURGED, run_name
+from arkqueue.states import RunState, State, run_state
+from arkqueue.views.naming import task_names
+from arkqueue.views.rows import view_of
+
+VERSION: Literal[1] = 1
+"""Of the form of reports (docs/report.schema.json). A reader may count on it; fields are added to it, and none is removed."""
+MOST_TASKS = 100_000
+"""Tasks that a report names."""
+LONGEST_MESSAGE = 1000
+"""Characters that a report has of a message."""
+MOST_OF_ONE = 16 << 10
+"""Bytes of the outputs of one task, as JSON, that a report has."""
+MOST_OF_ALL = 8 << 20
+"""Bytes of the outputs of all tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportView:
+    """One report of a run. ``made_by`` None: the run made it by itself, when it had settled. ``since``: the report that ``changes`` counts against; None: there was none."""
+
+    number: int
+    made_at: datetime
+    made_by: str | None
+    state: RunState
+    since: int | None
+    changes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ReportedTask:
+    """What had become of a task. ``changed``: since the report that this one is told against.
+
+    ``waived``: what waits for it was let go on; ``as_completed``: also inside its run. ``root``: the task because of which it was skipped. The times, ``exit_code``, ``end`` and ``message`` are
+    its newest attempt's. ``outputs_left_out``: there was no room for its outputs. ``log_removed``, ``outputs_removed``: the sentence in place of what was removed for good.
+    """
+
+    name: str
+    item: str
+    state: State
+    waived: bool
+    as_completed: bool
+    changed: bool
+    attempts: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    settled_at: datetime | None
+    exit_code: int | None
+    end: str | None
+    message: str
+    outputs: dict[str, Any] | None
+    outputs_left_out: bool
+    root: str | None
+    superseded_by: str | None
+    log_removed: str | None
+    outputs_removed: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedCounts:
+    """How many tasks were in which state. ``unsettled``: in none that is final; ``waived``: those among the failed and rejected."""
+
+    tasks: int
+    completed: int
+    failed: int
+    rejected: int
+    canceled: int
+    skipped: int
+    unsettled: int
+    waived: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(ReportView):
+    """A whole report. ``run``: the name of its run; ``tasks``: those that did not complete first. ``tasks_left_out``: how many it has no room for."""
+
+    version: Literal[1]
+    run: str
+    archive: str
+    branch: str
+    rev: int
+    revision: str
+    author: str
+    date: datetime
+    trigger: Trigger
+    by: str
+    created_at: datetime
+    counts: ReportedCounts
+    tasks: list[ReportedTask]
+    tasks_left_out: int
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a report, for programs that read one; published as ``docs/report.schema.json``."""
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Untitled(GenerateJsonSchema):
+        def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - titles that repeat the name help nobody
+            return False
+
+    schema = TypeAdapter(Report).json_schema(mode="serialization", schema_generator=Untitled)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "arkqueue report"}
+
+
+def reports(session: Session, run: RunId) -> list[ReportView]:
+    """The reports of a run, the newest first; also the one that it made by itself and that is not written."""
+    return reports_of(session, run, _shown(session, run))
+
+
+def reports_of(session: Session, run: RunId, shown: Any) -> list[ReportView]:
+    """The same, where the run is at hand as a row of ``show_runs``."""
+    rows = session.rows("list_reports", run=run)
+    written = [view_of(row, ReportView, state=RunState(row.state)) for row in rows]
+    (own,) = session.rows("report_of_run", run=run)
+    return [_unwritten(session, own, shown), *written] if own.is_unwritten else written
+
+
+def report(session: Session, run: RunId, number: int | None = None) -> Report:
+    """One report of a run; without a number the newest."""
+    with session.snapshot() as moment:
+        shown = _shown(moment, run)
+        views = reports_of(moment, run, shown)
+        (own,) = moment.rows("report_of_run", run=run)
+        here = run_name(shown)
+        if not views:
+            raise NotFound(here, "has no report yet", f"arkqueue report {here} --update --now")
+        found = next((view for view in views if number in (None, view.number)), None)
+        if found is None:
+            raise NotFound(f"report {number} of {here}", "there is none", f"arkqueue report {here} --list")
+        return _whole(moment, shown, found, is_written=not (own.is_unwritten and found is views[0]))
+
+
+def _shown(session: Session, run: RunId) -> Any:
+    if not (rows := session.rows("show_runs", runs=[run])):
+        raise NotFound(f"run {run}", "there is none")
+    return rows[0]
+
+
+def _unwritten(session: Session, own: Any, shown: Any) -> ReportView:
+    (row,) = session.rows("changes_since", run=own.id, since=own.newest)
+    return ReportView(
+        number=1 + (own.newest or 0),
+        made_at=own.settled_at,
+        made_by=None,
+        state=run_state(shown),
+        since=own.newest,
+        changes=row.changes,
+    )
+
+
+def _whole(session: Session, shown: Any, view: ReportView, *, is_written: bool) -> Report:
+    number = view.number if is_written else None
+    limits: dict[str, Any] = {
+        "most": MOST_TASKS,
+        "longest": LONGEST_MESSAGE,
+        "most_of_one": MOST_OF_ONE,
+        "most_of_all": MOST_OF_ALL,
+    }
+    at = view.made_at if is_written else None
+    rows = session.rows("reported_tasks", run=shown.id, number=number, since=view.since, at=at, **limits)
+    names = task_names(session, {id for row in rows for id in (row.root, row.superseded_by)})
+    counts = _counts(session.rows("reported_counts", run=shown.id, number=number))
+    return view_of(
+        view,
+        Report,
+        version=VERSION,
+        run=run_name(shown),
+        archive=shown.archive,
+        branch=shown.branch,
+        rev=shown.number,
+        revision=shown.revision,
+        author=shown.author,
+        date=shown.date,
+        trigger=Trigger(shown.trigger),
+        by=shown.by,
+        created_at=shown.created_at,
+        counts=counts,
+        tasks=[
+            view_of(
+                row,
+                ReportedTask,
+                state=State(row.state),
+                root=_name(row.root, names),
+                superseded_by=_name(row.superseded_by, names),
+            )
+            for row in rows
+        ],
+        tasks_left_out=counts.tasks - len(rows),
+    )
+
+
+def _name(task: int | None, names: dict[int, str]) -> str | None:
+    return None if task is None else names.get(task, PURGED)
+
+
+def _counts(rows: list[Any]) -> ReportedCounts:
+    words = [field.name for field in fields(ReportedCounts)]
+    numbers: Counter[str] = Counter()
+    for row in rows:
+        numbers[row.state if row.state in words else "unsettled"] += row.n
+        numbers["tasks"] += row.n
+        numbers["waived"] += row.waived
+    return ReportedCounts(**{word: numbers[word] for word in words})

@@ -1,0 +1,59 @@
+"""`arkqueue report` as a person types it."""
+
+from __future__ import annotations
+
+import json
+
+from arkqueue.db.session import Session
+from tests.builders import an_archive
+from tests.system.cli.conftest import Cli
+
+
+def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]", "c": ""})
+    early = arkqueue("report", "papers@2")
+    assert (early.code, early.lines) == (1, [])
+    assert "papers@2: has no report yet, as it has not settled. arkqueue report papers@2 --update --now" in early.err
+    archive.end("a@2", 1, message="no \x1b[2Jpaper")
+    archive.run("c@2")
+
+    first = arkqueue("report", "papers@2")
+    assert first.code == 0
+    assert first.lines[0] == "papers@2  failed, report 1"
+    assert "  tasks       3, 1 completed, 1 failed, 1 skipped" in first.lines
+    assert "\x1b[2J" not in first.out
+    (failed,) = [line for line in first.lines if line.split()[:2] == ["a", "failed"]]
+    assert "paper" in failed
+    assert first.err == ""
+
+    archive.retry("a@2")
+    refused = arkqueue("report", "papers@2", "--update")
+    assert refused.code == 1
+    assert "2 of its tasks are not settled. Wait for its end, or report what is there" in refused.err
+    archive.run("a@2", "b@2")
+    assert "papers@2  completed  3/3, changed since its report" in arkqueue("runs").out
+    assert "1, the newest of" in arkqueue("show", "papers@2", "--files", "0").out
+    assert "arkqueue report papers@2 --update" in arkqueue("report", "papers@2").err
+
+    again = arkqueue("report", "papers@2", "--update")
+    assert (again.code, again.lines[0], again.err) == (0, "papers@2  completed, report 2", "")
+    assert "  changes     2 tasks since report 1" in again.lines
+    assert [line.split()[:3] for line in again.lines if line.startswith("*")] == [
+        ["*", "a", "completed"],
+        ["*", "b", "completed"],
+    ]
+    assert "changed since its report" not in arkqueue("runs").out
+    listed = arkqueue("report", "papers@2", "--list").lines
+    assert [line.split()[0] for line in listed] == ["REPORT", "2", "1"]
+    one = json.loads(arkqueue("report", "papers@2", "--number", "1", "--json").out)
+    assert (one["version"], one["number"], one["counts"]["failed"]) == (1, 1, 1)
+
+
+def test_refuses_what_does_not_go_together(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    assert "--now goes with --update" in arkqueue("report", "papers@2", "--now").err
+    assert "Give one of" in arkqueue("report", "papers@2", "--list", "--number", "1").err
+    named = arkqueue("report", "papers@2/a")
+    assert (named.code, "is the name of a task, not of a run" in named.err) == (2, True)
