@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from arkqueue.errors import Invalid
 
 _FORM = re.compile(
-    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d{1,18}|g[0-9a-fA-F]{4,64})(?:\.(?P<run>\d{1,9}))?"
+    r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?@(?P<revision>\d{1,18}|g[0-9a-fA-F]{4,64}|fill:\d{1,9})(?:\.(?P<run>\d{1,9}))?"
     r"(?:/(?P<task>[^/]+)(?:/(?P<item>[^/]+))?)?"
 )
 _BARE_SHA = re.compile(r"(?P<place>[^@/]+@)(?P<revision>(?=\d*[a-fA-F])[0-9a-fA-F]{4,64}([./].*)?)")
@@ -23,6 +23,10 @@ _SPECIAL = re.compile(r"[^\w.+=,~\ud800-\udfff-]")
 _WITHOUT_REVISION = re.compile(r"(?P<place>[A-Za-z0-9][\w.-]*(:[^:@/\s]+)?)(?P<task>/[^@\s]+)")
 _ARCHIVE = re.compile(r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?")
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
+
+FILL = "fill:"
+"""What stands in a name in place of a revision, before the number of a backfill."""
+_BACKFILL = re.compile(rf"(?P<archive>[^:@/]+)@{FILL}(?P<number>\d{{1,9}})")
 
 COMMIT_RUN = 1
 """The number of a revision's commit run (design 5.1), which a name without a run means."""
@@ -37,7 +41,7 @@ RESERVED = frozenset({"api", "docs", "favicon.ico", "healthz", "metrics", "opena
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A run (``task`` None) or a task. ``revision`` is a ledger number, or ``g`` and a prefix of a SHA. None: the main branch, the commit run."""
+    """A run (``task`` None) or a task. ``revision`` is a ledger number, ``g`` and a prefix of a SHA, or ``fill:`` and the number of a backfill. None: the main branch, the commit run."""
 
     archive: str
     revision: str
@@ -76,6 +80,17 @@ def name_of(
     return Name(
         archive, str(number), None if main or not branch else branch, None if run == COMMIT_RUN else run, task, item
     )
+
+
+def backfill_name(archive: str, number: int) -> str:
+    """The name of a backfill, which stands for all of its runs."""
+    return f"{_quoted(archive)}@{FILL}{number}"
+
+
+def as_backfill(text: str) -> tuple[str, int] | None:
+    """The archive and number of a backfill, where a text is the name of one."""
+    found = _BACKFILL.fullmatch(text)
+    return (unquote(found["archive"]), int(found["number"])) if found else None
 
 
 def run_name(row: Any) -> str:

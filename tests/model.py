@@ -149,6 +149,13 @@ class Report(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class Backfill:
+    """Runs of old revisions with the head's definitions: each task waits for the ``last`` one of its name."""
+
+    last: dict[str, Task] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
 class Run:
     branch: str
     place: Place
@@ -160,6 +167,7 @@ class Run:
     """What its deletion canceled (design 5.27)."""
     dropped: bool = False
     reports: list[Report] = field(default_factory=list)
+    fill: Backfill | None = None
 
     @property
     def key(self) -> RunKey:
@@ -635,18 +643,39 @@ class Model:
             raise Refused(Reason.UNKNOWN)
         if branch in self.deleted_branches or revision.dropped:
             raise Refused(Reason.GONE)
-        workflow = revision.workflow
+        before = self.states()
+        run = Run(branch, Place(number, revision.last_run + 1), trigger, revision.workflow)
+        self._add(run, self._asked(run, names, force))
+        return self._follow(before, [run])
+
+    def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool = False) -> Changes:
+        """Run tasks at old revisions, in order, with the head's definitions (issue 34). Who asks is refused what holds for the first of them."""
+        on_branch = {at: r for (on, at), r in self.revisions.items() if on == branch and not r.dropped}
+        fill = Backfill()
+        before, changes = self.states(), Changes()
+        for number in sorted(at for at in on_branch if first <= at <= last):
+            place = Place(number, on_branch[number].last_run + 1)
+            run = Run(branch, place, Trigger.MANUAL, on_branch[max(on_branch)].workflow, fill=fill)
+            chosen = self._asked(run, names, force) if number == first else self._chosen(run, names)
+            self._add(run, chosen)
+            changes = self._follow(before, [run])
+        return changes
+
+    def _chosen(self, run: Run, names: Iterable[str]) -> list[TaskDefinition]:
+        return [task for task in run.workflow.tasks if _exists(task, run, None) and task.name in names]
+
+    def _asked(self, run: Run, names: Iterable[str] | None, force: bool) -> list[TaskDefinition]:
+        """The tasks of a further run that somebody asks for, who may be refused."""
+        workflow, trigger = run.workflow, run.trigger
         if workflow.faults:
             raise Refused(Reason.FAULTY)
-        before = self.states()
-        run = Run(branch, Place(number, revision.last_run + 1), trigger, workflow)
         # Who names no task does not mean those that only run by hand, such as a release.
         meant = (
             {t.name for t in workflow.tasks if trigger is not Trigger.MANUAL or Trigger.COMMIT in t.on}
             if names is None
             else set(names)
         )
-        chosen = [task for task in workflow.tasks if _exists(task, run, None) and task.name in meant]
+        chosen = self._chosen(run, meant)
         if names is not None and set(names) != {task.name for task in chosen}:
             raise Refused(Reason.UNKNOWN)
         if not chosen:
@@ -681,11 +710,15 @@ class Model:
         }
         if unneeded:
             raise Refused(Reason.UNNEEDED, *(Key(*run.key, name) for name in sorted(unneeded)))
-        revision.last_run += 1
+        return chosen
+
+    def _add(self, run: Run, chosen: list[TaskDefinition]) -> None:
+        """Plan a run that is no commit run. It may close the gate to the next revision (design 5.14)."""
+        self.revisions[run.branch, run.place.number].last_run += 1
         self._plan(run, chosen)
         gates = [
             r.tasks[Name(COMMIT)]
-            for r in self.commit_runs(branch)
+            for r in self.commit_runs(run.branch)
             if r.place > run.place and not r.tasks[Name(COMMIT)].settled
         ]
         if gates:
@@ -693,7 +726,6 @@ class Model:
                 if task.definition.exclusive:
                     self._edge(task, gates[0], When.SETTLED, Kind.EXCLUSIVE)
         self._pass_at_once(run)
-        return self._follow(before, [run])
 
     def _plan(self, run: Run, chosen: list[TaskDefinition], hold: bool = False) -> None:
         """COMMIT, the chosen tasks and REPORT, with their edges."""
@@ -713,6 +745,8 @@ class Model:
                     self._depend(source, task, when, product)
                 elif wish.when is When.FAILED and (not wish.previous or self.is_purged(_named(task, wish), run)):
                     self._edge(commit, task, When.FAILED, Kind.IMPLICIT)  # what never ran, or completed, has not failed
+        if run.fill:
+            self._put_in_order(run, run.fill)
         for task in run.own:
             self._edge(commit, task, When.COMPLETED, Kind.IMPLICIT)
         for task in (commit, *run.own):
@@ -723,6 +757,15 @@ class Model:
         for task in run.own:
             if task.definition.hold or task.name in self.guards or ((hold or self.on_hold) and not task.is_gate):
                 self._hold(task, by_a_guard=task.name in self.guards)
+
+    def _put_in_order(self, run: Run, fill: Backfill) -> None:
+        """Each task of a backfill waits for the one before, and lets what is committed go first."""
+        for task in run.own:
+            previous = fill.last.get(task.name)
+            if previous and all(edge.source is not previous or edge.when is When.COMPLETED for edge in task.into):
+                self._edge(previous, task, When.SETTLED, Kind.IMPLICIT)
+            fill.last[task.name] = task
+            task.priority = min(task.priority + 40, 1000)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
         """What a ``depends`` entry stands for in this run (design 5.6, 5.7, 5.18); None: nothing to wait for."""
@@ -1097,7 +1140,8 @@ class Model:
         if task.state is State.COMPLETED:
             where = task.run.branch, task.key.inside
             self.latest[where] = task.run.place
-            self.highest[where] = max(task.run.place, self.highest.get(where, task.run.place))
+            if not task.run.fill:  # what a backfill completed is no newer work
+                self.highest[where] = max(task.run.place, self.highest.get(where, task.run.place))
             if task.run.trigger is Trigger.COMMIT:
                 of_commits = self.highest_of_commits
                 of_commits[where] = max(task.run.place, of_commits.get(where, task.run.place))

@@ -27,6 +27,7 @@ _INDENT = "\n" + " " * 14
 
 @click.command(
     epilog="Examples: arkqueue trigger papers; arkqueue trigger papers --revision 12 index; arkqueue trigger papers release --wait. "
+    "arkqueue trigger papers thumbnails --from 1. "
     "What is going to run, and what each task waits for, is said on stderr; on stdout stands the run's name alone."
 )
 @click.argument("archive", metavar="ARCHIVE")
@@ -39,6 +40,13 @@ _INDENT = "\n" + " " * 14
     metavar="TASK",
     help="Wait for nothing of this task, which is not part of the run; again for more.",
 )
+@click.option(
+    "--from",
+    "first",
+    metavar="REV",
+    help="Backfill: run the tasks at all revisions from this one on, in order, as the head defines them.",
+)
+@click.option("--to", "last", metavar="REV", help="With --from: up to this one (default: the one before the head).")
 @click.option("--force", is_flag=True, help="Although a later revision supersedes it, or has done its work.")
 @click.option("--dry-run", is_flag=True, help="Only say what would run, and what would be refused.")
 @click.option("--wait", is_flag=True, help="Wait for its end; exit code 1 unless it completed (see --accept).")
@@ -57,6 +65,8 @@ def trigger(
     revision: str | None,
     branch: str | None,
     without: Sequence[str],
+    first: str | None,
+    last: str | None,
     force: bool,
     dry_run: bool,
     wait: bool,
@@ -65,12 +75,19 @@ def trigger(
 ) -> None:
     """Make a run by hand, and print its name.
 
+    With --from, make a backfill: many runs, whose name (papers@fill:1) stands for all of them in show, hold, release, cancel and prioritize.
+
     It has the named tasks. Without names it has those that run both on commits and by hand: what runs by hand alone, a release say, is to be named.
     """
     if accept and not wait:
         raise click.UsageError("--accept needs --wait.")
     if dry_run and wait:
         raise click.UsageError("--dry-run makes no run to wait for.")
+    if first is not None or last is not None:
+        from arkqueue.cli.backfill import begin
+
+        begin(client, archive, tasks, branch, first, last, revision, without, force, dry_run, wait, as_json)
+        return
     body = {
         "archive": archive,
         "branch": branch,
@@ -150,7 +167,7 @@ def runs(
 
 
 @click.command()
-@click.argument("name", metavar="RUN|TASK")
+@click.argument("name", metavar="RUN|TASK|BACKFILL")
 @click.option(
     "--files",
     type=click.IntRange(0, 10_000),
@@ -161,9 +178,13 @@ def runs(
 @as_json
 @calls_server
 def show(client: Client, name: str, files: int, as_json: bool) -> None:
-    """Show a run with its tasks and the files that its revision changes, or a task with its attempts."""
+    """Show a run with its tasks and the files that its revision changes, a task with its attempts, or how far a backfill (papers@fill:1) is."""
+    from arkqueue.cli import backfill
     from arkqueue.cli.find import find
 
+    if backfill.is_one(name):
+        backfill.show(client, name, as_json)
+        return
     found = find(client, name)
     is_run = found["task"] is None
     thing = client.get(f"/runs/{found['run']}" if is_run else f"/tasks/{found['task']}")
@@ -280,6 +301,12 @@ def _show_run(run: Any) -> None:
         ("branch", visible(run["branch"])),
         ("message", _INDENT.join(visible(run["message"].strip()).splitlines())),
         ("files", _changed_files(run["changes"]) if "changes" in run else ""),
+        (
+            "backfill",
+            f"{visible(run['backfill'])}, with the workflow files of revision {run['definitions']}"
+            if run["backfill"]
+            else "",
+        ),
         ("origin", f"made by {visible(run['origin'])}, generation {run['generation']}" if run["origin"] else ""),
         ("made", f"{at(run['created_at'])}, {run['trigger']}" + _by(run["by"])),
         ("settled", at(run["settled_at"]) if run["settled_at"] else ""),

@@ -209,6 +209,7 @@ def act(
     of_archive: Callable[[str, Any], list[str]] | None = None,
 ) -> None:
     """Do what a verb says to tasks, runs and (with ``of_archive``, which says what was done) archives."""
+    from arkqueue.cli import backfill
     from arkqueue.cli.client import archive_path
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
@@ -220,6 +221,8 @@ def act(
         if of_archive is not None and is_archive(name):
             answer = post(archive_path(name))
             return answer, of_archive(name, answer) + (_some_done(answer) if dry_run else [])
+        if backfill.is_one(name):
+            return backfill.act(client, verb, name, body, dry_run)
         found = find(client, name)
         if found["task"] is not None:
             if body.get("failed"):

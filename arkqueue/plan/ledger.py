@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from arkqueue.model import (
     COMMIT,
+    GREATEST_PRIORITY,
     REPORT,
     USUAL_PRIORITY,
     Fault,
@@ -72,6 +73,7 @@ class NewRun(NamedTuple):
     trigger: Trigger
     by: str
     faults: tuple[Fault, ...]
+    backfill: int | None
 
 
 class NewTask(NamedTuple):
@@ -122,13 +124,14 @@ class Known:
     """What a branch has, as far as the runs to be planned may ask. It is read while the archive is locked.
 
     ``past``: the nearest earlier occurrence of each key. ``purged``: the keys whose nearest occurrence completed and was purged. ``commits``: as in `plan`.
-    ``exclusives``: stored exclusive tasks that close the gate to the next revision.
+    ``exclusives``: stored exclusive tasks that close the gate to the next revision. ``others``: further tasks to which an edge may lead.
     """
 
     past: dict[Key, Occurrence] = field(default_factory=dict)
     exclusives: Sequence[TaskId] = ()
     purged: frozenset[Key] = frozenset()
     commits: dict[Key, Occurrence] = field(default_factory=dict)
+    others: Sequence[Occurrence] = ()
 
 
 @dataclass(slots=True)
@@ -174,7 +177,7 @@ class Draft:
         self.exclusives = list(known.exclusives)
         """The exclusive tasks that the next commit run waits for: those of the run that was drafted last."""
         # Those of `past` come last: they also say whether a product is there, which nobody asks of the others.
-        occurrences = [*known.commits.values(), *known.past.values()]
+        occurrences = [*known.others, *known.commits.values(), *known.past.values()]
         self._passes = {one.task: one.passes for one in occurrences if one.settled}
         """Settled tasks, and whether they meet an edge from another run that waits for their completion."""
         self._produced = {one.task: one.produced for one in occurrences}
@@ -231,16 +234,18 @@ class Draft:
         closing: Sequence[TaskId] = (),
         hold: int | None = None,
         guards: Sequence[str] = (),
+        backfill: int | None = None,
+        behind: int = 0,
     ) -> int:
         """Add a planned run; returns its id.
 
         ``closing``: exclusive tasks that its COMMIT waits for. ``hold``: the audit log entry because of which its tasks are held (design 5.21); its gates pass.
-        ``guards``: globs; a task whose name matches is held whatever its file says (5.22).
+        ``guards``: globs; a task whose name matches is held whatever its file says (5.22). ``behind``: by so much its tasks have a higher priority number than their definitions say.
         """
         id = next(self._ids.runs)
         ids = {node.key: TaskId(next(self._ids.tasks)) for node in planned.nodes}
         commit, report = ids[Key(COMMIT)], ids.get(Key(REPORT))
-        self.runs.append(NewRun(id, self.branch, revision, number, run, report, trigger, by, tuple(faults)))
+        self.runs.append(NewRun(id, self.branch, revision, number, run, report, trigger, by, tuple(faults), backfill))
         edges = [
             (ids[target], ids[source], kind, settled, False, declared, False, failed)
             if isinstance(source, Key)
@@ -265,7 +270,7 @@ class Draft:
             priority = USUAL_PRIORITY
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
-                locks, priority = bool(definition.lock), definition.priority
+                locks, priority = bool(definition.lock), min(definition.priority + behind, GREATEST_PRIORITY)
                 held_by = BY_ITS_FILE if definition.hold else hold if program else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold

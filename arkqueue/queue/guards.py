@@ -70,7 +70,7 @@ def unapproved(
             continue
         here = task_name(row)
         guard = "workflow-authors" if row.hold_id == BY_WORKFLOW_AUTHORS else "require-approval"
-        if why := _why_not(here, row, approver, guard, row.changers or ()):
+        if why := _why_not(here, row, approver, guard, row.changers or (), row.definer):
             yield row.id, why
 
 
@@ -102,19 +102,27 @@ def refuse_left_out(here: str, row: Any, left_out: Collection[str], approver: Ap
 
 
 def _why_not(
-    here: str, row: Any, approver: Approver | None, guard: str = "require-approval", changers: Sequence[str] = ()
+    here: str,
+    row: Any,
+    approver: Approver | None,
+    guard: str = "require-approval",
+    changers: Sequence[str] = (),
+    definer: str | None = None,
 ) -> Conflict | None:
-    """Why an approver may not act on a guarded task. ``changers``: who changed its workflow files since the accepted ones."""
+    """Why an approver may not act on a guarded task. ``changers``: who changed its workflow files since the accepted ones. ``definer``: the author of the revision whose definition a backfill gave it."""
     if approver is None:
         return Conflict(here, f"is guarded by {guard}", "ask somebody with a token of scope approve")
     if row.not_author and not approver.persons:
         fault = "is guarded by require-approval --not-author, and this token stands for nobody"
         return Conflict(here, fault, "use one that does: arkqueue token create --scope approve --author NAME")
-    if row.not_author and not _spellings(row.author):
+    if row.not_author and not all(_spellings(author) for author in (row.author, definer) if author is not None):
         fault = "is guarded by require-approval --not-author, and its revision has no author, so that nobody is known to be another person"
         return Conflict(here, fault, "give the revision an author in the repository, or end --not-author")
     if row.not_author and approver.is_author(row.author):
         fault = "is guarded by require-approval --not-author, and this token stands for the author of its revision"
+        return Conflict(here, fault, "ask somebody else")
+    if row.not_author and definer is not None and approver.is_author(definer):
+        fault = "is guarded by require-approval --not-author, and this token stands for the author of the revision whose workflow files its backfill has"
         return Conflict(here, fault, "ask somebody else")
     if row.not_author and any(map(approver.is_author, changers)):
         fault = "is guarded by require-approval --not-author, and this token stands for somebody who changed its workflow files since they were accepted"

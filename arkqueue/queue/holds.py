@@ -88,22 +88,16 @@ def hold_archive(session: Session, archive: ArchiveId, by: str, reason: str = ""
 
     was = session.rows("hold_of_archive", archive=archive)
     change(session, [archive], begin)
-    done = Done()
 
-    def work(graph: Graph, runs: Sequence[int]) -> list[int]:
+    def work(graph: Graph, runs: Sequence[int]) -> Done:
         found = graph.rows("hold_of_archive", archive=archive)
         if not found:
-            return []  # somebody has ended the hold meanwhile
+            return Done()  # somebody has ended the hold meanwhile
         tasks = graph.ids("to_hold", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
-        return graph.ids("hold", tasks=tasks, hold=found[0].hold_id, unbegun=True)
+        return Done(sorted(graph.ids("hold", tasks=tasks, hold=found[0].hold_id, unbegun=True)))
 
-    found = session.rows("runs_not_begun", archive=archive)
-    for runs in _portions(found):
-        if session.is_over:
-            done.left = sum(run.tasks for run in found) - len(done.tasks)
-            break
-        done.tasks += sorted(change(session, [archive], partial(work, runs=runs)))
+    done = in_portions(session, archive, session.rows("runs_not_begun", archive=archive), work)
     if was and not (done.tasks or done.left):
         raise Conflict(f"archive {was[0].name}", f"is on hold already ({said(was[0])})")
     return done
@@ -147,9 +141,9 @@ def release(session: Session, task: TaskId, by: str, reason: str = "", how: How 
         row = locked_task(graph, task)
         if row.state != State.HELD:
             raise Conflict(task_name_of(graph, task), f"is {row.state}: only a held task is released")
-        _refuse_on_hold(graph, row.archive_id)
+        refuse_on_hold(graph, row.archive_id)
         entry = partial(_remember, graph, by, "release", row, reason)
-        return _release(graph, [task], entry, by, how, task_name_of(graph, task), accepts=False)
+        return release_locked(graph, [task], entry, by, how, task_name_of(graph, task), accepts=False)
 
     return change(session, [_archive_of_task(session, task)], work).unless_refused()
 
@@ -159,13 +153,13 @@ def release_run(session: Session, run: RunId, by: str, reason: str = "", how: Ho
 
     def work(graph: Graph) -> Done:
         row = _run(graph, run)
-        _refuse_on_hold(graph, row.archive_id)
+        refuse_on_hold(graph, row.archive_id)
         tasks = graph.ids("held_of_runs", runs=[run])
         if not tasks:
             raise Conflict(run_name(row), "has no held task")
         graph.rows("lock_tasks", tasks=tasks)
         entry = partial(_keep, graph, by, "release", row.archive_id, run, reason)
-        return _release(graph, tasks, entry, by, how, run_name(row))
+        return release_locked(graph, tasks, entry, by, how, run_name(row))
 
     return change(session, [archive_of_run(session, run)], work).unless_refused()
 
@@ -174,27 +168,21 @@ def release_archive(session: Session, archive: ArchiveId, by: str, reason: str =
     """Release everything of an archive, the oldest runs first. What is left is told."""
 
     def work(graph: Graph, runs: Sequence[int]) -> Done:
-        _refuse_on_hold(graph, archive)
+        refuse_on_hold(graph, archive)
         tasks = graph.ids("held_of_runs", runs=list(runs))
         graph.rows("lock_tasks", tasks=tasks)
         entry = partial(_keep, graph, by, "release", archive, None, reason)
-        return _release(graph, tasks, entry, by, how, f"{row.name} --all")
+        return release_locked(graph, tasks, entry, by, how, f"{row.name} --all")
 
     (row,) = session.rows("archive", archive=archive)
-    done = Done()
-    change(session, [archive], lambda graph: _refuse_on_hold(graph, archive))
-    found = session.rows("runs_held", archive=archive)
-    for runs in _portions(found):
-        if session.is_over:
-            done.left = sum(run.tasks for run in found) - len(done.tasks) - len(done.skipped) - len(done.refused)
-            break
-        done.add(change(session, [archive], partial(work, runs=runs)))
+    change(session, [archive], lambda graph: refuse_on_hold(graph, archive))
+    done = in_portions(session, archive, session.rows("runs_held", archive=archive), work)
     if not (done.tasks or done.skipped or done.refused or done.left):
         raise Conflict(f"archive {row.name}", "has no held task")
     return done.unless_refused()
 
 
-def _release(
+def release_locked(
     graph: Graph, tasks: Sequence[int], entry: Callable[[], int], by: str, how: How, what: str, *, accepts: bool = True
 ) -> Done:
     """Release held tasks, which are locked, in one step. ``entry`` keeps it in the audit log, once there is something to release.
@@ -234,7 +222,7 @@ def _outdated(graph: Graph, tasks: Sequence[int], what: str) -> Iterator[Refused
             yield Refused(row.id, waived)
 
 
-def _refuse_on_hold(graph: Graph, archive: int) -> None:
+def refuse_on_hold(graph: Graph, archive: int) -> None:
     """Raise ``Conflict`` where an archive is on hold, or stopped: nothing of it is released."""
     refuse_stopped(graph, archive)
     for row in graph.rows("hold_of_archive", archive=archive):
@@ -247,6 +235,19 @@ def said(hold: Any) -> str:
 
 
 # What both have in common
+
+
+def in_portions(
+    session: Session, archive: int, runs: Sequence[Any], work: Callable[[Graph, Sequence[int]], Done]
+) -> Done:
+    """Act on runs, so many with each transaction, and say what was done. ``runs``: each with its id and how many of its tasks are concerned."""
+    done = Done()
+    for portion in _portions(runs):
+        if session.is_over:
+            done.left = sum(run.tasks for run in runs) - len(done.tasks) - len(done.skipped) - len(done.refused)
+            break
+        done.add(change(session, [archive], lambda graph, portion=portion: work(graph, portion)))  # type: ignore[misc]
+    return done
 
 
 def _portions(runs: Sequence[Any]) -> Iterator[list[int]]:

@@ -181,13 +181,14 @@ def read(
     of_commits: list[Block] = [("nearest_of_commits", place)] if any(map(asks_for_commit_runs, workflows)) else []
     found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *of_commits, *beside)
     in_commits = others.pop(0) if of_commits else []
-    past = {Key(row.name, row.item): _occurrence(row) for row in found if row.id is not None}
+    past = {Key(row.name, row.item): occurrence(row) for row in found if row.id is not None}
     purged = frozenset(Key(row.name, row.item) for row in found if row.id is None)
-    commits = {Key(row.name): _occurrence(row) for row in in_commits}
+    commits = {Key(row.name): occurrence(row) for row in in_commits}
     return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
 
 
-def _occurrence(row: Any) -> Occurrence:
+def occurrence(row: Any) -> Occurrence:
+    """A task of an earlier run, as ``nearest`` tells it."""
     return Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed)
 
 

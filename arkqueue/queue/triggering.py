@@ -1,6 +1,6 @@
-"""Further runs of a revision that is in the ledger: by a person, or by a schedule (design 5.11, 5.17, 5.18).
+"""Further runs of a revision that is in the ledger: by a person, by a schedule, or as part of a backfill (design 5.11, 5.17, 5.18).
 
-Their definitions are the ones that were kept with the revision and are never read again (design 5.2). A run takes its place right after those that the revision has.
+Their definitions are the ones that were kept with the revision, or of a backfill with the one that it names, and are never read again (design 5.2). A run takes its place right after those that the revision has.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,7 +16,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import COMMIT, REPORT, Fault, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of, task_name
-from arkqueue.plan import Draft, Plan, is_for, plan
+from arkqueue.plan import Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
@@ -26,6 +26,8 @@ from arkqueue.workflow import from_json
 
 MOST_NAMED = 10
 """Tasks that a refusal names."""
+BEHIND = 40
+"""By so much the tasks of a backfill have a higher priority number than their definitions say: what is committed goes first."""
 
 
 def trigger(
@@ -166,6 +168,28 @@ def _why_held(hold: int | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What a run has as part of a backfill. ``definitions``: the revision whose workflow files it has. ``is_first``: a person is waiting for it, who is refused what will not do.
+
+    ``tasks_before``: the tasks of the backfill that were planned before, by name; each is waited for by the next one of its name. ``again``: the command that makes the backfill.
+    """
+
+    backfill: int
+    definitions: int
+    tasks_before: Mapping[str, Occurrence]
+    is_first: bool
+    again: str
+
+    def ordered(self, planned: Plan) -> Plan:
+        """A run with the edges that keep the tasks of a backfill in the order of their revisions, but for those that it has."""
+        present = {edge[:4] for edge in planned.edges}
+        order = [
+            Edge(Key(name), before.task, settled=True, declared=False) for name, before in self.tasks_before.items()
+        ]
+        return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A run that can be made of a revision: planned, not stored."""
 
@@ -181,6 +205,7 @@ class Proposal:
     """Globs of the tasks that its archive guards (design 5.22)."""
     hold: int | None
     """The audit log entry by which its archive is on hold, and so the run held (design 5.21), or `BY_WORKFLOW_AUTHORS`."""
+    part: Part | None = None
 
     @property
     def products(self) -> set[str]:
@@ -214,24 +239,29 @@ def propose(
     without: Collection[str] = (),
     force: bool = False,
     approver: Approver | None = None,
+    part: Part | None = None,
 ) -> Proposal:
-    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on.
+    """Plan what `trigger` makes, whatever the cause, inside a transaction that goes on. ``part``: as part of a backfill.
 
     Only a person is refused a run whose task would be skipped at once, as the product that it needs will not come; a schedule's run is stored and has failed.
     """
     (row,) = graph.rows("revision_at", revision=revision)
+    (files,) = [row] if part is None else graph.rows("revision_at", revision=part.definitions)
+    is_asked = cause is Trigger.MANUAL and (part is None or part.is_first)
     refuse_stopped(graph, row.archive_id)
-    here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
+    here, there = map(_revision_name, (row, files))
     if row.gone:
         raise Conflict(
             here,
             "is no longer on its branch, or its branch or archive is gone",
             "trigger a revision that is there",
         )
-    if row.faults:
-        raise Conflict(here, "its workflow files have faults", f"see arkqueue show {here}; mend them in a new revision")
-    workflow = Workflow(tuple(from_json(task) for task in row.tasks))
-    _check_names(here, workflow, [*(names or ()), *without])
+    if files.faults:
+        raise Conflict(
+            there, "its workflow files have faults", f"see arkqueue show {there}; mend them in a new revision"
+        )
+    workflow = Workflow(tuple(from_json(task) for task in files.tasks))
+    _check_names(there, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
     place = {"branch": branch.id, "number": row.number}
     reading = read(graph, branch.id, [workflow], row.number, beside=[("last_run", place)], some=True)
@@ -249,11 +279,14 @@ def propose(
         without=without,
     )
     chosen = [node.key.name for node in planned.nodes if node.definition is not None]
-    if cause is Trigger.MANUAL and row.guards:
-        refuse_left_out(here, row, {*without, *_left_out(workflow, chosen)}, approver)
-    _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names)
-    if not force:
-        _refuse_outdated(graph, here, row, run, planned, chosen, names)
+    if is_asked and files.guards:
+        refuse_left_out(there, files, {*without, *_left_out(workflow, chosen)}, approver)
+    _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
+    if is_asked and not force:
+        _refuse_outdated(graph, here, row, run, planned, chosen, names, part)
+    if part is not None:
+        planned = part.ordered(planned)
+        reading.known.others = list(part.tasks_before.values())
     return Proposal(
         row.id,
         row.number,
@@ -264,8 +297,13 @@ def propose(
         reading,
         planned,
         row.guards or (),
-        BY_WORKFLOW_AUTHORS if row.is_foreign else row.hold_id,
+        BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
+        part,
     )
+
+
+def _revision_name(row: Any) -> str:
+    return str(name_of(row.archive, row.number, branch=row.branch, main=row.main))
 
 
 def _refuse_incomplete(
@@ -277,12 +315,14 @@ def _refuse_incomplete(
     chosen: Sequence[str],
     cause: Trigger,
     names: Collection[str] | None,
+    *,
+    is_asked: bool,
 ) -> None:
     """Raise ``Conflict`` where a planned run has no task, lacks one that was asked for, or has one that cannot start."""
     if left_out := [name for name in names or () if name not in chosen]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
         raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
-    if not chosen and names is None and cause is Trigger.MANUAL:
+    if not chosen and names is None and is_asked:
         alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
         remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
         raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
@@ -301,14 +341,21 @@ def _refuse_incomplete(
         remedy = f"leave out the dependency: {options}"
         remedy = f"name {' and '.join(sources)} too, or {remedy}" if may_join else remedy
         raise Conflict(here, lacking, remedy)
-    if planned.lost and cause is Trigger.MANUAL:
+    if planned.lost and is_asked:
         raise _lost(graph, here, planned.lost[0])
-    if planned.unneeded and cause is Trigger.MANUAL and names is not None:
+    if planned.unneeded and is_asked and names is not None:
         raise _unneeded(graph, here, planned.unneeded[0])
 
 
 def _refuse_outdated(
-    graph: Graph, here: str, row: Any, run: int, planned: Plan, chosen: Sequence[str], names: Collection[str] | None
+    graph: Graph,
+    here: str,
+    row: Any,
+    run: int,
+    planned: Plan,
+    chosen: Sequence[str],
+    names: Collection[str] | None,
+    part: Part | None,
 ) -> None:
     """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it."""
     refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
@@ -320,7 +367,7 @@ def _refuse_outdated(
     on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
     named = "".join(f" {name}" for name in names or ())
     back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
-    refuse_overwriting(graph, here, row.branch_id, programs, back)
+    refuse_overwriting(graph, here, row.branch_id, programs, part.again if part else back)
 
 
 def _left_out(workflow: Workflow, chosen: Collection[str]) -> set[str]:
@@ -370,6 +417,8 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
         by,
         hold=hold,
         guards=proposal.guards,
+        backfill=proposal.part.backfill if proposal.part else None,
+        behind=BEHIND if proposal.part else 0,
     )
     write(graph, branch.archive, [draft], Content(graph.kept, [proposal.workflow]))
     if draft.exclusives and (gate := graph.ids("next_gate", branch=branch.id, number=proposal.number)):
@@ -378,7 +427,7 @@ def store(graph: Graph, proposal: Proposal, by: str, hold: int | None = None) ->
     return new
 
 
-def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: str) -> int:
+def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: str, backfill: int | None = None) -> int:
     """Store a run that could not start, with the reason as its fault: it has no task but COMMIT and REPORT (design 5.18); returns its id."""
     (row,) = graph.rows("revision_at", revision=revision)
     branch, nothing = Branch(row.branch_id, row.archive_id, row.branch, row.main, None), Workflow()
@@ -387,7 +436,8 @@ def store_failed(graph: Graph, revision: int, cause: Trigger, reason: str, by: s
     (((last,),),) = reading.others
     planned = plan(nothing, trigger=cause, branch=branch.name, changed=(), past=reading.known.past)
     draft = Draft(branch.id, branch.name, reading.known, reading.ids)
-    new = draft.add_run(planned, row.id, row.number, last + 1, cause, by, [Fault("_workflows", 0, 0, reason)])
+    faults = [Fault("_workflows", 0, 0, reason)]
+    new = draft.add_run(planned, row.id, row.number, last + 1, cause, by, faults, backfill=backfill)
     write(graph, branch.archive, [draft], Content(graph.kept, [nothing]))
     graph.follow(entering=draft.gates, then=draft.behind)
     return new

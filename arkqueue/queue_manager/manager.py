@@ -5,12 +5,12 @@ from __future__ import annotations
 from arkqueue.archives import retention
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.queue import claim, finish, locks, schedules
+from arkqueue.queue import backfill, claim, finish, locks, schedules
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
 
-CONNECTIONS = 6
+CONNECTIONS = 7
 """Database connections: one for each loop."""
 PACE = 0.02
 """Seconds between two questions which archives are to be looked at: one is enough for the notices that came meanwhile."""
@@ -32,6 +32,7 @@ class QueueManager:
         self._loops = [
             Loop("read repositories", self._readers.turn, look, poll, pace=PACE),
             Loop("fire schedules", self._fire_schedules, bell("schedule"), poll),
+            Loop("plan backfills", self._plan_backfills, bell("backfill"), poll),
             Loop("take up deferred tasks", self._take_up_deferred, bell("deferred"), poll),
             Loop("withdraw archives without ready tasks", self._withdraw, bell("withdraw"), poll),
             Loop("purge by age", self._retention.turn, bell("retention"), retention.EVERY),
@@ -55,6 +56,9 @@ class QueueManager:
 
     def _fire_schedules(self) -> float | None:
         return schedules.fire(self._session)
+
+    def _plan_backfills(self) -> float | None:
+        return backfill.plan(self._session)
 
     def _take_up_deferred(self) -> float | None:
         return finish.wake_deferred(self._session)

@@ -336,17 +336,20 @@ with e as (
         by = case when e.state = 'canceled' then t.by end,
         stop = null
     from e where t.id = any(array(select task from e)) and t.id = e.task and t.attempt_id = e.attempt and {from complete t}
-    returning t.id, t.branch_id, t.name, t.item, t.number, t.run, t.entry_id, t.state
+    returning t.id, t.branch_id, t.name, t.item, t.number, t.run, t.entry_id, t.state, t.run_id
 ), completed as (
     insert into completion as c (branch_id, name, item, revision_id, run, highest_number, highest_run, commit_number)
-    select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, m.entry_id, m.run, m.number, m.run,
+    select distinct on (m.branch_id, m.name, m.item) m.branch_id, m.name, m.item, m.entry_id, m.run,
+           case when not m.fills then m.number end, case when not m.fills then m.run end,
            max(m.number) filter (where m.run = 1) over (partition by m.branch_id, m.name, m.item)
-    from moved m where m.state = 'completed' and m.entry_id is not null
-    order by m.branch_id, m.name, m.item, m.number desc, m.run desc
+    -- Commit runs, of which there are most, belong to no backfill, and are not looked up.
+    from (select *, case when run = 1 then false else (select backfill_id is not null from run r where r.id = moved.run_id) end as fills from moved) m
+    where m.state = 'completed' and m.entry_id is not null
+    order by m.branch_id, m.name, m.item, m.fills, m.number desc, m.run desc
     on conflict (branch_id, name, item) do update set revision_id = excluded.revision_id, run = excluded.run,
         highest_number = greatest(c.highest_number, excluded.highest_number),
-        highest_run = case when excluded.highest_number < c.highest_number then c.highest_run
-                           when excluded.highest_number > c.highest_number then excluded.highest_run
+        highest_run = case when excluded.highest_number is null or excluded.highest_number < c.highest_number then c.highest_run
+                           when c.highest_number is null or excluded.highest_number > c.highest_number then excluded.highest_run
                            else greatest(c.highest_run, excluded.highest_run) end,
         commit_number = greatest(c.commit_number, excluded.commit_number)
 )

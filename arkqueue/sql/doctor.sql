@@ -297,7 +297,8 @@ select a.archive_id as archive, null::bigint as run, null::bigint as task,
        format('branch %%s: %%s completed at %%s, and %%s', quote_literal(a.name), quote_literal(t.name), t.number,
               case when c.branch_id is null then 'this is not remembered' else format('what is remembered as the highest place is %%s, and as the highest commit run %%s', c.highest_number, coalesce(c.commit_number::text, 'none')) end) as what
 from (select branch_id, name, item, max(number) as number, max(number) filter (where run = 1) as of_commit
-      from task where state = 'completed' and program group by branch_id, name, item) t
+      from task t where state = 'completed' and program and (t.run = 1 or not exists (select from run where run.id = t.run_id and run.backfill_id is not null))
+      group by branch_id, name, item) t
 join branch a on a.id = t.branch_id
 left join completion c on c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
 where (c.branch_id is null or c.highest_number < t.number or coalesce(c.commit_number, -1) < t.of_commit or not exists (select from revision r where r.id = c.revision_id and r.branch_id = c.branch_id))

@@ -72,7 +72,8 @@ where t.id = any(%(tasks)s)
 order by t.number, t.run, t.position, t.id;
 
 -- name: guarded
--- Those of some tasks that may be guarded: with the globs that their archive guards, and the author of their revision. Where `workflow_authors` holds a task
+-- Those of some tasks that may be guarded: with the globs that their archive guards, and the authors of their revision and (`definer`) of the one whose definitions
+-- their backfill has. Where `workflow_authors` holds a task
 -- (-2: `BY_WORKFLOW_AUTHORS`), `changers` are the authors who changed the branch's workflow files since the accepted ones, up to its own revision.
 with held as materialized (
   select distinct run.revision_id as id from task t join run on run.id = t.run_id where t.id = any(%(tasks)s) and t.hold_id = -2
@@ -91,9 +92,10 @@ with held as materialized (
     where branch_id = b.id and dropped_at is null and number between coalesce(accepted.number, -1) and r.number) c
   group by h.id
 )
-select t.id, t.number, t.run, t.name, t.item, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, c.authors as changers,
+select t.id, t.number, t.run, t.name, t.item, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, d.author as definer, c.authors as changers,
        a.settings->'require_approval' as globs, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
+left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 left join changed c on c.id = r.id and t.hold_id = -2
 where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval' is not null)
 order by t.number, t.run, t.position, t.id;

@@ -323,11 +323,11 @@ on conflict (branch_id, name) do update set commits = true where excluded.commit
 
 -- name: add_runs
 -- Store runs.
-insert into run (id, archive_id, branch_id, revision_id, number, run, report_id, trigger, by, faults)
-select r.id, %(archive)s, r.branch, r.revision, r.number, r.run, r.report, r.trigger, r.by, r.faults
+insert into run (id, archive_id, branch_id, revision_id, number, run, report_id, trigger, by, faults, backfill_id)
+select r.id, %(archive)s, r.branch, r.revision, r.number, r.run, r.report, r.trigger, r.by, r.faults, r.backfill
 from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(revision)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(report)s::bigint[],
-            %(trigger)s::text[], %(by)s::text[], %(faults)s::jsonb[])
-    as r(id, branch, revision, number, run, report, trigger, by, faults);
+            %(trigger)s::text[], %(by)s::text[], %(faults)s::jsonb[], %(backfill)s::bigint[])
+    as r(id, branch, revision, number, run, report, trigger, by, faults, backfill);
 
 -- name: add_edges
 -- Store edges.

@@ -153,10 +153,33 @@ create table run (
     -- Of a schedule's run: later fires that made no run of their own, as this one stands for them, and the time of the first.
     left_out    int not null default 0,
     left_out_since timestamptz,
+    backfill_id bigint,                             -- it is one of a backfill, and has its definitions
     unique (branch_id, number, run)
 );
 create unique index run_commit on run (revision_id) where trigger = 'commit';
 create index run_archive on run (archive_id, id);
+create index run_backfill on run (backfill_id, id) where backfill_id is not null;
+
+-- Runs of old revisions with the definitions of a newer one (design 5.2), planned in order, some with each transaction.
+create table backfill (
+    id          bigint generated always as identity primary key,
+    archive_id  bigint not null references archive,
+    branch_id   bigint not null references branch,
+    number      int not null,                       -- of its archive: ARCHIVE@fill:NUMBER
+    revision_id bigint not null references revision,  -- whose definitions its runs have
+    tasks       text[] not null,
+    without     text[] not null,
+    first       bigint not null,
+    last        bigint not null,
+    next        bigint,                             -- from here on its runs are still to be planned; null: no more are
+    by          text not null,
+    made_at     timestamptz not null default clock_timestamp(),
+    hold_id     bigint,                             -- of `deed`: what is planned of it is held
+    priority    int,                                -- that a person gave all of it
+    fault       text,                               -- why it was not planned to its end
+    unique (archive_id, number)
+);
+create index backfill_open on backfill (id) where next is not null;
 
 -- What a run has come to, at some moment (design 5.32; decision 18). The report that a run makes by itself has no row until a task of it is about to change: until
 -- then it is what the tasks say.
@@ -327,15 +350,16 @@ create table lock_turn (
 );
 insert into lock_turn values ('', 0);
 
--- Where each task of a branch completed: last in time (BASE, design 3), at the highest place, and in the highest commit run.
+-- Where each task of a branch completed: last in time (BASE, design 3), at the highest place, and in the highest commit run. The highest place
+-- is null where only backfills have completed it: these are no newer work.
 create table completion (
     branch_id   bigint not null,
     name        text not null,
     item        text not null default '',
     revision_id bigint not null,                    -- the last in time
     run         int not null,
-    highest_number bigint not null,
-    highest_run int not null,
+    highest_number bigint,
+    highest_run int,
     commit_number bigint,                           -- null: in no commit run. These are run 1 of their revision
     primary key (branch_id, name, item)
 ) with (fillfactor = 50);                           -- each completion changes its row: there is room for the new one beside it

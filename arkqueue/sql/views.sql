@@ -98,13 +98,14 @@ from run join revision r on r.id = run.revision_id join archive a on a.id = run.
 -- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
-       run.left_out, run.left_out_since, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
+       run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
        report.state as report_state, changed.since_report as changed_since_report, c.*
 from run
 join archive a on a.id = run.archive_id
 join branch b on b.id = run.branch_id
 join revision r on r.id = run.revision_id
 left join task report on report.id = run.report_id
+left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
 cross join lateral (
     -- Not where the newest report is the one that the run made by itself and that is not written, as nothing has changed since.
     select coalesce((
@@ -168,6 +169,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
        t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
+       (select f.number from backfill f where f.id = run.backfill_id and f.hold_id = t.hold_id) as held_backfill,
        h.verb = 'import' as is_imported,
        l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
 from task t
@@ -457,7 +459,7 @@ join branch b on b.id = t.branch_id
 join archive a on a.id = t.archive_id
 left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
 where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
-  and (c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run))
+  and (c.highest_number is null or run.backfill_id is not null or (c.highest_number, c.highest_run) < (t.number, t.run))
 order by t.run_id desc, t.position limit %(most)s;
 
 -- name: held_tasks
@@ -470,4 +472,4 @@ order by t.run_id desc, t.position limit %(most)s;
 
 -- name: completed_places
 -- At which highest revision each task of a branch has completed.
-select name, max(highest_number) as number from completion where branch_id = %(branch)s and item = '' group by name;
+select name, max(highest_number) as number from completion where branch_id = %(branch)s and item = '' and highest_number is not null group by name;

@@ -21,7 +21,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import COMMIT_RUN, Name, parse_name
+from arkqueue.names import COMMIT_RUN, FILL, Name, parse_name
 
 RETIRED = "rewound~"
 """How the name of a branch begins that keeps the history from before a rewind."""
@@ -71,6 +71,11 @@ def no_main_branch(archive: str, names: Sequence[str]) -> NotFound:
 
 def find_revision(session: Session, archive: ArchiveId, name: Name) -> Place:
     """The revision that a name means."""
+    if name.revision.startswith(FILL):
+        fault = "is the name of a backfill, and here one of its runs is wanted"
+        raise Invalid(
+            str(name), fault, f"See which there are: arkqueue show {replace(name, run=None, task=None, item='')}"
+        )
     if name.branch is not None or not name.revision.startswith("g"):
         branch = find_branch(session, archive, name.branch, name.archive)
         found = _revisions(session, [branch], name)

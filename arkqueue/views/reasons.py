@@ -14,7 +14,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, End, Pool
-from arkqueue.names import run_name
+from arkqueue.names import backfill_name, run_name
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.views.archives import pause_of, remedy
@@ -366,11 +366,12 @@ def held(row: Any, subject: str) -> Reason:
         until = "until a person accepts them by a release of its run; that takes a token of scope approve"
         commands = [f"arkqueue release {run}"]
     else:
-        what = _by_whom(
-            "with its archive " if row.is_held_with_archive else "", row.held_by, row.held_at, row.held_note
-        )
+        within = "with its backfill " if row.held_backfill else "with its archive " if row.is_held_with_archive else ""
+        what = _by_whom(within, row.held_by, row.held_at, row.held_note)
         commands = [f"arkqueue release {run}", *commands]
-        if row.is_imported or row.is_held_with_archive:
+        if row.held_backfill:
+            commands = [f"arkqueue release {backfill_name(row.archive, row.held_backfill)}", *commands]
+        if row.is_imported or (row.is_held_with_archive and not row.held_backfill):
             commands = [f"arkqueue release {row.archive} --all", *commands]
     text = f"{subject} is held {what}, {until}.{on_hold(row)}"
     if row.archive_held_at is not None:

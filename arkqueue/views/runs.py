@@ -14,7 +14,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Fault, RunId, Trigger
-from arkqueue.names import run_name
+from arkqueue.names import backfill_name, run_name
 from arkqueue.states import OPEN, RunState, State, run_state
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.naming import names_within
@@ -47,7 +47,8 @@ class Counts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """One run. ``rev`` and ``revision`` are the ledger's number and id; ``report`` is the state of its REPORT, None at a baseline; ``dropped``: a rewrite took its revision away.
-    ``changed_since_report``: its tasks have come to something else since its last report (design 5.32). ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
+    ``changed_since_report``: its tasks have come to something else since its last report (design 5.32).
+    ``backfill``: the name of the backfill that it is part of; it has the workflow files of the revision ``definitions``, a number. ``left_out``: later fires of its schedule that made no run of their own, as this one stands for them (design 5.17).
     """
 
     id: int
@@ -77,6 +78,8 @@ class RunView:
     left_out: int
     left_out_since: datetime | None
     changed_since_report: bool
+    backfill: str | None
+    definitions: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,4 +196,6 @@ def _view(row: Any) -> RunView:
         faults=[Fault(**fault) for fault in row.faults],
         dropped=row.dropped_at is not None,
         settled_at=None if row.unsettled else row.settled_at,
+        backfill=row.backfill_number and backfill_name(row.archive, row.backfill_number),
+        definitions=row.definitions_number,
     )

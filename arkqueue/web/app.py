@@ -18,7 +18,7 @@ from arkqueue.names import RESERVED
 from arkqueue.runtime.admission import Admission
 from arkqueue.web import problems
 from arkqueue.web.access import Callers, authenticated
-from arkqueue.web.api import administration, archives, attempts, holds, locks, notices, purge, reports, runs
+from arkqueue.web.api import administration, archives, attempts, backfills, holds, locks, notices, purge, reports, runs
 from arkqueue.web.api.calls import PREFIX
 
 LONGEST_BODY = 1 << 20
@@ -46,7 +46,7 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.state.watched, app.state.intake = notices.Watched(session), notices.Intake(session)
     # Before FastAPI's own routes, since it is on every commit's way.
     app.router.routes.insert(0, Route(f"{PREFIX}/notices", notices.notice_directly, methods=["POST"]))
-    for part in (holds, purge, reports, notices, archives, locks, runs, attempts, administration):
+    for part in (holds, purge, reports, backfills, notices, archives, locks, runs, attempts, administration):
         app.router.routes.extend(part.router.routes)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)

@@ -18,7 +18,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from arkqueue.model import End, When, Workflow
+from arkqueue.model import COMMIT, REPORT, End, When, Workflow
 from arkqueue.states import State
 from tests.db import strategies
 from tests.db.scripted_repository import Repository
@@ -50,6 +50,7 @@ class Subject(Protocol):
 
     def baseline(self, branch: str, number: int) -> object: ...
     def trigger(self, branch: str, number: int, names: Collection[str] | None, force: bool) -> object: ...
+    def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> object: ...
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None: ...
     def claim_some(self, slots: int) -> list[Key]: ...
     def finish(
@@ -299,6 +300,34 @@ class Beside(RuleBasedStateMachine):
             run = self.draw_run(data, runs)
             some = st.lists(st.sampled_from(sorted(task.name for task in run.own)), min_size=1, unique=True)
             self.both("trigger", run.branch, run.place.number, data.draw(st.none() | some), data.draw(st.booleans()))
+
+    def backfill(self, data: st.DataObject) -> None:
+        """At some of the revisions that a branch has, of tasks that the head has; the head may be among them."""
+        on_branch: dict[str, list[int]] = {}
+        for (branch, number), revision in self.model.revisions.items():
+            if not (revision.dropped or branch in self.model.deleted_branches):
+                on_branch.setdefault(branch, []).append(number)
+        with_tasks = {branch: self._tasks_of(branch, max(numbers)) for branch, numbers in on_branch.items()}
+        if branches := sorted(branch for branch, names in with_tasks.items() if names):
+            branch = data.draw(st.sampled_from(branches))
+            first, last = sorted(data.draw(st.lists(st.sampled_from(on_branch[branch]), min_size=2, max_size=2)))
+            names = data.draw(st.lists(st.sampled_from(with_tasks[branch]), min_size=1, max_size=2, unique=True))
+            self.both("backfill", branch, first, last, names, data.draw(st.booleans()))
+            runs = [run for run in self.model.on_branch(branch) if run.fill]
+            self.saw("a backfill of several revisions", len(runs) > 1)
+            self.saw(
+                "a backfill waits for the revision before",
+                any(
+                    edge.crossing and edge.kind is Kind.IMPLICIT and not edge.met
+                    for run in runs
+                    for task in run.own
+                    for edge in task.into
+                ),
+            )
+
+    def _tasks_of(self, branch: str, number: int) -> list[str]:
+        tasks = self.model.revisions[branch, number].workflow.tasks
+        return sorted(task.name for task in tasks if task.name not in (COMMIT, REPORT))
 
     # ----------------------------------------------------------------------------------------------------------------------- attempts
 
@@ -910,6 +939,7 @@ BAD = {State.FAILED, State.REJECTED, State.CANCELED, State.SKIPPED}
 VERBS: list[tuple[str, int, set[State]]] = [
     ("commit", 6, set()),
     ("trigger", 2, set()),
+    ("backfill", 1, set()),
     ("rewrite", 1, set()),
     ("delete_branch", 1, set()),
     ("deliver", 2, set()),

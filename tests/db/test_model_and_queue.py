@@ -29,6 +29,7 @@ from arkqueue.model import ArchiveId, ArchiveSettings, AttemptId, BranchId, End,
 from arkqueue.plan import Entry
 from arkqueue.queue import (
     archives,
+    backfill,
     claim,
     control,
     deletion,
@@ -109,6 +110,12 @@ class QueueAsSubject:
                 number,
             )
             triggering.trigger(self.session, row["id"], names=names, force=force, approver=self.approver)
+
+    def backfill(self, branch: str, first: int, last: int, names: Collection[str], force: bool) -> None:
+        place = ArchiveId(self.archive.id), BranchId(self.archive.branches[branch].id), first, last
+        with _refusals():
+            backfill.begin(self.session, *place, names=list(names), force=force, approver=self.approver)
+        assert backfill.plan(self.session) is None, "so few revisions are planned at once"
 
     def claim(self, labels: Sequence[str] = strategies.LABELS) -> Key | None:
         claimed = self.claim_some(1, labels)
@@ -673,7 +680,8 @@ INGREDIENTS = {
     *("changed since its report", "a report after its own", "its own report after one of a person"),
     *("purge", "purge of what others hang on is refused", "what completed is purged", "a deleted run is purged"),
     *("a run between others is purged", "what was purged had started"),
-    *("trigger", "trigger is refused"),
+    *("trigger", "trigger is refused", "backfill", "backfill is refused"),
+    *("a backfill of several revisions", "a backfill waits for the revision before"),
     *(
         "prioritize",
         "prioritize is refused",

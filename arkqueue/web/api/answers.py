@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from arkqueue.model import ArchiveId, RunId
 from arkqueue.queue.done import Done
-from arkqueue.views import archives, runs
+from arkqueue.views import archives, backfills, runs
 from arkqueue.views.archives import ArchiveView
+from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.naming import task_names
 from arkqueue.views.runs import RunDetail
 from arkqueue.web.access import Caller
@@ -48,6 +49,18 @@ class ArchiveAction:
     archive: ArchiveView
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillAction:
+    """What an action on a backfill did; as `ArchiveAction`."""
+
+    done: list[str]
+    approved: list[str]
+    skipped: list[str]
+    refused: list[Refusal]
+    left: int
+    backfill: BackfillDetail
+
+
 def on_run(caller: Caller, run: RunId, done: Done) -> RunAction:
     """The answer of an action on a run."""
     tasks = _named(caller, [*done.tasks, *done.skipped])
@@ -64,6 +77,18 @@ def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
         refused=_refusals(caller, done),
         left=done.left,
         archive=view,
+    )
+
+
+def on_backfill(caller: Caller, backfill: int, done: Done) -> BackfillAction:
+    """The answer of an action on a backfill."""
+    return BackfillAction(
+        done=_named(caller, done.tasks),
+        approved=_named(caller, done.approvals),
+        skipped=_named(caller, done.skipped),
+        refused=_refusals(caller, done),
+        left=done.left,
+        backfill=backfills.backfill(caller.session, backfill),
     )
 
 

@@ -61,7 +61,7 @@ def release_task(
     caller = admit(request, Scope.OPERATE)
     task = caller.task(id)
     with caller.acting(dry_run, task=task) as caller:
-        holds.release(caller.session, task, caller.by, release.reason, _how(caller, release))
+        holds.release(caller.session, task, caller.by, release.reason, how(caller, release))
         return tasks.task(caller.session, task)
 
 
@@ -90,7 +90,7 @@ def release_run(
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     with caller.acting(dry_run, run=run) as caller:
-        done = holds.release_run(caller.session, run, caller.by, release.reason, _how(caller, release))
+        done = holds.release_run(caller.session, run, caller.by, release.reason, how(caller, release))
         return on_run(caller, run, done)
 
 
@@ -128,9 +128,10 @@ def release_archive(
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     with caller.acting(dry_run, archive=archive) as caller:
-        done = holds.release_archive(caller.session, archive, caller.by, release.reason, _how(caller, release))
+        done = holds.release_archive(caller.session, archive, caller.by, release.reason, how(caller, release))
         return on_archive(caller, archive, done)
 
 
-def _how(caller: Caller, release: Release) -> How:
+def how(caller: Caller, release: Release) -> How:
+    """How a caller means a release."""
     return How(release.force, release.skip_outdated, caller.approver)

@@ -428,10 +428,14 @@ def revision_wanted(session: Session, archive: ArchiveId, new: NewRun) -> int:
         if not head:
             raise Conflict(f"archive {new.archive}", "has no revision yet", f"arkqueue sync {new.archive}")
         return int(head[0].id)
-    given = str(new.revision)
-    if not given.isdecimal():
-        match = _SHA.fullmatch(given)
-        if not match:
-            raise Invalid(f"revision {given!r}", "is neither a number nor a SHA", "Give one of them.")
-        given = "g" + match[1]
-    return find.find_revision(session, archive, Name(new.archive, given, new.branch)).id
+    return find.find_revision(session, archive, Name(new.archive, as_revision(new.revision), new.branch)).id
+
+
+def as_revision(given: int | str) -> str:
+    """A revision that a caller gave, as it stands in a name: a number, or ``g`` and a prefix of a SHA."""
+    text = str(given)
+    if text.isascii() and text.isdecimal():
+        return text
+    if match := _SHA.fullmatch(text):
+        return "g" + match[1]
+    raise Invalid(f"revision {text!r}", "is neither a number nor a SHA", "Give one of them.")

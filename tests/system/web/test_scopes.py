@@ -48,6 +48,13 @@ CALLS = {
     "POST /archives/{name}/retry": Call(OPERATE, {"failed": True}),
     "POST /archives/{name}/refresh": Call(OPERATE, {}),
     "POST /archives/{name}/purge": Call(ADMIN),
+    "GET /archives/{name}/backfills": Call(READ),
+    "POST /archives/{name}/backfills": Call(OPERATE, {"tasks": ["a"], "first": 1}),
+    "GET /archives/{name}/backfills/{number}": Call(READ),
+    "POST /archives/{name}/backfills/{number}/hold": Call(OPERATE, {}),
+    "POST /archives/{name}/backfills/{number}/release": Call(OPERATE, {}),
+    "POST /archives/{name}/backfills/{number}/cancel": Call(OPERATE),
+    "POST /archives/{name}/backfills/{number}/prioritize": Call(OPERATE, {"priority": 5}),
     "GET /locks": Call(READ, query="archive=secret"),
     "PUT /locks/{name}": Call(OPERATE, {"capacity": 2}),
     "POST /locks/{name}/pause": Call(OPERATE, {}),
@@ -130,7 +137,7 @@ def called(client: httpx.Client, name: str, secret: AnArchive) -> httpx.Response
 
 def everything(secret: AnArchive) -> list[Any]:
     """What calls could change."""
-    tables = ("archive", "look", "branch", "revision", "run", "task", "attempt", "edge", "report", "deed")
+    tables = ("archive", "look", "branch", "revision", "run", "task", "attempt", "edge", "report", "backfill", "deed")
     return [secret.sql(f"select * from {table} order by 1") for table in tables]
 
 

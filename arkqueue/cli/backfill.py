@@ -1,0 +1,153 @@
+"""Backfills: made by ``trigger --from``, shown, and acted on as a whole by their name, ``papers@fill:1``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table
+from arkqueue.names import as_backfill
+from arkqueue.text import on_one_line, visible
+
+if TYPE_CHECKING:
+    from arkqueue.cli.client import Client
+
+VERBS = ("hold", "release", "cancel", "prioritize")
+"""What can be done to a whole backfill."""
+
+
+def is_one(name: str) -> bool:
+    """Whether a name is that of a backfill."""
+    return as_backfill(name) is not None
+
+
+def begin(
+    client: Client,
+    archive: str,
+    tasks: Sequence[str],
+    branch: str | None,
+    first: str | None,
+    last: str | None,
+    revision: str | None,
+    without: Sequence[str],
+    force: bool,
+    dry_run: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Make a backfill, and print its name; what it is goes to stderr."""
+    from arkqueue.cli.client import archive_path
+
+    if first is None:
+        raise click.UsageError("--to needs --from.")
+    if not tasks:
+        raise click.UsageError(
+            "name the tasks that are to run over old revisions: arkqueue trigger ARCHIVE TASK --from REV"
+        )
+    if revision is not None:
+        raise click.UsageError("--revision and --from do not go together: a backfill has the head's definitions.")
+    if wait:
+        raise click.UsageError("--wait waits for one run, and --from makes many; arkqueue show tells how far they are.")
+    body = {
+        "branch": branch,
+        "tasks": list(tasks),
+        "first": first,
+        "last": last,
+        "without": list(without),
+        "force": force,
+    }
+    place = f"{archive_path(archive)}/backfills"
+    made = client.post(place, body, dry_run="true" if dry_run else None)
+    if as_json:
+        print_json(made)
+        return
+    say(_what(made), err=True)
+    if dry_run:
+        say("Nothing is made.", err=True)
+    else:
+        say(made["full_name"])
+
+
+def act(client: Client, verb: str, name: str, body: dict[str, Any], dry_run: bool) -> tuple[Any, list[str]]:
+    """Do what a verb says to all of a backfill."""
+    from arkqueue.cli.verbs import many_lines
+    from arkqueue.errors import Invalid
+
+    if verb not in VERBS:
+        fault = f"is the name of a backfill, and {verb} is for its runs"
+        raise Invalid(name, fault, f"Name one of them: arkqueue show {name}")
+    if body.get("assume_gone"):
+        raise Invalid(
+            name, "is the name of a backfill, and --assume-gone is for tasks", "Name the task whose process is gone."
+        )
+    given = {} if verb == "cancel" else body
+    answer = client.post(f"{_place(name)}/{verb}", given, dry_run="true" if dry_run else None)
+    did = {
+        "hold": "held",
+        "release": "released",
+        "cancel": "canceled or asked to stop",
+        "prioritize": "given this priority",
+    }
+    lines = many_lines(did[verb], name, answer)
+    if not answer["backfill"]["is_planned"]:
+        lines.append("what is still to be planned of it is treated alike")
+    return answer, lines
+
+
+def show(client: Client, name: str, as_json: bool) -> None:
+    """Say how far a backfill is: counts first, then the runs that failed and those that are open."""
+    found = client.get(_place(name))
+    if as_json:
+        print_json(found)
+        return
+    counts = found["counts"]
+    left = found["revisions"] - found["planned"]
+    facts = [
+        ("tasks", " ".join(map(visible, found["tasks"]))),
+        ("revisions", f"{found['first']} to {found['last']}: {found['revisions']}" + (f", {left} still to be planned" if left and not found["is_planned"] else "")),
+        ("workflow", f"of {visible(found['definitions'])}"),
+        ("without", " ".join(map(visible, found["without"]))),
+        ("made", f"{at(found['made_at'])} by {visible(found['by'])}"),
+        ("priority", "behind what is committed" if found["priority"] is None else str(found["priority"])),
+        ("held", "until it is released" + ("" if found["is_planned"] else "; what is still to be planned is held, too") if found["is_held"] else ""),
+        ("stopped", on_one_line(found["fault"]) if found["fault"] else ""),
+        ("done", ", ".join(f"{counts[word]} {word}" for word in ("completed", "failed", "rejected", "canceled", "skipped") if counts[word]) or "nothing yet"),
+        ("left", ", ".join(filter(None, (_open(counts), f"{counts['running']} running" if counts["running"] else "", f"{counts['held']} held" if counts["held"] else ""))) or "nothing"),
+    ]  # fmt: skip
+    say(bold(visible(found["full_name"])))
+    for key, value in facts:
+        if value:
+            say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
+    for title, runs in (("FAILED", found["failed"]), ("NOW", found["open"])):
+        if runs:
+            say()
+            table(
+                [(bold(run["full_name"]), state(run["state"]), ago(run["created_at"])) for run in runs],
+                (title, "STATE", "MADE"),
+            )
+
+
+def _open(counts: Any) -> str:
+    """How many tasks wait."""
+    waiting = counts["tasks"] - sum(
+        counts[word] for word in ("running", "held", "completed", "failed", "rejected", "canceled", "skipped")
+    )
+    return f"{waiting} waiting" if waiting else ""
+
+
+def _what(made: Any) -> str:
+    number = made["revisions"]
+    revisions = f"{number} revision{'s' if number != 1 else ''} from {made['first']} to {made['last']}"
+    return visible(
+        f"{made['full_name']}: {', '.join(made['tasks'])} at {revisions}, with the workflow files of {made['definitions']}"
+    )
+
+
+def _place(name: str) -> str:
+    from arkqueue.cli.client import archive_path
+
+    found = as_backfill(name)
+    assert found is not None
+    return f"{archive_path(found[0])}/backfills/{found[1]}"

@@ -1,0 +1,299 @@
+"""Backfills: a task over old revisions, with the definition that a newer revision has (an exception to design 5.2).
+
+A backfill is stored first, with the first of its runs; the queue manager plans the others, some with each transaction (`plan`), and goes on after a crash. Its runs wait for
+one another, task by task, in the order of their revisions: for the end of the task before, however it ended. Who needs its success writes ``depends: PREV``.
+
+What a backfill completes is no newer work: it raises no highest place of ``completion`` (design 5.19). What is refused is refused before anything is stored, by
+what holds for its first revision: nothing that is later than that one is earlier than another of the backfill.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Invalid, NotFound
+from arkqueue.model import ArchiveId, BranchId, Trigger
+from arkqueue.names import backfill_name, name_of
+from arkqueue.queue import control
+from arkqueue.queue.done import Done, Refused
+from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
+from arkqueue.queue.guards import Approver, unapproved
+from arkqueue.queue.holds import How, in_portions, refuse_on_hold, release_locked
+from arkqueue.queue.storage import occurrence
+from arkqueue.queue.triggering import Part, propose, store, store_failed
+from arkqueue.states import State
+
+log = logging.getLogger("arkqueue")
+
+STEP = 20
+"""Runs that one transaction plans."""
+PAUSE_AFTER_ERROR = 10.0
+"""Seconds until the queue manager goes on with a backfill that it could not plan."""
+
+
+def begin(
+    session: Session,
+    archive: ArchiveId,
+    branch: BranchId,
+    first: int,
+    last: int | None,
+    *,
+    names: Sequence[str],
+    without: Collection[str] = (),
+    by: str = "",
+    force: bool = False,
+    approver: Approver | None = None,
+) -> int:
+    """Make a backfill of named tasks over the revisions from ``first`` to ``last`` (numbers), with the head's definitions; returns its id.
+
+    ``last`` None: up to the one before the head, which has run its definitions itself. Raises what `triggering.trigger` raises of its first revision.
+    """
+
+    def work(graph: Graph) -> int:
+        (head,) = graph.rows("head", branch=branch)
+        if head.head_id is None:
+            raise Conflict("the branch", "has no revision yet")
+        files = graph.rows("revision_at", revision=head.head_id)[0]
+        there = str(name_of(files.archive, files.number, branch=files.branch, main=files.main))
+        if files.is_foreign:
+            fault = "its workflow files are not accepted, and a backfill would run what they say"
+            raise Conflict(there, fault, f"look at them, and release it: arkqueue release {there}")
+        found = _revisions(graph, branch, there, head.number, first, last)
+        entry = {"archive": archive, "branch": branch, "revision": head.head_id, "first": found.first, "by": by}
+        given = {"tasks": list(dict.fromkeys(names)), "without": sorted(without)}
+        (new,) = graph.rows("add_backfill", last=found.last, **entry, **given)
+        fill = graph.rows("backfill", backfill=new.id)[0]
+        run, *_ = _step(graph, fill, _Asked(force, approver))
+        note = f"{backfill_name(fill.archive, fill.number)}: {_command(fill, force=force)}"
+        graph.do("remember", by=by, verb="trigger", archive=archive, run=run, task=None, note=note)
+        return int(new.id)
+
+    return change(session, [archive], work)
+
+
+def plan(session: Session, patience: float = BRIEF) -> float | None:
+    """Plan the next runs of each backfill that is not planned to its end; returns the seconds until more is to be done (None: there is nothing).
+
+    Each on its own: one that fails, or whose archive is busy, holds up no other.
+    """
+    pause: float | None = None
+    for row in session.rows("backfills_to_plan"):
+        try:
+            change_in_turn(session, partial(_go_on, backfill=row.id), archives=[row.archive_id], patience=patience)
+        except DatabaseUnavailable as error:
+            if not isinstance(error, TOO_LONG):
+                raise
+            log.warning("backfill %s is planned further later: %s", row.id, error)
+        except Exception:
+            log.exception("backfill %s could not be planned further, and is tried again", row.id)
+            pause = PAUSE_AFTER_ERROR if pause is None else pause
+            continue
+        pause = 0.0
+    return pause
+
+
+def _go_on(graph: Graph, backfill: int) -> None:
+    fill = graph.rows("backfill", backfill=backfill)[0]
+    if fill.next is None:
+        return
+    if fill.is_gone:
+        graph.do("go_on_filling", backfill=backfill, next=None, fault="its branch or archive is gone")
+    elif not graph.rows("why_stopped", archive=fill.archive_id):
+        _step(graph, fill)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How a person wants a backfill whose first run is planned."""
+
+    force: bool
+    approver: Approver | None
+
+
+def _step(graph: Graph, fill: Any, asked: _Asked | None = None) -> list[int]:
+    """Plan the next runs of a backfill; returns them. ``asked``: the first one may be refused."""
+    place = {"branch": fill.branch_id, "first": fill.next, "last": fill.last}
+    found = graph.rows("revisions_to_fill", most=STEP + 1, **place)
+    runs = [_plan_run(graph, fill, row.id, None if n else asked) for n, row in enumerate(found[:STEP])]
+    if fill.priority is not None:
+        _prioritize(graph, runs, fill.priority)
+    following = found[STEP].number if len(found) > STEP else None
+    graph.do("go_on_filling", backfill=fill.id, next=following, fault=None)
+    if following is not None:
+        graph.to_wake.add("backfill")
+    return runs
+
+
+def _plan_run(graph: Graph, fill: Any, revision: int, asked: _Asked | None) -> int:
+    """Store the next run of a backfill. What a person is not asked about any more is a failed run with the reason."""
+    before = graph.rows("planned_of_backfill", backfill=fill.id, names=fill.tasks)
+    part = Part(
+        fill.id,
+        fill.revision_id,
+        {row.name: occurrence(row) for row in before},
+        asked is not None,
+        _command(fill, force=True),
+    )
+    given = {"names": fill.tasks, "without": fill.without, "part": part}
+    if asked is not None:
+        proposal = propose(graph, revision, Trigger.MANUAL, force=asked.force, approver=asked.approver, **given)
+        return store(graph, proposal, fill.by, fill.hold_id)
+    try:
+        proposal = propose(graph, revision, Trigger.MANUAL, **given)
+    except DatabaseUnavailable:
+        raise
+    except ArkqueueError as error:
+        reason = f"{error.fault}. {error.remedy}".rstrip(". ")
+        return store_failed(graph, revision, Trigger.MANUAL, reason, fill.by, fill.id)
+    return store(graph, proposal, fill.by, fill.hold_id)
+
+
+# What people do to all of a backfill. Each step takes so many of its runs, and judges each anew under the lock. What is planned meanwhile, or later, is as was said.
+
+
+def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
+    """Hold what has not started of a backfill, also what is planned of it from now on, until it is released."""
+    fill = _found(session, backfill)
+
+    def begin(graph: Graph) -> int:
+        (entry,) = _remember(graph, fill, by, "hold", reason)
+        graph.do("hold_backfill", backfill=backfill, hold=entry)
+        return entry
+
+    entry = change(session, [fill.archive_id], begin)
+
+    def work(graph: Graph, runs: Sequence[int]) -> Done:
+        tasks = graph.ids("to_hold", runs=list(runs))
+        graph.rows("lock_tasks", tasks=tasks)
+        return Done(sorted(graph.ids("hold", tasks=tasks, hold=entry, unbegun=False)))
+
+    done = in_portions(session, fill.archive_id, session.rows("runs_to_hold_of_backfill", backfill=backfill), work)
+    if not (done.tasks or done.left or _found(session, backfill).next is not None):
+        raise Conflict(_name(fill), "has no task left that has not started")
+    return done
+
+
+def release(session: Session, backfill: int, by: str, reason: str = "", how: How = How()) -> Done:  # noqa: B008  frozen
+    """Release what is held of a backfill, the oldest runs first; what is planned of it from now on is not held because of it."""
+    fill = _found(session, backfill)
+    held = session.rows("runs_held_of_backfill", backfill=backfill)
+
+    def begin(graph: Graph) -> None:
+        refuse_on_hold(graph, fill.archive_id)
+        graph.do("hold_backfill", backfill=backfill, hold=None)
+
+    change(session, [fill.archive_id], begin)
+
+    def work(graph: Graph, runs: Sequence[int]) -> Done:
+        refuse_on_hold(graph, fill.archive_id)
+        tasks = graph.ids("held_of_runs", runs=list(runs))
+        graph.rows("lock_tasks", tasks=tasks)
+        entry = lambda: _remember(graph, fill, by, "release", reason)[0]  # noqa: E731
+        return release_locked(graph, tasks, entry, by, how, _name(fill), accepts=False)
+
+    done = in_portions(session, fill.archive_id, held, work)
+    if not (done.tasks or done.skipped or done.refused or done.left or fill.hold_id is not None):
+        raise Conflict(_name(fill), "has no held task")
+    return done.unless_refused()
+
+
+def cancel(session: Session, backfill: int, by: str, approver: Approver | None = None) -> Done:
+    """Plan no more of a backfill, and cancel what is not settled of it, the newest runs first, so that nothing of them starts meanwhile."""
+    fill = _found(session, backfill)
+
+    def begin(graph: Graph) -> None:
+        if _planned_on(graph, backfill):
+            graph.do("go_on_filling", backfill=backfill, next=None, fault=f"canceled by {by}")
+        _remember(graph, fill, by, "cancel", "")
+
+    def work(graph: Graph, runs: Sequence[int]) -> Done:
+        tasks = graph.ids("cancelable", runs=list(runs))
+        guarded = [Refused(task, why) for task, why in unapproved(graph, tasks, approver)]
+        locked = graph.rows("lock_tasks", tasks=tasks)
+        kept = {refused.task for refused in guarded}
+        running = [task.id for task in locked if task.state == State.RUNNING and task.id not in kept]
+        control.ask_to_stop(graph, running, "cancel", by)
+        canceled = graph.ids("cancel", tasks=sorted({*tasks} - kept), by=by)
+        graph.do("cancel_runs", runs=sorted({*runs} - {task.run_id for task in locked if task.id in kept}), by=by)
+        graph.follow(canceled)
+        return Done([*canceled, *running], refused=guarded)
+
+    open_runs = session.rows("open_runs_of_backfill", backfill=backfill)
+    if not open_runs and fill.next is None:
+        raise Conflict(_name(fill), "has nothing left to cancel")
+    change(session, [fill.archive_id], begin)
+    # What was planned since is canceled, too.
+    open_runs = session.rows("open_runs_of_backfill", backfill=backfill)
+    return in_portions(session, fill.archive_id, open_runs, work).unless_refused()
+
+
+def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
+    """Set the priority of what has not started of a backfill, also of what is planned of it from now on."""
+    fill = _found(session, backfill)
+
+    def begin(graph: Graph) -> None:
+        graph.do("prioritize_backfill", backfill=backfill, priority=priority)
+        _remember(graph, fill, by, "prioritize", str(priority))
+
+    change(session, [fill.archive_id], begin)
+    found = session.rows("open_runs_of_backfill", backfill=backfill)
+    done = in_portions(session, fill.archive_id, found, lambda graph, runs: Done(_prioritize(graph, runs, priority)))
+    if not (done.tasks or done.left or fill.next is not None):
+        raise Conflict(_name(fill), "has nothing left that has not started")
+    return done
+
+
+def _prioritize(graph: Graph, runs: Sequence[int], priority: int) -> list[int]:
+    tasks = graph.ids("not_started", runs=list(runs))
+    graph.rows("lock_tasks", tasks=tasks)
+    graph.reordered = graph.ids("prioritize", tasks=tasks, priority=priority)
+    return sorted(graph.reordered)
+
+
+def _planned_on(graph: Graph, backfill: int) -> bool:
+    """Whether more of a backfill is to be planned, under the lock of its archive."""
+    return graph.rows("backfill", backfill=backfill)[0].next is not None
+
+
+def _remember(graph: Graph, fill: Any, by: str, verb: str, note: str) -> list[int]:
+    said = f"{_name(fill)}: {note}" if note else _name(fill)
+    return graph.ids("remember", by=by, verb=verb, archive=fill.archive_id, run=None, task=None, note=said)
+
+
+def _found(session: Session, backfill: int) -> Any:
+    if not (found := session.rows("backfill", backfill=backfill)):
+        raise NotFound(f"backfill {backfill}", "there is none")
+    return found[0]
+
+
+def _name(fill: Any) -> str:
+    return backfill_name(fill.archive, fill.number)
+
+
+def _command(fill: Any, *, force: bool) -> str:
+    """The command that makes a backfill like this one."""
+    branch = "" if fill.main else f" --branch {shlex.quote(fill.branch)}"
+    without = "".join(f" --without {name}" for name in fill.without)
+    forced = " --force" if force else ""
+    return f"arkqueue trigger {fill.archive}{branch} --from {fill.first} --to {fill.last}{without}{forced} {' '.join(fill.tasks)}"
+
+
+def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, last: int | None) -> Any:
+    """The first and the last revision that a backfill is for."""
+    if last is None:
+        last = graph.rows("revision_before", branch=branch, number=head)[0].number
+        if last is None or first > last:
+            fault = "has its head there, which has run its own definitions"
+            raise Conflict(there, fault, f"to run it there again, too: --to {head}")
+    if first > last:
+        raise Invalid("--from", f"revision {first} comes after {last}", "give the older one with --from")
+    (found,) = graph.rows("revisions_of_branch", branch=branch, first=first, last=last)
+    if found.first is None:
+        raise Conflict(there, f"its branch has no revision from {first} to {last}")
+    return found

@@ -1,0 +1,105 @@
+-- Backfills: runs of old revisions with the definitions of a newer one. Called by queue/backfill.py, mostly inside a transaction that has locked the archive's row.
+
+-- name: add_backfill
+-- Note a backfill, of which nothing is planned yet, with the next number of its archive.
+insert into backfill (archive_id, branch_id, number, revision_id, tasks, without, first, last, next, by)
+select %(archive)s, %(branch)s, coalesce(max(f.number), 0) + 1, %(revision)s, %(tasks)s, %(without)s, %(first)s, %(last)s, %(first)s, %(by)s
+from backfill f where f.archive_id = %(archive)s
+returning id, number;
+
+-- name: revisions_of_branch
+-- The first revision, the last one and the number of those of a branch that are between two numbers and on it still.
+select min(number) as first, max(number) as last, count(*) as count from revision
+where branch_id = %(branch)s and number between %(first)s and %(last)s and dropped_at is null;
+
+-- name: revision_before
+-- The number of the last revision before another one of a branch.
+select max(number) as number from revision where branch_id = %(branch)s and number < %(number)s and dropped_at is null;
+
+-- name: revisions_to_fill
+-- The next revisions of which a backfill has no run yet.
+select r.id, r.number from revision r
+where r.branch_id = %(branch)s and r.number between %(first)s and %(last)s and r.dropped_at is null
+order by r.number limit %(most)s;
+
+-- name: backfill
+-- A backfill, with what its archive and branch are called, and the revision whose definitions it has.
+select f.*, a.name as archive, b.name as branch, b.main, d.number as definitions_number, coalesce(a.removed_at, b.deleted_at) is not null as is_gone
+from backfill f join archive a on a.id = f.archive_id join branch b on b.id = f.branch_id join revision d on d.id = f.revision_id
+where f.id = %(backfill)s;
+
+-- name: backfills_to_plan
+-- The backfills that are not planned to their end, the oldest first; those of stopped archives wait.
+select f.id, f.archive_id from backfill f join archive a on a.id = f.archive_id
+where f.next is not null and a.stopped is null order by f.id;
+
+-- name: planned_of_backfill
+-- The task of each name that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it.
+select t.id, t.name, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+       meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
+from unnest(%(names)s::text[]) n(name)
+cross join lateral (
+    select u.* from run r join task u on u.run_id = r.id and u.name = n.name and u.item = ''
+    where r.backfill_id = %(backfill)s order by r.id desc limit 1) t;
+
+-- name: go_on_filling
+-- Say from which number on runs of a backfill are still to be planned. Null: no more are; `fault` says why, where that is before its end.
+update backfill set next = %(next)s, fault = %(fault)s where id = %(backfill)s;
+
+-- name: hold_backfill
+-- Hold what is planned of a backfill from now on, or (null) no more.
+update backfill set hold_id = %(hold)s where id = %(backfill)s;
+
+-- name: prioritize_backfill
+-- Give what is planned of a backfill from now on a person's priority.
+update backfill set priority = %(priority)s where id = %(backfill)s;
+
+-- name: runs_to_hold_of_backfill
+-- The runs of a backfill that have something to hold, oldest first, each with how many tasks that are.
+select t.run_id as id, count(*)::int as tasks
+from run r join task t on t.run_id = r.id and {from hold t} and t.kind = 'ordinary' and t.program
+where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id;
+
+-- name: runs_held_of_backfill
+-- The runs of a backfill that have held tasks, oldest first, each with how many they are.
+select t.run_id as id, count(*)::int as tasks from run r join task t on t.run_id = r.id and t.state = 'held'
+where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id;
+
+-- name: open_runs_of_backfill
+-- The runs of a backfill that have unsettled tasks, newest first, each with how many they are.
+select t.run_id as id, count(*)::int as tasks from run r join task t on t.run_id = r.id and t.settled_at is null and t.kind = 'ordinary'
+where r.backfill_id = %(backfill)s and r.deleted_at is null group by t.run_id order by t.run_id desc;
+
+-- name: cancel_runs
+-- Note that a person canceled runs.
+update run set canceled_at = clock_timestamp(), canceled_by = %(by)s where id = any(%(runs)s) and canceled_at is null;
+
+-- name: backfills_of
+-- The backfills of an archive, or the one of a number, the newest first.
+select f.id from backfill f
+where f.archive_id = %(archive)s and (%(number)s::int is null or f.number = %(number)s) order by f.number desc limit %(most)s;
+
+-- name: show_backfill
+-- How far a backfill is: how many revisions it is for, how many of its runs are planned, and how many of its tasks are in which state. Deleted runs count nowhere but as planned.
+select (select count(*) from revision v where v.branch_id = f.branch_id and v.number between f.first and f.last and v.dropped_at is null) as revisions,
+       (select count(*) from run r where r.backfill_id = f.id) as planned, c.*
+from backfill f cross join lateral (
+    select count(*) as tasks, count(*) filter (where t.state = 'running') as running, count(*) filter (where t.state = 'held') as held,
+           count(*) filter (where t.state = 'completed') as completed, count(*) filter (where t.state = 'failed') as failed,
+           count(*) filter (where t.state = 'rejected') as rejected, count(*) filter (where t.state = 'canceled') as canceled,
+           count(*) filter (where t.state = 'skipped') as skipped, count(*) filter (where t.state = 'canceled' and t.superseded_by is not null) as superseded
+    from run r join task t on t.run_id = r.id and t.kind = 'ordinary'
+    where r.backfill_id = f.id and r.deleted_at is null) c
+where f.id = %(backfill)s;
+
+-- name: telling_runs_of_backfill
+-- The runs of a backfill that have failed or could not start, then those of which a task can run or runs, each the oldest first.
+(select r.id, true as is_bad from run r
+ where r.backfill_id = %(backfill)s and r.deleted_at is null
+   and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected')))
+ order by r.id limit %(most)s)
+union all
+(select r.id, false from run r
+ where r.backfill_id = %(backfill)s and r.deleted_at is null
+   and exists (select from task t where t.run_id = r.id and t.state in ('ready', 'running', 'deferred'))
+ order by r.id limit %(most)s);

@@ -1,0 +1,92 @@
+"""Backfills as people see them: how far each is, and the runs that tell most (design 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from arkqueue.db.session import Session
+from arkqueue.errors import NotFound
+from arkqueue.model import ArchiveId
+from arkqueue.names import backfill_name, name_of
+from arkqueue.views.rows import view_of
+from arkqueue.views.runs import Counts, RunView, views_of_runs
+
+MOST_RUNS = 20
+"""Failed runs, and open ones, that are shown with a backfill."""
+MOST_LISTED = 100
+"""Backfills of a list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillView:
+    """A backfill. ``definitions``: the revision whose workflow files its runs have. ``revisions``: how many it is for, ``planned``: how many have their run.
+
+    ``counts``: of the tasks of all of its runs. ``fault``: why it was not planned to its end. ``is_held``: it was held as a whole and not released since.
+    """
+
+    id: int
+    full_name: str
+    archive: str
+    branch: str
+    definitions: str
+    tasks: list[str]
+    without: list[str]
+    first: int
+    last: int
+    revisions: int
+    planned: int
+    is_planned: bool
+    is_held: bool
+    priority: int | None
+    fault: str | None
+    by: str
+    made_at: datetime
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillDetail(BackfillView):
+    """A backfill with the oldest of its runs that failed, and of those of which something can run or runs."""
+
+    failed: list[RunView]
+    open: list[RunView]
+
+
+def backfills(session: Session, archive: ArchiveId) -> list[BackfillView]:
+    """The newest backfills of an archive."""
+    found = session.rows("backfills_of", archive=archive, number=None, most=MOST_LISTED)
+    return [_view(session, row.id) for row in found]
+
+
+def find_backfill(session: Session, archive: ArchiveId, shown: str, number: int) -> int:
+    """The id of a backfill by its number. ``shown``: how to call the archive."""
+    if found := session.rows("backfills_of", archive=archive, number=number, most=1):
+        return int(found[0].id)
+    newest = session.rows("backfills_of", archive=archive, number=None, most=1)
+    has = f"The newest is {_view(session, newest[0].id).full_name}." if newest else "The archive has none."
+    raise NotFound(backfill_name(shown, number), "there is none", has)
+
+
+def backfill(session: Session, id: int) -> BackfillDetail:
+    """A backfill with the runs that tell most."""
+    rows = session.rows("telling_runs_of_backfill", backfill=id, most=MOST_RUNS)
+    views = {run.id: run for run in views_of_runs(session, [row.id for row in rows])}
+    failed, open = ([views[row.id] for row in rows if row.is_bad == is_bad] for is_bad in (True, False))
+    return view_of(_view(session, id), BackfillDetail, failed=failed, open=open)
+
+
+def _view(session: Session, id: int) -> BackfillView:
+    (row,) = session.rows("backfill", backfill=id)
+    (counted,) = session.rows("show_backfill", backfill=id)
+    return view_of(
+        row,
+        BackfillView,
+        full_name=backfill_name(row.archive, row.number),
+        definitions=str(name_of(row.archive, row.definitions_number, branch=row.branch, main=row.main)),
+        revisions=counted.revisions,
+        planned=counted.planned,
+        is_planned=row.next is None,
+        is_held=row.hold_id is not None,
+        counts=view_of(counted, Counts),
+    )

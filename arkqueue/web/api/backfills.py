@@ -1,0 +1,140 @@
+"""Backfills over HTTP: a task over old revisions, with the head's definition. Included by ``app`` before ``runs``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from arkqueue.errors import Invalid
+from arkqueue.model import ArchiveId
+from arkqueue.names import Name
+from arkqueue.queue import backfill
+from arkqueue.queue.tokens import Scope
+from arkqueue.views import backfills, find
+from arkqueue.views.backfills import BackfillDetail, BackfillView
+from arkqueue.web.access import Caller, admit
+from arkqueue.web.api.answers import BackfillAction, on_backfill
+from arkqueue.web.api.calls import DryRun, calls
+from arkqueue.web.api.holds import Hold, Release, how
+from arkqueue.web.api.runs import Options, as_revision
+
+router: APIRouter = calls("backfills", "/archives/{name}/backfills")
+
+Number = Annotated[int, Path(ge=1, lt=2**31)]
+
+
+class NewBackfill(BaseModel):
+    """A backfill. ``first``, ``last``: revisions of the ledger, or SHAs or prefixes of them; without ``last`` the revision before the head. ``without``: dependencies to leave out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    branch: str | None = None
+    tasks: list[str] = Field(min_length=1, max_length=100)
+    first: StrictInt | str
+    last: StrictInt | str | None = None
+    without: list[str] = Field(default_factory=list, max_length=10_000)
+    force: bool = False
+
+
+@router.get("")
+def list_backfills(request: Request, name: str) -> list[BackfillView]:
+    """The backfills of an archive, the newest first, at most 100."""
+    caller = admit(request, Scope.READ)
+    return backfills.backfills(caller.session, caller.archive(name))
+
+
+@router.post("", status_code=201)
+def make_backfill(
+    request: Request, response: Response, name: str, new: NewBackfill, dry_run: DryRun = False
+) -> BackfillDetail:
+    """Run tasks over old revisions, in order, with the head's definitions. Its first runs are planned at once, the others soon after."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    branch = find.find_branch(caller.session, archive, new.branch, name)
+    first, last = (
+        None if given is None else _number(caller, archive, name, new.branch, given) for given in (new.first, new.last)
+    )
+    assert first is not None
+    with caller.acting(dry_run, archive=archive) as acting:
+        id = backfill.begin(
+            acting.session, archive, branch, first, last,
+            names=new.tasks, without=new.without, by=caller.by, force=new.force, approver=caller.approver,
+        )  # fmt: skip
+        made = backfills.backfill(acting.session, id)
+    if dry_run:
+        response.status_code = 200
+    else:
+        response.headers["Location"] = f"/api/v1/archives/{name}/backfills/{made.full_name.rpartition(':')[2]}"
+    return made
+
+
+@router.get("/{number}")
+def show_backfill(request: Request, name: str, number: Number) -> BackfillDetail:
+    """A backfill: how far it is, and its runs that failed or are open."""
+    caller, id = _found(request, name, number, Scope.READ)
+    return backfills.backfill(caller.session, id)
+
+
+@router.post("/{number}/hold")
+def hold_backfill(
+    request: Request,
+    name: str,
+    number: Number,
+    hold: Hold = Hold(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> BackfillAction:
+    """Hold what has not started of a backfill, and what is planned of it from now on."""
+    caller, id = _found(request, name, number)
+    with caller.acting(dry_run, archive=caller.archive(name)) as caller:
+        return on_backfill(caller, id, backfill.hold(caller.session, id, caller.by, hold.reason))
+
+
+@router.post("/{number}/release")
+def release_backfill(
+    request: Request,
+    name: str,
+    number: Number,
+    release: Release = Release(),  # noqa: B008  frozen by use
+    dry_run: DryRun = False,
+) -> BackfillAction:
+    """Release what is held of a backfill, the oldest runs first."""
+    caller, id = _found(request, name, number)
+    with caller.acting(dry_run, archive=caller.archive(name)) as caller:
+        done = backfill.release(caller.session, id, caller.by, release.reason, how(caller, release))
+        return on_backfill(caller, id, done)
+
+
+@router.post("/{number}/cancel")
+def cancel_backfill(request: Request, name: str, number: Number, dry_run: DryRun = False) -> BackfillAction:
+    """Cancel what is not settled of a backfill, and plan no more of it."""
+    caller, id = _found(request, name, number)
+    with caller.acting(dry_run, archive=caller.archive(name)) as caller:
+        return on_backfill(caller, id, backfill.cancel(caller.session, id, caller.by, caller.approver))
+
+
+@router.post("/{number}/prioritize")
+def prioritize_backfill(
+    request: Request, name: str, number: Number, options: Options, dry_run: DryRun = False
+) -> BackfillAction:
+    """Set the priority of what has not started of a backfill."""
+    caller, id = _found(request, name, number)
+    priority = options.the_priority()
+    with caller.acting(dry_run, archive=caller.archive(name)) as caller:
+        return on_backfill(caller, id, backfill.prioritize(caller.session, id, priority, caller.by))
+
+
+def _found(request: Request, name: str, number: int, scope: Scope = Scope.OPERATE) -> tuple[Caller, int]:
+    caller = admit(request, scope)
+    return caller, backfills.find_backfill(caller.session, caller.archive(name), name, number)
+
+
+def _number(caller: Caller, archive: ArchiveId, name: str, branch: str | None, given: int | str) -> int:
+    """The number of a revision that a backfill begins or ends at. A number need not be in the ledger: the revisions between count."""
+    text = as_revision(given)
+    if text.startswith("g"):
+        return find.find_revision(caller.session, archive, Name(name, text, branch)).number
+    if len(text) > 18:
+        raise Invalid(f"revision {text}", "no ledger has so many revisions")
+    return int(text)

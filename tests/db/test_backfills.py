@@ -1,0 +1,425 @@
+"""Backfills: a task over old revisions, with the definition of the head (issue 34; design 5.2, 5.11, 5.19)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
+from arkqueue.model import ArchiveSettings, BranchId, End, RunId
+from arkqueue.queue import archives, backfill, deletion, purge
+from arkqueue.queue.guards import Approver
+from arkqueue.queue.holds import How
+from arkqueue.views import backfills
+from arkqueue.views.backfills import BackfillDetail
+from arkqueue.views.doctor import examine
+from arkqueue.views.explain import explain
+from arkqueue.views.runs import run as view_of_run
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+from tests.db.test_races import Connect, one_after_the_other
+
+NEW = {"thumbs": "command: new"}
+
+
+def fill(archive: AnArchive, first: int, last: int | None = None, *names: str, branch: str = "", **options: Any) -> int:
+    place = archive.id, BranchId(archive.branches[branch].id)
+    return backfill.begin(
+        archive.session, *place, first, last, names=names or ("thumbs",), by="ann", **{"force": False} | options
+    )
+
+
+def shown(archive: AnArchive, id: int) -> BackfillDetail:
+    return backfills.backfill(archive.session, id)
+
+
+def an_old_archive(session: Session, revisions: int = 5, head: Any = NEW, old: Any = None) -> AnArchive:
+    """An archive whose head has a task that the revisions before it do not have, or have otherwise. The head's own is done."""
+    archive = an_archive(session)
+    for _ in range(revisions - 2):
+        archive.commit(old or {})
+    archive.commit(head)
+    return archive
+
+
+def plan_all(archive: AnArchive) -> None:
+    while backfill.plan(archive.session) == 0.0:
+        pass
+
+
+def test_a_task_runs_at_old_revisions_with_the_definition_of_the_head_one_after_the_other(session: Session) -> None:
+    archive = an_old_archive(session)
+    id = fill(archive, 2)
+    assert archive.states() == {
+        "thumbs@2.2": "ready",
+        "thumbs@3.2": "waiting",
+        "thumbs@4.2": "waiting",
+        "thumbs@5": "ready",
+    }
+    first = archive.claim("thumbs@2.2")
+    assert (first.number, first.revision, first.trigger) == (2, "2", "manual")
+    archive.run("thumbs@2.2", "thumbs@3.2", "thumbs@4.2")
+    view = shown(archive, id)
+    assert (view.full_name, view.definitions, view.revisions, view.planned) == ("papers@fill:1", "papers@5", 3, 3)
+    assert (view.is_planned, view.counts.completed, view.failed, view.open) == (True, 3, [], [])
+    run = view_of_run(session, archive.run_id(3, 2))
+    assert (run.backfill, run.definitions, run.revision) == ("papers@fill:1", 5, "3")
+    assert view_of_run(session, archive.run_id(3)).backfill is None
+
+
+def test_what_is_committed_meanwhile_changes_no_definition_of_a_backfill(session: Session) -> None:
+    archive = an_old_archive(session, 30)
+    fill(archive, 2)
+    archive.commit({"thumbs": "command: newer"})
+    plan_all(archive)
+    commands = archive.sql(
+        "select distinct d.body->>'command' as c from task t join definition d on d.id = t.definition_id join run r on r.id = t.run_id where r.backfill_id is not null"
+    )
+    assert commands == [{"c": "new"}]
+    assert len([key for key in archive.states() if key.endswith(".2")]) == 28
+
+
+def test_a_failure_lets_the_next_revision_go_on_and_depends_prev_does_not(session: Session) -> None:
+    archive = an_old_archive(session)
+    id = fill(archive, 2)
+    archive.fail("thumbs@2.2")
+    assert archive.state("thumbs@3.2") == "ready"
+    assert [run.full_name for run in shown(archive, id).failed] == ["papers@2.2"]
+    strict = an_archive(session, "strict")
+    strict.commit()
+    strict.commit()
+    strict.commit({"thumbs": "depends: [PREV]"})
+    fill(strict, 2)
+    strict.fail("thumbs@2.2")
+    assert strict.state("thumbs@3.2") == "waiting"
+
+
+def test_the_head_has_run_its_definition_itself_unless_it_is_named(session: Session) -> None:
+    archive = an_old_archive(session, 4)
+    archive.run("thumbs@4")
+    with pytest.raises(
+        Conflict,
+        match=r"papers@4: has its head there, which has run its own definitions. to run it there again, too: --to 4",
+    ):
+        fill(archive, 4)
+    fill(archive, 4, 4)
+    assert archive.states() == {"thumbs@4": "completed", "thumbs@4.2": "ready"}
+
+
+def test_new_commits_go_first_unless_a_person_says_otherwise(session: Session) -> None:
+    archive = an_old_archive(session, head=NEW | {"idle": "priority: 900"})
+    id = fill(archive, 2, None, "thumbs", "idle")
+    assert [f"{c.name}@{c.number}" for c in archive.claim_some(3)] == ["thumbs@5", "thumbs@2", "idle@5"], (
+        "a higher number stays"
+    )
+    assert backfill.prioritize(session, id, 10, "ann").tasks
+    assert {
+        row["priority"]
+        for row in archive.sql("select priority from task where run = 2 and kind = 'ordinary' and attempts = 0")
+    } == {10}
+
+
+def test_it_waits_for_the_products_that_its_definition_needs(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit()
+    archive.commit({"index": ""})
+    archive.commit({"index": ""})
+    archive.commit({"index": "", "thumbs": "depends: [index]"})
+    with pytest.raises(
+        Conflict, match=r"papers@2: thumbs needs index, which has never run on this branch.*--without index"
+    ):
+        fill(archive, 2)
+    assert not archive.sql("select from backfill")
+    archive.run("index@3")
+    fill(archive, 3)
+    assert archive.state("thumbs@3.2") == "ready"
+    archive.run("thumbs@3.2")
+    assert archive.state("thumbs@4.2") == "waiting"
+    assert "papers@4/index" in explain(session, archive.task("thumbs@4.2")).text
+    fill(archive, 2, 2, without=["index"])
+    assert archive.state("thumbs@2.2") == "ready"
+
+
+def test_a_revision_whose_product_will_not_come_has_a_failed_run_and_the_others_go_on(session: Session) -> None:
+    archive = an_archive(session)
+    for _ in range(3):
+        archive.commit({"index": ""})
+    archive.commit({"index": "", "thumbs": "depends: [index]"})
+    archive.cancel("index@3")
+    archive.run("index@2", "index@4")
+    id = fill(archive, 2)
+    archive.run("thumbs@2.2", "thumbs@4.2")
+    assert archive.state("thumbs@3.2") == "skipped"
+    assert view_of_run(session, archive.run_id(3, 2)).state == "failed"
+    assert shown(archive, id).counts.completed == 2
+
+
+def test_it_is_refused_where_the_task_has_completed_later_unless_it_is_forced(session: Session) -> None:
+    archive = an_old_archive(session)
+    archive.run("thumbs@5")
+    with pytest.raises(
+        Conflict,
+        match=r"papers@2: would replace the work of later revisions: papers@5/thumbs completed. to go back on purpose: arkqueue trigger papers --from 2 --to 4 --force thumbs",
+    ):
+        fill(archive, 2)
+    fill(archive, 2, force=True)
+    archive.run("thumbs@2.2", "thumbs@3.2")
+
+
+def test_what_a_backfill_completed_never_counts_as_newer_work(session: Session) -> None:
+    archive = an_old_archive(session, old={"thumbs": "command: old"})
+    archive.fail("thumbs@2", "thumbs@3", "thumbs@4")
+    first = fill(archive, 3)
+    archive.run("thumbs@3.2")
+    assert archive.sql("select highest_number, highest_run, commit_number from completion") == [
+        {"highest_number": None, "highest_run": None, "commit_number": None}
+    ]
+    archive.retry("thumbs@2")
+    archive.run("thumbs@2", "thumbs@4.2")
+    assert archive.sql("select highest_number as h from completion") == [{"h": 2}], "its own definition completed it"
+    fill(archive, 2, 2)  # a second backfill is not refused for the first one
+    archive.trigger(2, "thumbs")
+    assert shown(archive, first).counts.completed == 2
+    assert examine(session).findings == []
+    archive.claim()
+    base = archive.sql("select a.base from attempt a join task t on t.id = a.task_id where t.number = 2 and t.run = 2")
+    assert base == [{"base": "4"}], "BASE goes by time"
+
+
+def test_a_task_that_a_later_one_has_superseded_is_refused_unless_forced(session: Session) -> None:
+    archive = an_old_archive(session, 4, {"thumbs": "cancels: [PREV]"})
+    with pytest.raises(Conflict, match="papers@2: thumbs is superseded by thumbs of revision 4"):
+        fill(archive, 2)
+    fill(archive, 2, force=True)
+    archive.run("thumbs@2.2", "thumbs@3.2")
+
+
+def test_bad_wishes_are_told_and_nothing_is_made(session: Session) -> None:
+    archive = an_old_archive(session)
+    for refused, match, given in (
+        (
+            Invalid,
+            "papers@5: has no task 'thumb'. did you mean thumbs",
+            {"first": 2, "last": None, "names": ("thumb",)},
+        ),
+        (Invalid, "--from: revision 4 comes after 3", {"first": 4, "last": 3}),
+        (Conflict, "papers@5: its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
+    ):
+        with pytest.raises(refused, match=match):
+            fill(archive, given["first"], given["last"], *given.get("names", ()))  # type: ignore[arg-type, misc, call-overload]
+    archive.append("", [an_entry(6, a_workflow("- name: a\n  command: x"))])
+    with pytest.raises(Invalid, match="papers@6: has no task 'thumbs'"):
+        fill(archive, 2)
+    assert not archive.sql("select from backfill")
+
+
+def test_a_head_with_faults_gives_no_definition(session: Session) -> None:
+    from tests.builders import faulty
+
+    archive = an_old_archive(session)
+    archive.commit(faulty())
+    with pytest.raises(Conflict, match="papers@6: its workflow files have faults"):
+        fill(archive, 2)
+
+
+# Many revisions
+
+
+def test_a_long_backfill_is_planned_in_steps_that_anybody_continues(session: Session) -> None:
+    archive = an_old_archive(session, 50)
+    id = fill(archive, 2)
+    assert (shown(archive, id).planned, shown(archive, id).is_planned) == (backfill.STEP, False)
+    assert backfill.plan(session) == 0.0
+    assert shown(archive, id).planned == 2 * backfill.STEP
+    plan_all(archive)
+    assert (shown(archive, id).planned, shown(archive, id).is_planned) == (48, True)
+    assert backfill.plan(session) is None
+    for number in range(2, 50):
+        archive.run(f"thumbs@{number}.2")
+    assert shown(archive, id).counts.completed == 48
+
+
+def test_two_that_plan_at_once_make_each_run_once(session: Session, second_connection: Connect) -> None:
+    archive = an_old_archive(session, 90)
+    id = fill(archive, 2)
+    for planner in one_after_the_other(archive, second_connection, *[lambda: backfill.plan(session, 10.0)] * 2):
+        planner.result()
+    assert shown(archive, id).planned == 3 * backfill.STEP
+    plan_all(archive)
+    runs = archive.sql("select number, count(*) as n from run where backfill_id is not null group by number")
+    assert {run["n"] for run in runs} == {1}
+    assert len(runs) == 88
+
+
+def test_a_stopped_archive_is_planned_no_further_until_it_goes_on(session: Session) -> None:
+    archive = an_old_archive(session, 50)
+    id = fill(archive, 2)
+    archive.sql("update archive set stopped = 'another repository'")
+    assert backfill.plan(session) is None
+    archive.sql("update archive set stopped = null")
+    plan_all(archive)
+    assert shown(archive, id).planned == 48
+
+
+def test_a_backfill_ends_with_its_branch(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "side"))
+    for _ in range(30):
+        archive.commit(branch="side")
+    archive.commit(NEW, branch="side")
+    id = fill(archive, 2, branch="side")
+    archives.untrack(session, archive.id, BranchId(archive.branches["side"].id))
+    plan_all(archive)
+    assert (shown(archive, id).is_planned, shown(archive, id).fault) == (True, "its branch or archive is gone")
+
+
+def test_dropped_revisions_are_left_out(session: Session) -> None:
+    archive = an_old_archive(session, 4)
+    archive.append("", [an_entry(5, a_workflow(NEW))], dropped=["3", "4"])
+    id = fill(archive, 2)
+    assert [key for key in archive.states() if key.endswith(".2")] == ["thumbs@2.2"]
+    assert shown(archive, id).revisions == 1
+
+
+def test_a_revision_that_cannot_be_planned_any_more_has_a_failed_run_with_the_reason(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"index": ""})
+    for _ in range(40):
+        archive.commit()
+    archive.commit({"index": "", "thumbs": "depends: [index]"})
+    id = fill(archive, 2)
+    archive.run("index@2", *[f"thumbs@{number}.2" for number in range(2, 22)])
+    purge.purge_runs(session, [RunId(archive.run_id(2))], "ann")
+    archive.sql("delete from completion where name = 'index'")  # as nothing remembers it, nothing can be waited for
+    plan_all(archive)
+    run = view_of_run(session, archive.run_id(30, 2))
+    assert (run.state, [task.name for task in run.tasks if task.kind == "ordinary"]) == ("failed", [])
+    assert "thumbs needs index, which has never run" in run.faults[0].message
+    assert shown(archive, id).failed[0].full_name == "papers@22.2"
+
+
+# All of a backfill
+
+
+def test_a_hold_keeps_also_what_is_planned_later_until_a_release(session: Session) -> None:
+    archive = an_old_archive(session, 50)
+    id = fill(archive, 2)
+    assert len(backfill.hold(session, id, "ann", "the disk is full").tasks) == backfill.STEP
+    plan_all(archive)
+    assert shown(archive, id).counts.held == 48
+    assert "It is held with its backfill by ann" in explain(session, archive.task("thumbs@40.2")).text
+    assert len(backfill.release(session, id, "ann").tasks) == 48
+    assert archive.state("thumbs@2.2") == "ready"
+    with pytest.raises(Conflict, match="papers@fill:1: has no held task"):
+        backfill.release(session, id, "ann")
+
+
+def test_a_release_in_the_middle_lets_what_is_planned_later_go(session: Session) -> None:
+    archive = an_old_archive(session, 50)
+    id = fill(archive, 2)
+    backfill.hold(session, id, "ann")
+    backfill.release(session, id, "ann")
+    plan_all(archive)
+    assert shown(archive, id).counts.held == 0
+
+
+def test_a_cancellation_ends_the_planning_and_what_runs(session: Session) -> None:
+    archive = an_old_archive(session, 50)
+    id = fill(archive, 2)
+    archive.claim("thumbs@2.2")
+    done = backfill.cancel(session, id, "ann")
+    assert len(done.tasks) == backfill.STEP
+    assert archive.sql("select stop from task where id = %s", archive.task("thumbs@2.2")) == [{"stop": "cancel"}]
+    plan_all(archive)
+    view = shown(archive, id)
+    assert (view.planned, view.counts.canceled, view.fault) == (backfill.STEP, backfill.STEP - 1, "canceled by ann")
+    archive.end("thumbs@2.2", None, End.STOPPED)
+    with pytest.raises(Conflict, match="papers@fill:1: has nothing left to cancel"):
+        backfill.cancel(session, id, "ann")
+
+
+def test_a_priority_counts_for_what_is_planned_later_and_for_good(session: Session) -> None:
+    archive = an_old_archive(session, 50)
+    id = fill(archive, 2)
+    backfill.prioritize(session, id, 7, "ann")
+    plan_all(archive)
+    rows = archive.sql("select distinct priority, prioritized from task where run = 2 and kind = 'ordinary'")
+    assert rows == [{"priority": 7, "prioritized": True}]
+
+
+def test_what_was_done_is_in_the_audit_log(session: Session) -> None:
+    archive = an_old_archive(session)
+    id = fill(archive, 2)
+    backfill.hold(session, id, "bob", "why")
+    backfill.release(session, id, "bob")
+    backfill.prioritize(session, id, 5, "bob")
+    backfill.cancel(session, id, "bob")
+    assert [(d["by"], d["verb"], d["note"]) for d in archive.sql("select by, verb, note from deed order by id")] == [
+        ("ann", "trigger", "papers@fill:1: arkqueue trigger papers --from 2 --to 4 thumbs"),
+        ("bob", "hold", "papers@fill:1: why"),
+        ("bob", "release", "papers@fill:1"),
+        ("bob", "prioritize", "papers@fill:1: 5"),
+        ("bob", "cancel", "papers@fill:1"),
+    ]
+
+
+def test_a_deleted_and_a_purged_run_of_it_keep_nobody_waiting(session: Session) -> None:
+    archive = an_old_archive(session)
+    id = fill(archive, 2)
+    deletion.delete_run(session, RunId(archive.run_id(2, 2)), "ann")
+    assert archive.state("thumbs@3.2") == "ready"
+    archive.run("thumbs@3.2")
+    purge.purge_runs(session, [RunId(archive.run_id(2, 2)), RunId(archive.run_id(3, 2))], "ann", "old")
+    archive.run("thumbs@4.2")
+    assert shown(archive, id).counts.completed == 1
+    assert examine(session).findings == []
+
+
+# Guards
+
+
+def test_files_that_nobody_accepted_give_no_definition(session: Session) -> None:
+    archive = an_archive(session)
+    settings = ArchiveSettings(process=True, workflow_authors=("ann",))
+    archive.commit()
+    archives.change_settings(session, archive.id, settings, "ann")
+    archive.commit({"thumbs": ""}, author="mallory")
+    with pytest.raises(
+        Conflict, match=r"papers@3: its workflow files are not accepted.*release it: arkqueue release papers@3"
+    ):
+        fill(archive, 2)
+
+
+def test_the_author_of_the_definitions_approves_nothing_of_a_backfill(session: Session) -> None:
+    archive = an_archive(session)
+    settings = ArchiveSettings(process=True, require_approval=("thumbs",), approval_not_author=True)
+    archives.change_settings(session, archive.id, settings, "ann")
+    archive.commit(author="ann")
+    archive.commit({"thumbs": ""}, author="mallory")
+    id = fill(archive, 2)
+    assert archive.state("thumbs@2.2") == "held"
+    with pytest.raises(Conflict, match="stands for the author of the revision whose workflow files its backfill has"):
+        backfill.release(session, id, "m", how=How(approver=Approver(("mallory",))))
+    with pytest.raises(Conflict, match="stands for the author"):
+        backfill.cancel(session, id, "m", Approver(("mallory",)))
+    assert backfill.release(session, id, "bob", how=How(approver=Approver(("bob",)))).tasks
+
+
+def test_a_backfill_leaves_out_no_guarded_task(session: Session) -> None:
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True, require_approval=("review",)), "ann")
+    archive.commit()
+    archive.commit({"review": "", "thumbs": "depends: [review]"})
+    with pytest.raises(Forbidden, match="papers@3: would leave out review"):
+        fill(archive, 2, without=["review"])
+
+
+def test_there_is_no_backfill_of_that_number(session: Session) -> None:
+    archive = an_old_archive(session)
+    with pytest.raises(NotFound, match=r"papers@fill:1: there is none. The archive has none"):
+        backfills.find_backfill(session, archive.id, "papers", 1)
+    fill(archive, 2)
+    fill(archive, 2)
+    assert [view.full_name for view in backfills.backfills(session, archive.id)] == ["papers@fill:2", "papers@fill:1"]
+    with pytest.raises(NotFound, match=r"papers@fill:9: there is none. The newest is papers@fill:2"):
+        backfills.find_backfill(session, archive.id, "papers", 9)

@@ -1,0 +1,95 @@
+"""Backfills on the command line: made by ``trigger --from``, shown, and acted on by their name."""
+
+from __future__ import annotations
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue import backfill
+from tests.builders import AnArchive, an_archive
+from tests.system.cli.conftest import Cli
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    """Its head alone has the task ``thumbs``."""
+    archive = an_archive(session)
+    for _ in range(4):
+        archive.commit({})
+    archive.commit({"thumbs": ""})
+    return archive
+
+
+def test_a_backfill_is_made_and_its_name_alone_is_on_stdout(arkqueue: Cli, archive: AnArchive) -> None:
+    tried = arkqueue("trigger", "papers", "thumbs", "--from", "2", "--dry-run")
+    what = "papers@fill:1: thumbs at 4 revisions from 2 to 5, with the workflow files of papers@6\n"
+    assert (tried.code, tried.out, tried.err) == (0, "", what + "Nothing is made.\n")
+    made = arkqueue("trigger", "papers", "thumbs", "--from", "2")
+    assert (made.code, made.out, made.err) == (0, "papers@fill:1\n", what)
+    assert "  backfill    papers@fill:1, with the workflow files of revision 6" in arkqueue("show", "papers@3.2").lines
+    assert archive.states()["thumbs@2.2"] == "ready"
+
+
+def test_counts_come_first_then_what_failed_and_what_can_run(arkqueue: Cli, archive: AnArchive) -> None:
+    arkqueue("trigger", "papers", "thumbs", "--from", "2")
+    archive.fail("thumbs@2.2")
+    archive.run("thumbs@3.2")
+    shown = arkqueue("show", "papers@fill:1").lines
+    assert [line.split("  ")[-1].strip() for line in shown if line.startswith(("  done", "  left"))] == [
+        "1 completed, 1 failed",
+        "2 waiting",
+    ]
+    assert [line.split()[0] for line in shown[-5:] if line] == ["FAILED", "papers@2.2", "NOW", "papers@4.2"]
+    assert arkqueue("show", "papers@fill:1", "--json").json["counts"]["failed"] == 1
+
+
+def test_all_of_a_backfill_is_held_released_prioritized_and_canceled(
+    arkqueue: Cli, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        backfill, "STEP", 2
+    )  # the server of these tests runs no queue manager: the rest stays to be planned
+    assert arkqueue("trigger", "papers", "thumbs", "--from", "2").code == 0
+    assert (
+        arkqueue("hold", "papers@fill:1", "--reason", "why", "--dry-run").lines[0] == "Nothing is changed. It would be:"
+    )
+    assert arkqueue("hold", "papers@fill:1", "--reason", "why").lines == [
+        "papers@fill:1: 2 tasks held",
+        "what is still to be planned of it is treated alike",
+    ]
+    assert (
+        "  held        until it is released; what is still to be planned is held, too"
+        in arkqueue("show", "papers@fill:1").lines
+    )
+    assert backfill.plan(session) is not None
+    assert arkqueue("release", "papers@fill:1").lines == ["papers@fill:1: 4 tasks released"]
+    assert arkqueue("prioritize", "papers@fill:1", "300").lines == ["papers@fill:1: 4 tasks given this priority"]
+    assert arkqueue("cancel", "papers@fill:1").lines == ["papers@fill:1: 4 tasks canceled or asked to stop"]
+    again = arkqueue("cancel", "papers@fill:1")
+    assert (again.code, again.err) == (1, "arkqueue: papers@fill:1: has nothing left to cancel\n")
+    assert {archive.state(f"thumbs@{number}.2") for number in range(2, 6)} == {"canceled"}
+
+
+@pytest.mark.usefixtures("archive")
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["trigger", "papers", "--from", "2"], 2, "name the tasks that are to run over old revisions"),
+        (["trigger", "papers", "thumbs", "--to", "2"], 2, "--to needs --from"),
+        (
+            ["trigger", "papers", "thumbs", "--from", "2", "--revision", "3"],
+            2,
+            "--revision and --from do not go together",
+        ),
+        (["trigger", "papers", "thumbs", "--from", "2", "--wait"], 2, "--wait waits for one run"),
+        (["trigger", "papers", "thumb", "--from", "2"], 2, "id you mean thumbs?"),
+        (["show", "papers@fill:7"], 1, "papers@fill:7: there is none. The archive has none."),
+        (["retry", "papers@fill:1"], 2, "is the name of a backfill, and retry is for its runs"),
+        (["logs", "papers@fill:1/thumbs"], 2, "is the name of a backfill, and here one of its runs is wanted"),
+    ],
+)
+def test_what_cannot_be_is_told(arkqueue: Cli, arguments: list[str], code: int, said: str) -> None:
+    done = arkqueue(*arguments)
+    assert done.code == code
+    assert said in done.err
+    assert "Traceback" not in done.err
