@@ -14,7 +14,7 @@ from arkqueue.model import GLOBAL, LONGEST_LOCK
 
 MARK = "${{"
 """What a field begins with."""
-_FIELD = re.compile(r"\$\{\{ *needs\.([A-Za-z0-9][A-Za-z0-9._-]*) *\}\}")
+_FIELD = re.compile(r"\$\{\{ *(?:needs\.([A-Za-z0-9][A-Za-z0-9._-]*)|item\.([A-Za-z0-9_][A-Za-z0-9_.-]*)) *\}\}")
 _OUTPUT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -48,9 +48,14 @@ def paths(name: str) -> list[str]:
     rest = _FIELD.sub("", name)
     if MARK in rest:
         raise NotAName(
-            "write a field as ${{ needs.TASK.OUTPUT }}, an output of a task that this one depends on (fields of items come later)"
+            "write a field as ${{ needs.TASK.OUTPUT }}, an output of a task that this one depends on, or as ${{ item.FIELD }}"
         )
-    return _FIELD.findall(name)
+    return [path for path, _ in _FIELD.findall(name) if path]
+
+
+def item_fields(name: str) -> list[str]:
+    """The fields of an item that a name has."""
+    return [word for _, word in _FIELD.findall(name) if word]
 
 
 def needs(path: str) -> list[Need]:
@@ -67,11 +72,11 @@ def meant(path: str, depends: Collection[str]) -> Need | None:
     return next((need for need in needs(path) if need.task in depends), None)
 
 
-def evaluated(name: str, value: Callable[[str], str]) -> str:
-    """A name with the values of its fields. ``value``: of a path; raises ``NotAName`` where there is none, as does a value that makes no name."""
+def evaluated(name: str, value: Callable[[str], str], of_item: Callable[[str], str]) -> str:
+    """A name with the values of its fields. ``value``: of a path; ``of_item``: of a field of the item. Each raises ``NotAName`` where there is none, as does a value that makes no name."""
 
     def found(match: re.Match[str]) -> str:
-        return value(match[1])
+        return value(match[1]) if match[1] else of_item(match[2])
 
     made = _FIELD.sub(found, name)
     if fault_of(made):

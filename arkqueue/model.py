@@ -68,6 +68,21 @@ class Key(NamedTuple):
     item: str = ""
 
 
+class Item(NamedTuple):
+    """One entry of a list. ``key``: what identifies it in the list. ``body``: the item as JSON."""
+
+    key: str
+    body: str
+
+
+LONGEST_KEY = 200
+"""Characters of an item's key."""
+LONGEST_ITEM = 64 * 2**10
+"""Bytes of an item as JSON: a task gets it in a variable."""
+MOST_ITEMS = 250
+"""Items of a list."""
+
+
 class ArchiveKind(StrEnum):
     SUBVERSION = "subversion"
     GIT = "git"
@@ -276,6 +291,18 @@ class Poll:
     timeout: float = 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class Foreach:
+    """A list: its task has one task for each item. Two tasks are over the same list where their ``Foreach`` are equal.
+
+    ``key``: the field that identifies an item (None: the first of ``key``, ``id`` and ``name`` that an item has). ``items``: a digest of the items, by which
+    `Workflow.lists` has them: a definition is shared by all items of its task, and does not repeat them.
+    """
+
+    items: str
+    key: str | None = None
+
+
 class Pull(StrEnum):
     """When an image is fetched from its registry."""
 
@@ -418,6 +445,7 @@ class TaskDefinition:
     deadline: float | None = None
     poll: Poll | None = None
     priority: int = USUAL_PRIORITY
+    foreach: Foreach | None = None
 
     @property
     def is_gate(self) -> bool:
@@ -443,6 +471,17 @@ class Workflow:
 
     tasks: tuple[TaskDefinition, ...] = ()
     faults: tuple[Fault, ...] = ()
+    lists: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+    """The items that `Foreach.items` stands for."""
+
+    def items_of(self, definition: TaskDefinition) -> tuple[Item, ...] | None:
+        """The items that a task has a task for; None: it has no list."""
+        return None if definition.foreach is None else self.lists[definition.foreach.items]
+
+    @property
+    def item_tasks(self) -> int:
+        """The tasks that a run has for items, beside one for each definition."""
+        return sum(len(self.lists[one.foreach.items]) for one in self.tasks if one.foreach)
 
 
 class End(StrEnum):
@@ -531,6 +570,8 @@ class Claim:
     generation: int
     base: str | None
     kind: AttemptKind = AttemptKind.RUN
+    item_body: str = ""
+    """The item as JSON; empty: the task has none."""
     early: int | None = None
     """The number of the last revision of the branch whose date was to come when it was read; None: there is none."""
 

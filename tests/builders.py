@@ -101,12 +101,13 @@ class AnArchive:
         return triggering.trigger(self.session, self.revisions[branch, number], names=names or None, **options)
 
     def task(self, key: str, *, branch: str = "") -> TaskId:
-        """The id of ``name@number`` or ``name@number.run``."""
+        """The id of ``name@number``, ``name/item@number`` or ``name@number.run``."""
         name, _, place = key.partition("@")
         number, _, run = place.partition(".")
+        name, _, item = name.partition("/")  # of a list
         (row,) = self.sql(
-            "select id from task where branch_id = %s and name = %s and number = %s and run = %s",
-            self.branches[branch].id, name, int(number), int(run or 1),
+            "select id from task where branch_id = %s and name = %s and item = %s and number = %s and run = %s",
+            self.branches[branch].id, name, item, int(number), int(run or 1),
         )  # fmt: skip
         return TaskId(row["id"])
 

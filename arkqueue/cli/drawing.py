@@ -59,12 +59,14 @@ def as_text(graph: Graph) -> str:
     runs: dict[str, list[Any]] = {}
     for node in graph["nodes"]:
         runs.setdefault(_run_of(node), []).append(node)
-    width = max((len(node["name"]) for node in graph["nodes"]), default=0)
+    width = max((len(_task_of(node)) for node in graph["nodes"]), default=0)
     for run, nodes in runs.items():
         if all(node["outside"] for node in nodes):
             continue
         lines.append(bold(visible(run)))
-        lines += [f"  {visible(node['name']):{width}}  {state(node['state'])}" for node in nodes if not node["outside"]]
+        lines += [
+            f"  {visible(_task_of(node)):{width}}  {state(node['state'])}" for node in nodes if not node["outside"]
+        ]
     kinds = dict.fromkeys(edge["kind"] for edge in graph["edges"])
     if kinds:
         lines += ["", *(dim(f"// {ARROWS[kind]} {MEANINGS[kind]}") for kind in kinds)]

@@ -6,7 +6,19 @@ rows that a transaction adds, ``globs`` matches paths and branches.
 
 from arkqueue.plan.entry import MOST_ROWS, Entry, portions
 from arkqueue.plan.globs import matches, matches_branch
-from arkqueue.plan.graph import Edge, Node, Occurrence, Plan, asks_for_commit_runs, gate_name, is_for, keys_needed, plan
+from arkqueue.plan.graph import (
+    Edge,
+    Node,
+    Occurrence,
+    Plan,
+    asks_for_commit_runs,
+    gate_name,
+    gates_of_list,
+    is_for,
+    items_needed,
+    keys_needed,
+    plan,
+)
 from arkqueue.plan.ledger import Draft, Known, NewIds, generations, ids_needed
 
 __all__ = [
@@ -21,9 +33,11 @@ __all__ = [
     "Plan",
     "asks_for_commit_runs",
     "gate_name",
+    "gates_of_list",
     "generations",
     "ids_needed",
     "is_for",
+    "items_needed",
     "keys_needed",
     "matches",
     "matches_branch",

@@ -29,7 +29,11 @@ class Entry:
         """About how many tasks and edges its commit run has. A gate of ``PREV:*`` is taken for as many edges as there are tasks."""
         tasks = self.workflow.tasks
         edges = sum(len(task.depends) + len(task.cancels) for task in tasks)
-        return 2 + (2 + gates_needed(self.workflow)) * len(tasks) + edges
+        rows = 2 + (2 + gates_needed(self.workflow)) * len(tasks) + edges
+        for task in tasks if self.workflow.lists else ():
+            # Of each item: itself, its edges, and one to each gate of the list.
+            rows += len(self.workflow.items_of(task) or ()) * (4 + len(task.depends) + len(task.cancels))
+        return rows
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -71,6 +75,8 @@ class _Portion:
         if id(entry.workflow) not in self._workflows:
             size += sum(_size_of(task) for task in entry.workflow.tasks)
             size += sum(len(fault.message) for fault in entry.workflow.faults)
+        for items in entry.workflow.lists.values():
+            size += sum(OVERHEAD + len(item.body) for item in items)
         return size
 
 

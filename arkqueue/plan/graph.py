@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from arkqueue.model import (
     REPORT,
     Cancels,
     Depends,
+    Item,
     Key,
     TaskDefinition,
     TaskId,
@@ -50,6 +51,8 @@ class Occurrence(NamedTuple):
     """Whether its product is there (design 5.18): it completed, or was waived as completed. False: the product will not come, unless a person retries it."""
     failed: bool | None = None
     """Whether it failed or rejected its input. None: it has not settled."""
+    place: tuple[int, int] = (0, 0)
+    """The number and run of its run."""
 
 
 class Node(NamedTuple):
@@ -59,6 +62,8 @@ class Node(NamedTuple):
     position: int
     kind: TaskKind
     definition: TaskDefinition | None = None
+    item: Item | None = None
+    """What it is for, where its task has a list."""
 
 
 class Edge(NamedTuple):
@@ -114,9 +119,46 @@ def asks_for_commit_runs(workflow: Workflow) -> bool:
     return any(entry.task == "*" for task in workflow.tasks if task.name == COMMIT for entry in task.depends)
 
 
-def keys_needed(workflow: Workflow, *, some: bool = False) -> set[Key] | None:
-    """The keys whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``). ``some``: the run may have any of the tasks alone."""
-    needed = {Key(COMMIT)}
+def gate_of_list(name: str, when: When) -> Key:
+    """The gate of a task that has a list: it passes when all of its items have completed, or settled (design 5.30). No task can have such a name."""
+    return Key(f"{name}:{When.SETTLED if when is When.SETTLED else When.COMPLETED}")
+
+
+def gates_of_list(name: str) -> tuple[Key, Key]:
+    return gate_of_list(name, When.COMPLETED), gate_of_list(name, When.SETTLED)
+
+
+def tasks_needed(workflow: Workflow) -> int:
+    """The most tasks that a run of a workflow has, COMMIT and REPORT apart."""
+    lists = sum(task.foreach is not None for task in workflow.tasks)
+    return len(workflow.tasks) + gates_needed(workflow) + workflow.item_tasks + 2 * lists
+
+
+def keys_needed(workflow: Workflow, *, some: bool = False, lists: bool = False) -> set[Key] | None:
+    """The keys whose nearest earlier occurrence the plan may ask for; None: all (``PREV:*``), and those of items beside them.
+
+    ``some``: the run may have any of the tasks alone. ``lists``: whether a task of the branch may have had a list.
+    """
+    names = _names_needed(workflow, some=some)
+    if names is None:
+        return None
+    needed = set(map(Key, names))
+    if lists:
+        needed |= {gate for name in names for gate in gates_of_list(name)}
+    return needed
+
+
+def items_needed(workflow: Workflow, *, some: bool = False) -> set[Key]:
+    """The keys of items whose nearest earlier occurrence the plan may ask for."""
+    if not workflow.lists:
+        return set()
+    names = _names_needed(workflow, some=some) or {one.name for one in workflow.tasks}
+    items = {item.key for one in workflow.tasks for item in workflow.items_of(one) or ()}
+    return {Key(name, item) for name in names if name != COMMIT for item in items}
+
+
+def _names_needed(workflow: Workflow, *, some: bool) -> set[str] | None:
+    needed = {COMMIT}
     may_be_left_out = {d.name for d in workflow.tasks if some or d.paths or d.branches or Trigger.COMMIT not in d.on}
     for definition in workflow.tasks:
         entries: tuple[Depends | Cancels, ...] = (*definition.depends, *definition.cancels)
@@ -124,7 +166,7 @@ def keys_needed(workflow: Workflow, *, some: bool = False) -> set[Key] | None:
             if entry.task == "*":
                 return None
             if entry.previous or entry.task in may_be_left_out:
-                needed.add(Key(entry.task or definition.name))
+                needed.add(entry.task or definition.name)
     return needed
 
 
@@ -155,29 +197,45 @@ def plan(
         if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
     }
     of_commits = trigger is Trigger.COMMIT
-    edges = _Edges(past, commits, purged, defined.keys(), {COMMIT, *(key.name for key in chosen)}, without, of_commits)
+    lists = {d.name: tuple(item.key for item in workflow.items_of(d) or ()) for d in chosen.values() if d.foreach}
+    edges = _Edges(past, commits, purged, defined, {COMMIT, *(key.name for key in chosen)}, without, of_commits, lists)
 
     commit = Key(COMMIT)
     if commit in past:
         edges.add(Edge(commit, past[commit].task, declared=False))
     for entry in defined[COMMIT].depends if COMMIT in defined else ():
         edges.depend(commit, entry)
-    for key, definition in chosen.items():
-        edges.add(Edge(key, commit, declared=False))
-        for entry in definition.depends:
-            edges.depend(key, entry)
-        for victim in definition.cancels:
-            edges.cancel(key, victim)
+    for name, definition in chosen.items():
+        for key in _keys(name, lists.get(name.name)):
+            edges.add(Edge(key, commit, declared=False))
+            for entry in definition.depends:
+                edges.depend(key, entry)
+            for victim in definition.cancels:
+                edges.cancel(key, victim)
+    for listed, items in lists.items():
+        edges.close(listed, items)
     if any(definition.exclusive for definition in chosen.values()):
-        exclusive = [Key(d.name) for d in _in_order(list(chosen.values())) if d.exclusive]
+        ordered = [d for d in _in_order(list(chosen.values())) if d.exclusive]
+        exclusive = [key for d in ordered for key in _keys(Key(d.name), lists.get(d.name))]
         for earlier, later in pairwise(exclusive):
             edges.add(Edge(later, earlier, "exclusive", settled=True, declared=False))
 
     nodes = [Node(commit, 0, TaskKind.COMMIT)]
     nodes += [Node(gate, 0, TaskKind.GATE) for gate in edges.gates]
-    nodes += [Node(key, i, TaskKind.ORDINARY, chosen[key]) for i, key in enumerate(chosen, 1)]
+    nodes += [Node(gate, 0, TaskKind.GATE) for name, items in lists.items() if items for gate in gates_of_list(name)]
+    for i, (key, definition) in enumerate(chosen.items(), 1):
+        if definition.foreach is None:
+            nodes.append(Node(key, i, TaskKind.ORDINARY, definition))
+            continue
+        for item in workflow.items_of(definition) or ():
+            nodes.append(Node(Key(key.name, item.key), i, TaskKind.ORDINARY, definition, item))
     nodes += [Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT)]
     return Plan(tuple(nodes), edges.all(), tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded))
+
+
+def _keys(name: Key, items: Sequence[str] | None) -> list[Key]:
+    """The tasks of a name in one run. ``items``: the keys of its list; None: it has none."""
+    return [name] if items is None else [Key(name.name, item) for item in items]
 
 
 def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = True, product: bool = False) -> Edge:
@@ -189,7 +247,8 @@ def edge_to(target: Key, source: Key | TaskId, when: When, *, declared: bool = T
 class _Edges:
     """Collects the edges of a run, each once, the gates that ``PREV:*`` goes through, and what its tasks depend on in vain.
 
-    ``defined``: the names of its workflow. ``inside``: those that are part of the run. ``of_commits``: it is a commit run. The rest is as in `plan`.
+    ``defined``: the tasks of its workflow. ``inside``: the names of those that are part of the run. ``of_commits``: it is a commit run. ``lists``: the keys of
+    the items of its tasks. The rest is as in `plan`.
     """
 
     def __init__(
@@ -197,11 +256,13 @@ class _Edges:
         past: Mapping[Key, Occurrence],
         commits: Mapping[Key, Occurrence],
         purged: Collection[Key],
-        defined: Collection[str],
+        defined: Mapping[str, TaskDefinition],
         inside: Collection[str],
         without: Collection[str],
         of_commits: bool,
+        lists: Mapping[str, Sequence[str]],
     ) -> None:
+        self._lists = lists
         self._past, self._commits, self._purged = past, commits, purged
         self._defined, self._inside, self._without, self._of_commits = defined, inside, without, of_commits
         self.gates: dict[Key, None] = {}
@@ -220,34 +281,77 @@ class _Edges:
 
     def depend(self, target: Key, entry: Depends) -> None:
         """Add the edge of one entry of ``depends``."""
-        source = Key(entry.task or target.name)
+        name = entry.task or target.name
         if entry.task == "*":
             self.add(Edge(target, self._gate(target, entry)))
         elif entry.previous:
-            self._depend_on_previous(target, source, entry.when)
-        elif source.name in self._inside:
-            self.add(edge_to(target, source, entry.when))
-        elif source.name not in self._without:
-            self._depend_outside(target, source, entry)
+            self._depend_on_previous(target, name, entry.when)
+        elif name in self._inside:
+            if (source := self._inside_source(target, name, entry.when)) is not None:
+                self.add(edge_to(target, source, entry.when))
+        elif name not in self._without:
+            self._depend_outside(target, name, entry)
+
+    def _inside_source(self, target: Key, name: str, when: When) -> Key | None:
+        """What a task of the run waits for that depends on a name of the run: an item, the gate of a list, or the task. None: an empty list, which passes."""
+        if name not in self._lists:
+            return Key(name)
+        if self._by_item(target, name):
+            return Key(name, target.item)
+        return gate_of_list(name, when) if self._lists[name] else None
+
+    def _by_item(self, target: Key, name: str) -> bool:
+        """Whether the edge of a task to one of a name connects items: both are over the same list (design 5.30)."""
+        if not target.item or name not in self._defined:
+            return False
+        return self._defined[name].foreach == self._defined[target.name].foreach
+
+    def close(self, name: str, items: Sequence[str]) -> None:
+        """Add the edges of the gates of a list."""
+        for when, gate in zip((When.COMPLETED, When.SETTLED), gates_of_list(name), strict=True):
+            for item in items:
+                self.add(edge_to(gate, Key(name, item), when, declared=False))
+
+    def _nearest(self, target: Key, name: str, when: When) -> Occurrence | None:
+        """The nearest earlier occurrence of a name: with the same key or without a list, where items are connected; else without a list, or through the gate of one."""
+        keys = [Key(name)]
+        if self._by_item(target, name):
+            keys.append(Key(name, target.item))
+        else:
+            keys.append(gate_of_list(name, when))
+        found = [self._past[key] for key in keys if key in self._past]
+        return max(found, key=lambda one: one.place) if found else None
 
     def cancel(self, canceler: Key, victim: Cancels) -> None:
         """Add the edge of one entry of ``cancels``."""
-        named = Key(victim.task or canceler.name)
-        if victim.previous and named in self._past:
-            self.add(Edge(canceler, self._past[named].task, "cancels"))
-        elif not victim.previous and named.name in self._inside:
-            self.add(Edge(canceler, named, "cancels"))
+        name = victim.task or canceler.name
+        if victim.previous:
+            keys = [Key(name), Key(name, canceler.item)] if canceler.item else [Key(name)]
+            if found := [self._past[key] for key in keys if key in self._past]:
+                nearest = max(found, key=lambda one: one.place)
+                self.add(Edge(canceler, nearest.task, "cancels"))
+        elif name in self._inside:
+            items = self._lists.get(name)
+            keys = _keys(Key(name), items)
+            if canceler.item and items is not None:
+                keys = [Key(name, canceler.item)] if canceler.item in items else []
+            for key in keys:
+                self.add(Edge(canceler, key, "cancels"))
 
-    def _depend_on_previous(self, target: Key, source: Key, when: When) -> None:
-        if source in self._past:
-            self.add(edge_to(target, self._past[source].task, when))
-        elif when is When.FAILED and source in self._purged:
+    def _depend_on_previous(self, target: Key, name: str, when: When) -> None:
+        if found := self._nearest(target, name, when):
+            if when is When.FAILED and found.kind is TaskKind.GATE:
+                self._skip(target)  # the gate of a list does not fail
+            else:
+                self.add(edge_to(target, found.task, when))
+        elif when is When.FAILED and Key(name) in self._purged:
             self._skip(target)
 
-    def _depend_outside(self, target: Key, source: Key, entry: Depends) -> None:
+    def _depend_outside(self, target: Key, name: str, entry: Depends) -> None:
         """A dependency that is not part of the run stands for the product of its nearest earlier occurrence (design 5.6, 5.18)."""
-        is_defined = source.name in self._defined
-        if is_defined and (found := self._past.get(source)):
+        source = Key(name, target.item) if self._by_item(target, name) else Key(name)
+        is_defined = name in self._defined
+        if is_defined and (found := self._nearest(target, name, entry.when)):
             product = entry.when is When.COMPLETED
             self.add(edge_to(target, found.task, entry.when, product=product))
             if product and found.produced is False:
@@ -255,7 +359,7 @@ class _Edges:
             elif entry.when is When.FAILED and found.failed is False:
                 self.unneeded.append((target.name, found.task))
         elif is_defined and not (self._of_commits or entry.optional or source in self._purged):
-            self.missing.append((target.name, source.name))
+            self.missing.append((target.name, name))
         elif entry.when is When.FAILED:
             self._skip(target)
 
@@ -269,10 +373,29 @@ class _Edges:
             self.gates[gate] = None
             excepted = frozenset(entry.excepted)
             past = self._commits if target.name == COMMIT else self._past
+            for name, occurrence in _nearest_of_all(past, entry.when).items():
+                if name not in excepted:
+                    self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
             for key, occurrence in past.items():
-                if occurrence.kind in (TaskKind.COMMIT, TaskKind.ORDINARY) and key.name not in excepted:
+                if key.item and not occurrence.settled and key.name not in excepted:
                     self.add(Edge(gate, occurrence.task, settled=entry.when is When.SETTLED))
         return gate
+
+
+def _nearest_of_all(past: Mapping[Key, Occurrence], when: When) -> dict[str, Occurrence]:
+    """The nearest earlier occurrence of each name, of lists through their gates."""
+    nearest: dict[str, Occurrence] = {}
+    for key, occurrence in past.items():
+        name = key.name
+        if occurrence.kind is TaskKind.GATE:
+            name = key.name.rpartition(":")[0]
+            if key.name.startswith(EVERYTHING) or Key(key.name) != gate_of_list(name, when):
+                continue
+        elif key.item or occurrence.kind not in (TaskKind.COMMIT, TaskKind.ORDINARY):
+            continue
+        if name not in nearest or nearest[name].place < occurrence.place:
+            nearest[name] = occurrence
+    return nearest
 
 
 def _wanted(

@@ -24,6 +24,7 @@ from arkqueue.model import (
     REPORT,
     USUAL_PRIORITY,
     Fault,
+    Item,
     Key,
     Revision,
     TaskDefinition,
@@ -34,7 +35,7 @@ from arkqueue.model import (
 )
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import matches
-from arkqueue.plan.graph import Occurrence, Plan, gates_needed, plan
+from arkqueue.plan.graph import Occurrence, Plan, plan, tasks_needed
 
 IMPLICIT = 2
 """The tasks of a run that no file defines, beside gates of ``PREV:*``: COMMIT and REPORT."""
@@ -101,6 +102,15 @@ class NewTask(NamedTuple):
     ready: bool
     hold: int | None
     priority: int
+    item_id: int | None
+
+
+class NewItem(NamedTuple):
+    """An item of a run. ``body``: as JSON."""
+
+    id: int
+    run_id: int
+    body: str
 
 
 class NewEdge(NamedTuple):
@@ -141,18 +151,20 @@ class NewIds:
     revisions: Iterator[int]
     runs: Iterator[int]
     tasks: Iterator[int]
+    items: Iterator[int] = field(default_factory=lambda: iter(()))
 
 
-def ids_needed(workflows: Iterable[Workflow]) -> tuple[int, int]:
-    """The most runs and tasks that runs of these workflows have."""
+def ids_needed(workflows: Iterable[Workflow]) -> tuple[int, int, int]:
+    """The most runs, tasks and items that runs of these workflows have."""
     of_one: dict[int, int] = {}
     """By identity: the revisions of an archive share their workflows."""
-    runs = tasks = 0
+    runs = tasks = items = 0
     for workflow in workflows:
         if id(workflow) not in of_one:
-            of_one[id(workflow)] = len(workflow.tasks) + IMPLICIT + gates_needed(workflow)
+            of_one[id(workflow)] = IMPLICIT + tasks_needed(workflow)
         runs, tasks = runs + 1, tasks + of_one[id(workflow)]
-    return runs, tasks
+        items += sum(map(len, workflow.lists.values())) if workflow.lists else 0
+    return runs, tasks, items
 
 
 def generations(revisions: Iterable[Revision], before: int, author: str | None) -> Iterator[int]:
@@ -189,6 +201,7 @@ class Draft:
         self.tasks: list[tuple[Any, ...]] = []
         self.edges: list[tuple[Any, ...]] = []
         """The fields of `NewTask` and `NewEdge` as plain tuples: of those there are thousands, and they take half the time."""
+        self.items: list[NewItem] = []
         self.names: dict[str, bool] = {}
         """The names of ordinary tasks, and whether a commit run has one."""
         self.ready: list[TaskId] = []
@@ -265,7 +278,11 @@ class Draft:
                 if edge[-1] and self._failed.get(edge[1]) is False:
                     self.lost.append(edge[1])
         self.exclusives, unsettled = [], 0
-        for key, position, kind, definition in planned.nodes:
+        items: dict[tuple[str, str], int] = {}
+        for key, position, kind, definition, item in planned.nodes:
+            item_id = None
+            if item is not None:
+                item_id = self._item(items, definition, item, id)
             task, program, cancels, locks, exclusive, held_by = ids[key], False, False, False, False, None
             priority = USUAL_PRIORITY
             if definition is not None:
@@ -283,10 +300,10 @@ class Draft:
             self.tasks.append(
                 (
                     task, self.branch, id, revision, number, run, *key, definition, position, kind, program, cancels,
-                    exclusive, waits_for, passed, ready, held_by, priority,
+                    exclusive, waits_for, passed, ready, held_by, priority, item_id,
                 )
             )  # fmt: skip
-            self._past[key] = occurrence = Occurrence(task, kind, passed, passed)
+            self._past[key] = occurrence = Occurrence(task, kind, passed, passed, place=(number, run))
             if trigger is Trigger.COMMIT:
                 self._commits[key] = occurrence
             self._purged.discard(key)
@@ -298,6 +315,16 @@ class Draft:
             if exclusive:
                 self.exclusives.append(task)
         return id
+
+    def _item(self, known: dict[tuple[str, str], int], definition: TaskDefinition | None, item: Item, run: int) -> int:
+        """The id of an item of a run, which tasks over lists of the same items share."""
+        assert definition is not None
+        assert definition.foreach is not None
+        place = definition.foreach.items, item.key
+        if (found := known.get(place)) is None:
+            found = known[place] = next(self._ids.items)
+            self.items.append(NewItem(found, run, item.body))
+        return found
 
     def _add_revision(
         self, entry: Entry, previous: str | None, generation: int, *, is_baseline: bool, is_foreign: bool

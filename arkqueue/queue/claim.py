@@ -275,6 +275,7 @@ def _claim(row: Any) -> Claim:
         generation=row.generation,
         base=row.base,
         kind=AttemptKind(row.attempt_kind),
+        item_body=row.item_body or "",
         early=row.early,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import COMMIT, SILENCE, ArchiveId, RunId, TaskId, TaskKind
+from arkqueue.model import COMMIT, SILENCE, ArchiveId, Key, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED, run_name, task_name
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
@@ -410,10 +410,10 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
     here = _name(graph, row)
     if graph.rows("place_of_task", task=row.id)[0].gone:
         raise Conflict(here, "belongs to a revision, branch or archive that is gone", "force it")
-    runs: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    runs: dict[tuple[int, int], dict[Key, int]] = defaultdict(dict)
     programs: list[tuple[str, str, int, int]] = []
     for task in graph.rows("lock_tasks", tasks=list(again)):
-        runs[task.number, task.run][task.name] = task.attempts
+        runs[task.number, task.run][Key(task.name, task.item)] = task.attempts
         if task.program:
             programs.append((task.name, task.item, task.number, task.run))
     for (number, run), attempts in runs.items():

@@ -57,6 +57,8 @@ class Graph:
         """Whether one of them says how many of its attempts run at once."""
         self.uses_locks = False
         """Whether a task of one of them has ever asked for a lock."""
+        self.uses_lists = False
+        """Whether a task of one of them has ever had a list."""
         self.asking: list[int] = []
         """Tasks that ask for their locks since they were granted the last time."""
         self.named: dict[int, list[str]] = {}
@@ -99,6 +101,7 @@ class Graph:
         self.archives = [row.id for row in rows]
         self.limited = any(row.is_limited for row in rows)
         self.uses_locks = any(row.uses_locks for row in rows)
+        self.uses_lists = any(row.uses_lists for row in rows)
         # Another server may be a restored one, and what was kept of the last one may mean something else there.
         self.kept = self.kept.of(rows[0].server_since) if rows else Kept()
 

@@ -6,6 +6,7 @@ fields name them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,14 +38,14 @@ def name_locks(graph: Graph, asking: Sequence[int]) -> list[int]:
     for row in rows:
         of = sources.get(row.id, {})
         try:
-            graph.named[row.id] = list(dict.fromkeys(_evaluated(name, of, values) for name in row.locks))
+            graph.named[row.id] = list(dict.fromkeys(_evaluated(name, of, values, row.item) for name in row.locks))
         except NotAName as why:
             faults[row.id] = str(why)
     graph.asking = [task for task in graph.asking if task not in faults]
     return graph.ids("fail_unnamed", tasks=list(faults), faults=list(faults.values())) if faults else []
 
 
-def _evaluated(name: str, sources: dict[str, int | None], values: Values) -> str:
+def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: str | None) -> str:
     def value(path: str) -> str:
         need = meant(path, sources)
         if need is None:
@@ -62,4 +63,12 @@ def _evaluated(name: str, sources: dict[str, int | None], values: Values) -> str
             )
         return found
 
-    return evaluated(name, value)
+    def of_item(field: str) -> str:
+        found = (json.loads(item or "null") or {}).get(field)
+        if isinstance(found, bool) or not isinstance(found, str | int | float) or found == "":
+            raise NotAName(
+                f"the lock {name} needs the field {field} of the item, which is neither a text nor a number, or empty"
+            )
+        return str(found)
+
+    return evaluated(name, value, of_item)

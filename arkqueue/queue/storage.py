@@ -18,11 +18,21 @@ from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
 from arkqueue.db.session import Block, Kept, answers
-from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Key, TaskDefinition, TaskId, TaskKind, Workflow
-from arkqueue.plan import Draft, Known, NewIds, Occurrence, asks_for_commit_runs, ids_needed, keys_needed
-from arkqueue.plan.ledger import NewEdge, NewRevision, NewRun, NewTask
+from arkqueue.model import COMMIT, REPORT, Cancels, Fault, Item, Key, TaskDefinition, TaskId, TaskKind, Workflow
+from arkqueue.plan import (
+    Draft,
+    Known,
+    NewIds,
+    Occurrence,
+    asks_for_commit_runs,
+    gates_of_list,
+    ids_needed,
+    items_needed,
+    keys_needed,
+)
+from arkqueue.plan.ledger import NewEdge, NewItem, NewRevision, NewRun, NewTask
 from arkqueue.queue.graph import Graph
-from arkqueue.workflow import to_json
+from arkqueue.workflow import from_json, to_json
 
 _KINDS = {str(kind): kind for kind in TaskKind}
 FURTHEST = 2**31 - 1
@@ -74,6 +84,8 @@ class Content:
         self._definitions: dict[bytes, tuple[str, str]] = {}
         self._ids: dict[bytes, int] = {}
         self._all = {id(workflow): workflow for workflow in workflows}
+        self._lists: dict[str, tuple[Item, ...]] = {}
+        """The lists of workflows that are not known."""
         self._freeze()
 
     def store(self, conn: Connection, since: datetime | None = None) -> None:
@@ -88,7 +100,12 @@ class Content:
             workflows, definitions = wanted
             new_workflows = [self._workflows[digest] for digest in workflows]
             new_definitions = [self._definitions[digest] for digest in definitions]
+            keep_lists: list[Block] = []
+            if self._lists:
+                bodies = [json.dumps(items) for items in self._lists.values()]
+                keep_lists.append(("keep_lists", {"digests": list(self._lists), "bodies": bodies}))
             keep = (
+                *keep_lists,
                 (
                     "keep_workflows",
                     {
@@ -149,6 +166,7 @@ class Content:
                     self._parsed[id(definition)] = definition, digest
                     cancels = json.dumps([_victim(definition.name, one) for one in definition.cancels])
                     self._definitions[digest] = text, cancels
+            self._lists |= workflow.lists
             faults = _as_json(workflow.faults)
             digest = _digest("\n".join([*texts, faults]))
             self._parsed[id(workflow)] = workflow, digest
@@ -169,27 +187,54 @@ def read(
 
     ``beside``: other blocks that the caller needs; they are read in the same round trip. ``some``: a run may have any of the tasks alone.
     """
-    wanted = [
-        keys_needed(workflow, some=some) for workflow in {id(workflow): workflow for workflow in workflows}.values()
-    ]
+    different = list({id(workflow): workflow for workflow in workflows}.values())
+    lists = graph.uses_lists or any(workflow.lists for workflow in different)
+    wanted = [keys_needed(workflow, some=some, lists=lists) for workflow in different]
     keys = {key for keys in wanted for key in keys or {Key(COMMIT)}}
+    if lists:
+        for workflow in different:
+            keys |= items_needed(workflow, some=some)
+        if None in wanted:
+            keys |= _keys_ever(graph, branch, number, run)
     nearest = {
         "branch": branch, "number": number, "run": run, "every_name": None in wanted,
         "names": _array([key.name for key in keys]), "items": _array([key.item for key in keys]),
     }  # fmt: skip
-    place = {"branch": branch, "number": number, "run": run}
+    place = {
+        "branch": branch,
+        "number": number,
+        "run": run,
+        "gates": [gate.name for gate in gates_of_list("")] if lists else [],
+    }
     of_commits: list[Block] = [("nearest_of_commits", place)] if any(map(asks_for_commit_runs, workflows)) else []
     found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *of_commits, *beside)
     in_commits = others.pop(0) if of_commits else []
     past = {Key(row.name, row.item): occurrence(row) for row in found if row.id is not None}
     purged = frozenset(Key(row.name, row.item) for row in found if row.id is None)
-    commits = {Key(row.name): occurrence(row) for row in in_commits}
+    commits = {Key(row.name, row.item): occurrence(row) for row in in_commits}
     return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
 
 
 def occurrence(row: Any) -> Occurrence:
     """A task of an earlier run, as ``nearest`` tells it."""
-    return Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed)
+    place = (row.number, row.run)
+    return Occurrence(TaskId(row.id), _KINDS[row.kind], row.settled, row.passes, row.produced, row.failed, place)
+
+
+def _keys_ever(graph: Graph, branch: int, number: int, run: int) -> set[Key]:
+    """What ``PREV:*`` takes of lists: the gates of all names that the branch ever had, and the items that have not settled."""
+    names = [str(row.name) for row in graph.rows("names_ever", branch=branch)]
+    gates = {gate for name in names for gate in gates_of_list(name)}
+    unsettled = graph.rows("unsettled_items", branch=branch, names=names, number=number, run=run)
+    return gates | {Key(row.name, row.item) for row in unsettled}
+
+
+def workflow_of(graph: Graph, tasks: Iterable[Any]) -> Workflow:
+    """The workflow whose tasks were stored as these, with their lists."""
+    definitions = tuple(from_json(task) for task in tasks)
+    digests = sorted({one.foreach.items for one in definitions if one.foreach})
+    rows = graph.rows("lists", digests=digests) if digests else []
+    return Workflow(definitions, lists={row.digest: tuple(Item(*item) for item in row.items) for row in rows})
 
 
 def new_ids(graph: Graph, workflows: Sequence[Workflow]) -> NewIds:
@@ -211,6 +256,10 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
     if not names <= graph.kept.names:
         branches, words, commits = zip(*sorted(names), strict=True)
         blocks.append(("keep_names", {"branches": list(branches), "names": list(words), "commits": list(commits)}))
+    if items := [row for draft in drafts for row in draft.items]:
+        blocks.append(("add_items", _columns(NewItem, items)))
+        if not graph.uses_lists:
+            blocks.append(("use_lists", here))
     if edges := [row for draft in drafts for row in draft.edges]:
         blocks.append(("add_edges", _columns(NewEdge, edges)))
     tasks = [row for draft in drafts for row in draft.tasks]
@@ -227,13 +276,13 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
 
 
 def _new_ids(workflows: Sequence[Workflow]) -> Block:
-    runs, tasks = ids_needed(workflows)
-    return "new_ids", {"revisions": runs, "runs": runs, "tasks": tasks}
+    runs, tasks, items = ids_needed(workflows)
+    return "new_ids", {"revisions": runs, "runs": runs, "tasks": tasks, "items": items}
 
 
 def _as_ids(rows: Sequence[Any]) -> NewIds:
     (ids,) = rows
-    return NewIds(iter(ids.revisions), iter(ids.runs), iter(ids.tasks))
+    return NewIds(iter(ids.revisions), iter(ids.runs), iter(ids.tasks), iter(ids.items))
 
 
 def _digests(workflows: Sequence[bytes], definitions: Sequence[bytes]) -> dict[str, Sequence[bytes]]:

@@ -20,9 +20,8 @@ from arkqueue.plan import Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
-from arkqueue.queue.storage import Branch, Content, Reading, read, write
+from arkqueue.queue.storage import Branch, Content, Reading, read, workflow_of, write
 from arkqueue.states import State
-from arkqueue.workflow import from_json
 
 MOST_NAMED = 10
 """Tasks that a refusal names."""
@@ -184,7 +183,9 @@ class Part:
         """A run with the edges that keep the tasks of a backfill in the order of their revisions, but for those that it has."""
         present = {edge[:4] for edge in planned.edges}
         order = [
-            Edge(Key(name), before.task, settled=True, declared=False) for name, before in self.tasks_before.items()
+            Edge(node.key, self.tasks_before[node.key.name].task, settled=True, declared=False)
+            for node in planned.nodes
+            if node.definition is not None and node.key.name in self.tasks_before
         ]
         return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
 
@@ -260,7 +261,7 @@ def propose(
         raise Conflict(
             there, "its workflow files have faults", f"see arkqueue show {there}; mend them in a new revision"
         )
-    workflow = Workflow(tuple(from_json(task) for task in files.tasks))
+    workflow = workflow_of(graph, files.tasks)
     _check_names(there, workflow, [*(names or ()), *without])
     branch = Branch(row.branch_id, row.archive_id, row.branch, row.main, None)
     place = {"branch": branch.id, "number": row.number}
@@ -278,12 +279,12 @@ def propose(
         names=names,
         without=without,
     )
-    chosen = [node.key.name for node in planned.nodes if node.definition is not None]
+    chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.definition is not None))
     if is_asked and files.guards:
         refuse_left_out(there, files, {*without, *_left_out(workflow, chosen)}, approver)
     _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
     if is_asked and not force:
-        _refuse_outdated(graph, here, row, run, planned, chosen, names, part)
+        _refuse_outdated(graph, here, row, run, planned, names, part)
     if part is not None:
         planned = part.ordered(planned)
         reading.known.others = list(part.tasks_before.values())
@@ -353,12 +354,12 @@ def _refuse_outdated(
     row: Any,
     run: int,
     planned: Plan,
-    chosen: Sequence[str],
     names: Collection[str] | None,
     part: Part | None,
 ) -> None:
     """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it."""
-    refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(chosen, 0))
+    keys = [node.key for node in planned.nodes if node.definition is not None]
+    refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(keys, 0))
     programs = [
         (node.key.name, node.key.item, row.number, run)
         for node in planned.nodes
@@ -474,11 +475,11 @@ def _unneeded(graph: Graph, here: str, unneeded: tuple[str, int]) -> Conflict:
     return Conflict(here, fault, f"--without {row.name} runs it all the same")
 
 
-def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[str, int]) -> None:
-    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by name."""
-    later = graph.rows(
-        "superseders", branch=branch, number=number, run=run, names=list(attempts), attempts=list(attempts.values())
-    )
+def refuse_superseded(graph: Graph, here: str, branch: int, number: int, run: int, attempts: Mapping[Key, int]) -> None:
+    """Raise ``Conflict`` where a later task that cancels one of these has fired already (design 5.11); ``attempts`` by key."""
+    names, items = [key.name for key in attempts], [key.item for key in attempts]
+    told = {"names": names, "items": items, "attempts": list(attempts.values())}
+    later = graph.rows("superseders", branch=branch, number=number, run=run, **told)
     if later:
         row = later[0]
         fault = f"{row.name} is superseded by {row.by} of revision {row.number}"

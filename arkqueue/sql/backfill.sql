@@ -34,12 +34,12 @@ select f.id, f.archive_id from backfill f join archive a on a.id = f.archive_id
 where f.next is not null and a.stopped is null order by f.id;
 
 -- name: planned_of_backfill
--- The task of each name that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it.
-select t.id, t.name, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+-- The task of each name that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it; of one with a list, the gate of its items.
+select t.id, n.name, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
 from unnest(%(names)s::text[]) n(name)
 cross join lateral (
-    select u.* from run r join task u on u.run_id = r.id and u.name = n.name and u.item = ''
+    select u.* from run r join task u on u.run_id = r.id and u.name in (n.name, n.name || ':settled') and u.item = ''
     where r.backfill_id = %(backfill)s order by r.id desc limit 1) t;
 
 -- name: go_on_filling

@@ -42,7 +42,7 @@ cross join lateral (
 taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(select id from kept))
-    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts,
+    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.item_id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts,
               case when t.polls then 'poll' else 'run' end::attempt_kind as attempt_kind
 ), based as (
     select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
@@ -61,6 +61,7 @@ taken as (
 select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, kept.share,
+       (select body::text from item where id = t.item_id) as item_body,
        (select max(r.number) from revision r where r.branch_id = t.branch_id and r.date > r.read_at) as early
 from based t
 join kept on kept.id = t.id
@@ -167,6 +168,14 @@ from edge e
 join task s on s.id = e.source
 join attempt a on a.id = s.attempt_id
 where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
+union all
+-- What a list came to, by the keys of its items, is found through its gate.
+select e.target, s.name, jsonb_object_agg(s.item, a.outputs)
+from edge e join task g on g.id = e.source and g.kind = 'gate' join edge i on i.target = g.id and i.kind = 'depends'
+join task s on s.id = i.source and s.item <> '' join attempt a on a.id = s.attempt_id
+where e.target = any(array(select unnest(%(tasks)s::bigint[]))) and e.kind = 'depends' and e.declared and a.outputs is not null
+  and g.name in (s.name || ':completed', s.name || ':settled')
+group by e.target, s.name
 union all
 select t.id, 'self', a.outputs from task t join attempt a on a.id = t.attempt_id
 where t.id = any(array(select unnest(%(tasks)s::bigint[]))) and a.kind = 'poll' and a.outputs is not null;
@@ -289,6 +298,7 @@ with mine as (
 select t.id, a.id as attempt_id, a.number as attempts, a.kind as attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, null::bigint as early,
+       (select body::text from item where id = t.item_id) as item_body,
        t.stop, a.log_bytes, a.log_stdout, a.log_stderr,
        extract(epoch from clock_timestamp() - coalesce(a.started_at, a.claimed_at))::float8 as age
 from adopted a

@@ -160,7 +160,7 @@ where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depen
 -- name: untick_report
 -- REPORTs that have not run wait for reopened tasks again.
 update task t set unmet = t.unmet + c.n
-from (select run_id, count(*)::int as n from task where id = any(%(tasks)s) group by run_id) c join run on run.id = c.run_id
+from (select run_id, count(*)::int as n from task where id = any(%(tasks)s) and kind <> 'gate' group by run_id) c join run on run.id = c.run_id
 where t.id = run.report_id and t.state = 'waiting';
 
 -- name: started_after
@@ -169,6 +169,12 @@ where t.id = run.report_id and t.state = 'waiting';
 with recursive behind(id) as (
     select e.target from edge e
     where e.source = any(%(sources)s) and e.crossing and e.met and e.kind <> 'cancels'
+    union
+    -- What the gate of a list let on, that items of it passed.
+    select c.target
+    from edge e join task g on g.id = e.target and g.kind = 'gate' and g.state = 'completed'
+    join edge c on c.source = g.id and c.crossing and c.met and c.kind <> 'cancels'
+    where e.source = any(%(sources)s) and e.met and not e.crossing
     union
     select step.target
     from behind b
@@ -202,13 +208,13 @@ join branch b on b.id = c.branch_id join archive a on a.id = b.archive_id
 order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 
 -- name: superseders
--- Later tasks whose `cancels` have fired and that cancel tasks of these names at this place (design 5.11).
+-- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at this place (design 5.11).
 select n.name, f.number, f.run, f.name as by
-from unnest(%(names)s::text[], %(attempts)s::int[]) n(name, attempts)
+from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s)
 join definition d on d.id = f.definition_id
 cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
-where not c.here and c.name = n.name and not (c.unstarted and n.attempts > 0)
+where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.item = '') and not (c.unstarted and n.attempts > 0)
 order by f.number, f.run limit 20;
 
 -- name: tasks_to_act_on

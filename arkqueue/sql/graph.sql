@@ -10,7 +10,7 @@
 -- that follow are planned once for a connection: they are always the same few index look-ups, and planning them anew took longer than running them. The plan
 -- may be kept from when the tables were empty and to read through them looked cheap, so that is switched off. What could be read in no other way would look
 -- so dear to servers up to PostgreSQL 17 that they compile it each time, which takes most of a second; there is none, and compiling is switched off, too.
-select id, max_running is not null as is_limited, uses_locks, pg_postmaster_start_time() as server_since,
+select id, max_running is not null as is_limited, uses_locks, uses_lists, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from archive
@@ -24,9 +24,9 @@ with wanted as materialized (
     where id = any(%(archives)s::bigint[] || array(
         select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 ), free as materialized (
-    select id, max_running is not null as is_limited, uses_locks from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+    select id, max_running is not null as is_limited, uses_locks, uses_lists from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
 )
-select wanted.id, free.is_limited, free.uses_locks, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
+select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from wanted left join free on free.id = wanted.id;
@@ -113,7 +113,7 @@ with source as materialized (
         select unnest(%(entering)s::bigint[]), 0, false) c
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded,
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.item, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded,
            {from enable t} and t.unmet = c.n and not t.asks as enters,
            case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
@@ -123,7 +123,7 @@ with source as materialized (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean)
     cross join lateral (
         select from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
+        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
@@ -187,7 +187,7 @@ with recursive gate(id, level, is_plain) as (
     cross join lateral (
         select case count(*) when 1 then min(u.id) end as id
         from (select u.id from task u
-              where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
+              where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
                 and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
               limit 2) u
         having count(*) > 0) v
@@ -264,7 +264,7 @@ where v.id in (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
         select u.id from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null
+        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f})
@@ -282,7 +282,7 @@ with victim as (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
         select u.id, u.attempts from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null and {from cancel u}
+        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null and {from cancel u}
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f}
@@ -301,7 +301,7 @@ with pair as (
     cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted boolean)
     cross join lateral (
         select u.id, u.run_id from task u
-        where u.branch_id = f.branch_id and u.name = c.name and u.number <= f.number and u.settled_at is null and {from stop u}
+        where u.branch_id = f.branch_id and u.name = c.name and (u.item = f.item or u.item = '' or f.item = '') and u.number <= f.number and u.settled_at is null and {from stop u}
           and case when c.here then u.run_id = f.run_id and u.id <> f.id else (u.number, u.run) < (f.number, f.run) end
         offset 0) u
     where f.id = any(%(firing)s) and c.here = %(here)s and {from enable f} and not c.unstarted

@@ -207,6 +207,39 @@ insert into definition (digest, body, cancels)
 select * from unnest(%(digests)s::bytea[], %(bodies)s::jsonb[], %(cancels)s::jsonb[])
 on conflict (digest) do nothing;
 
+-- name: keep_lists
+-- Keep lists, by content.
+insert into list (digest, items)
+select * from unnest(%(digests)s::text[], %(bodies)s::jsonb[])
+on conflict (digest) do nothing;
+
+-- name: lists
+-- The items of kept lists, each as its key and its body.
+select digest, items from list where digest = any(%(digests)s::text[]);
+
+-- name: use_lists
+-- Note that a task of an archive has a list.
+update archive set uses_lists = true where id = %(archive)s and not uses_lists;
+
+-- name: add_items
+-- Store the items of runs.
+insert into item (id, run_id, body)
+select * from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(body)s::jsonb[]);
+
+-- name: names_ever
+-- The names that the tasks of a branch ever had.
+select name from task_name where branch_id = %(branch)s;
+
+-- name: unsettled_items
+-- The items of some names that have not settled, before a place of the branch; of each key the nearest is found by `nearest`.
+select t.name, t.item
+from unnest(%(names)s::text[]) n(name)
+cross join lateral (
+    select name, item from task t
+    where t.branch_id = %(branch)s and t.name = n.name and t.settled_at is null and t.item <> ''
+      and t.number <= %(number)s and (t.number, t.run) < (%(number)s, %(run)s) offset 0) t
+group by t.name, t.item;
+
 -- name: content_ids
 -- The ids of kept workflow files and definitions.
 select digest, id from workflow where digest = any(%(workflows)s::bytea[])
@@ -214,10 +247,11 @@ union all
 select digest, id from definition where digest = any(%(definitions)s::bytea[]);
 
 -- name: new_ids
--- New ids of revisions, runs and tasks.
+-- New ids of revisions, runs, tasks and items.
 select array(select nextval('revision_id') from generate_series(1, %(revisions)s)) as revisions,
        array(select nextval('run_id') from generate_series(1, %(runs)s)) as runs,
-       array(select nextval('task_id') from generate_series(1, %(tasks)s)) as tasks;
+       array(select nextval('task_id') from generate_series(1, %(tasks)s)) as tasks,
+       array(select nextval('item_id') from generate_series(1, %(items)s)) as items;
 
 -- name: add_revisions
 -- Append revisions to the ledger.
@@ -260,7 +294,7 @@ where branch_id = %(branch)s and settled_at is null;
 -- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`). `produced`: whether its product is there; null where
 -- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled. Where the occurrence that is remembered as completed is nearer than
 -- what is there, its run was purged, and `id` is null.
-select n.name, n.item, case when p.is_purged is null then t.id end as id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+select n.name, n.item, case when p.is_purged is null then t.id end as id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
             when t.state in ('failed', 'rejected', 'canceled', 'skipped')
@@ -291,6 +325,8 @@ where t.id is not null or p.is_purged;
 -- that has it in others alone it goes on to the one before. Where that completed and was purged there is no row.
 with recursive n(name) as (
     select name from task_name where branch_id = %(branch)s and commits union all select 'COMMIT'
+    union all
+    select name || gate from task_name, unnest(%(gates)s::text[]) gate where branch_id = %(branch)s and commits
 ), walk(name, number, run) as (
     select n.name, t.number, t.run
     from n cross join lateral (
@@ -305,7 +341,7 @@ with recursive n(name) as (
         order by t.number desc, t.run desc limit 1) t
     where w.run > 1
 )
-select t.name, t.item, t.id, t.kind, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+select t.name, t.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
 from walk w join task t on t.branch_id = %(branch)s and t.name = w.name and t.item = '' and t.number = w.number and t.run = 1
 where w.run = 1
@@ -338,16 +374,16 @@ select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_
 -- name: add_tasks
 -- Store tasks, which wait, have passed, or are held or ready at once.
 insert into task (id, branch_id, run_id, archive_id, number, run, name, item, definition_id, position, kind, program, cancels, exclusive, unmet,
-                  hold_id, priority, state, settled_at, ready_at, pool, entry_id)
+                  hold_id, priority, state, settled_at, ready_at, pool, entry_id, item_id)
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
        t.unmet, t.hold, t.priority, case when t.passed then {to pass} when t.ready then {to enable} when t.hold is not null then {to hold} else 'waiting' end, case when t.passed then clock_timestamp() end,
        case when t.ready then clock_timestamp() end,
        case when t.ready then (select coalesce(d.pool, a.pool) || d.labels from definition d, archive a where d.id = t.definition and a.id = %(archive)s) end,
-       case when t.ready then t.entry end
+       case when t.ready then t.entry end, t.item_id
 from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[],
             %(item)s::text[], %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[],
-            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[], %(hold)s::bigint[], %(priority)s::int[])
-    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready, hold, priority);
+            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[], %(hold)s::bigint[], %(priority)s::int[], %(item_id)s::bigint[])
+    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready, hold, priority, item_id);
 
 -- name: offer
 -- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.

@@ -56,8 +56,8 @@ cross join lateral (
       and (select t.state = 'ready' from task t where t.id = u.task_id)) s
 
 -- name: locks_with_fields
--- Of tasks that ask for locks, those that name one with a field, and these names.
-select t.id, array(select name from jsonb_array_elements_text(d.body->'lock') l(name) where name like '%%${{%%' order by name) as locks
+-- Of tasks that ask for locks, those that name one with a field, these names, and their items as JSON.
+select t.id, (select body::text from item where id = t.item_id) as item, array(select name from jsonb_array_elements_text(d.body->'lock') l(name) where name like '%%${{%%' order by name) as locks
 from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and t.asks and d.body->>'lock' like '%%${{%%';
 

@@ -47,6 +47,7 @@ create table archive (
     tier        int not null generated always as (coalesce((settings->>'tier')::int, 5)) stored,  -- archives of a lower one go first
     max_running int generated always as ((settings->>'max_running')::int) stored,  -- of its attempts, at once; null: as many as there is room for
     uses_locks  boolean not null default false,     -- a task of it has asked for a lock
+    uses_lists  boolean not null default false,     -- a task of it has had a list (`foreach`)
     corrections int not null default 0              -- how often a revision was corrected (`archive accept`): files from before may show what it was
 );
 create unique index archive_name on archive (name) where removed_at is null;
@@ -91,6 +92,11 @@ create table workflow (
     digest      bytea not null unique,
     tasks       jsonb not null,
     faults      jsonb not null
+);
+-- Lists of `foreach`, by content: definitions name them by their digests.
+create table list (
+    digest      text primary key,
+    items       jsonb not null                      -- [[key, body], …]
 );
 create table definition (
     id          bigint generated always as identity primary key,

@@ -63,7 +63,7 @@ def _about(claim: Claim, definition: TaskDefinition, archive: str, workspace: Wo
         "TRIGGER": claim.trigger,
         "AUTHOR": _CONTROLS.sub("\ufffd", claim.author),
         "MESSAGE": str(files / workspace.message.name),
-        "ITEM": claim.item,
+        "ITEM": claim.item_body,
         "INPUTS": str(files / workspace.inputs.name),
         "OUTPUT": str(files / workspace.output.name),
     }

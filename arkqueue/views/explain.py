@@ -59,7 +59,7 @@ from arkqueue.views.reasons import (
     stopping,
 )
 from arkqueue.views.tasks import how_it_ended, rows_of
-from arkqueue.workflow import from_json
+from arkqueue.workflow import EMPTY, from_json
 
 MOST_EDGES = 20_000
 """Unmet edges that are followed; more are cut off, and that is said."""
@@ -449,7 +449,7 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     if row.faults:
         return _explanation(str(name), None, [faults(row.faults, run)])
     definition = next((from_json(task) for task in workflow.tasks if task["name"] == name.task), None)
-    if definition is None:
+    if definition is None or (definition.foreach and name.task in own_names(session, place, row.run)):
         raise no_task(session, place, name)
     branch = next(b.name for b in session.rows("branches_named", archive=place.archive) if b.id == place.branch)
     if workflow.baseline and row.trigger == Trigger.COMMIT:
@@ -458,6 +458,8 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
         text = f"It does not run {HOW[row.trigger]}: on: {', '.join(definition.on)}."
     elif not matches_branch(definition.branches, branch):
         text = f"The branch {branch} does not match its branches: {', '.join(definition.branches)}."
+    elif definition.foreach is not None and definition.foreach.items == EMPTY:
+        text = "Its list (foreach) has no items."
     elif row.trigger == Trigger.COMMIT:
         text = f"No file that revision {place.number} changed matches its paths: {', '.join(definition.paths)}."
     else:

@@ -149,6 +149,9 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
     if name.item and name.task in own and not elsewhere:
         fault = f"{replace(name, item='')} has no item {name.item!r}"
         return NotFound(str(name), fault, f"See what it has: arkqueue show {where}")
+    if not name.item and name.task in own and not elsewhere:
+        fault = "has a task for each item of its list, and none without one"
+        return NotFound(str(name), fault, f"Write {name}/KEY. See what it has: arkqueue show {where}")
     remedy = elsewhere or _nearest(name.task or "", own, "It has")
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
 

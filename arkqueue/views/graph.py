@@ -43,6 +43,11 @@ class NodeView:
     gate: bool
     outside: bool
 
+    @property
+    def label(self) -> str:
+        """Its name inside its run."""
+        return f"{self.name}/{self.item}" if self.item else self.name
+
 
 @dataclass(slots=True, kw_only=True)  # not frozen, as TaskView
 class EdgeView:
@@ -95,7 +100,9 @@ def _read(
     outside = {edge.source for edge in edges} - {row.id for row in inside}
     found = [*inside, *(session.rows("graph_nodes", tasks=sorted(outside)) if outside else ())]
     # Within a run they are in the order of its files already.
-    rows = {row.id: row for row in sorted(found, key=lambda row: (row.number, row.run)) if not _is_hidden(row)}
+    waited_for = {edge.source for edge in edges}
+    in_order = sorted(found, key=lambda row: (row.number, row.run))
+    rows = {row.id: row for row in in_order if not _is_hidden(row, waited_for)}
     edges = [e for e in edges if e.target in rows and e.source in rows]
     order = {id: place for place, id in enumerate(rows)}
     shown = sorted(_shown(edges, rows), key=lambda e: (order[e.target], order[e.source]))
@@ -115,8 +122,9 @@ def graph_between(
     return graph(session, runs, archives)
 
 
-def _is_hidden(row: Any) -> bool:
-    return is_implicit(row) and row.kind != TaskKind.GATE
+def _is_hidden(row: Any, waited_for: Collection[int]) -> bool:
+    """A list has its gates whether or not something waits for them."""
+    return is_implicit(row) and (row.kind != TaskKind.GATE or row.id not in waited_for)
 
 
 def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:

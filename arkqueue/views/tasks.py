@@ -90,6 +90,11 @@ class TaskView:
     ready_at: datetime | None
     settled_at: datetime | None
 
+    @property
+    def label(self) -> str:
+        """Its name inside its run."""
+        return f"{self.name}/{self.item}" if self.item else self.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeedView:

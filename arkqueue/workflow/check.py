@@ -5,12 +5,12 @@ Pure: found tasks in, faults out. Called by ``arkqueue.workflow.parse`` after ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Final
 
-from arkqueue.model import COMMIT, PREV, REPORT, Fault, When
+from arkqueue.model import COMMIT, PREV, REPORT, Fault, Foreach, When
 from arkqueue.workflow.format import CancelsEntry, DependsEntry
 from arkqueue.workflow.nodes import Entry, Node
 from arkqueue.workflow.spelling import Speller
@@ -32,6 +32,7 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
     names = tuple(dict.fromkeys([*(task.name for task in tasks if task.name), COMMIT]))
     known = frozenset(names)
     unknown: dict[str, None] = {}
+    lists = {task.name: task.foreach for task in tasks if task.name and task.items is not None}
     gates = frozenset(task.name for task in tasks if task.name and not (task.fields.command or task.fields.script))
     for task in tasks:
         for node, entry in _entries(task, "depends"):
@@ -39,6 +40,7 @@ def check(tasks: Sequence[FoundTask], *, unread: Sequence[str], speller: Speller
                 yield from _depends_fault(task, node, entry)
                 if entry.when is When.FAILED:
                     yield from _failed_fault(task, node, entry, gates)
+                    yield from _failed_list_fault(task, node, entry, lists)
         for node, name, is_optional in _excepted(task):
             if name in known or is_optional:
                 continue
@@ -182,6 +184,16 @@ def _failed_fault(task: FoundTask, node: Node, entry: DependsEntry, gates: froze
             "it is skipped where what it depends on fails; name a task that runs something"
         )
         yield task.fault(node, message)
+
+
+def _failed_list_fault(
+    task: FoundTask, node: Node, entry: DependsEntry, lists: Mapping[str, Foreach | None]
+) -> Iterator[Fault]:
+    """Only an item waits for the failure of an item (design 5.30). ``lists``: those of tasks that have one."""
+    source = task.name or "" if entry.task == PREV else entry.task.removeprefix(f"{PREV}:")
+    if source in lists and lists[source] != task.foreach:
+        message = f"depends.when: {shown(source)} has a task for each item of its list, and {shown(task.name or '')} is not over the same list"
+        yield task.fault(node, f"{message}: give it the same 'foreach' and 'key', or write 'when: settled'")
 
 
 def _repeated(task: FoundTask, kind: str) -> Iterator[Fault]:

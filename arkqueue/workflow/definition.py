@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from arkqueue.model import PREV, Cancels, Checkout, Depends, MountUse, Poll, Resources, Retries, TaskDefinition, Trigger
+from arkqueue.model import (
+    PREV,
+    Cancels,
+    Checkout,
+    Depends,
+    Foreach,
+    MountUse,
+    Poll,
+    Resources,
+    Retries,
+    TaskDefinition,
+    Trigger,
+)
 from arkqueue.workflow.containers import ImageEntry, placed
 from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, PollEntry, RetriesEntry
 
@@ -15,7 +27,7 @@ _AS_THEY_ARE: Final = (
 )
 
 
-def definition_of(fields: Fields, name: str, path: str, line: int) -> TaskDefinition:
+def definition_of(fields: Fields, name: str, path: str, line: int, foreach: Foreach | None = None) -> TaskDefinition:
     """The definition of a task whose fields have no faults."""
     return TaskDefinition(
         name=name,
@@ -26,6 +38,7 @@ def definition_of(fields: Fields, name: str, path: str, line: int) -> TaskDefini
         shell=(fields.shell or "sh") if fields.script is not None else None,
         retries=_retries(fields.retries),
         on=_triggers(fields),
+        foreach=foreach,
         **_given(fields),
     )
 

@@ -36,6 +36,7 @@ from arkqueue.workflow.values import (
     Victim,
     Zone,
     either,
+    in_place,
     patterns,
     positive,
     trigger,
@@ -45,8 +46,6 @@ from arkqueue.workflow.values import (
 NOT_YET: Final = frozenset(
     [
         "secrets",
-        "foreach",
-        "key",
         "artifacts",
     ]
 )
@@ -120,6 +119,7 @@ AnyCheckout = Annotated[
     | Annotated[list[Path], Field(min_length=1), Tag("<list>")],
     either("must be tree, working-copy, none or a list of paths"),
 ]
+AnyList = Annotated[list[Any], BeforeValidator(in_place)]
 AnyTrigger = Annotated[Literal["commit", "manual", "schedule"], BeforeValidator(trigger)]
 
 
@@ -160,6 +160,8 @@ class Fields(StrictModel):
         description="How long it may stay deferred (exit code 75), from its first deferral; for ever unless given.",
     )
     poll: PollEntry | None = Field(None, description="How to learn the outcome once it is deferred (exit code 75).")
+    foreach: AnyList | None = Field(None, description="A list: one task for each of its items.")
+    key: Text | None = Field(None, description="The field that identifies an item; key, id or name unless given.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")
     lock: Annotated[OneOrMore[Lock], Field(max_length=MOST_LOCKS)] | None = Field(

@@ -35,14 +35,15 @@ def parse(files: Sequence[SourceFile]) -> Workflow:
             unread.append(source.path)
         faults += source.faults
         found += tasks_of(source, faults, speller)
-        if len(found) > MOST_TASKS:
-            fault = f"with this file there are {len(found):,} tasks, more than {MOST_TASKS:,}; define fewer"
+        if (tasks := sum(1 + len(task.items or ()) for task in found)) > MOST_TASKS:
+            fault = f"with this file there are {tasks:,} tasks, more than {MOST_TASKS:,}; define fewer"
             return Workflow(faults=_shown([*faults, Fault(source.path, 0, 0, fault)]))
     if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:
         return Workflow(faults=_shown(faults))
-    return Workflow(tasks=tuple(task.definition() for task in found))
+    lists = {task.foreach.items: task.items for task in found if task.items is not None and task.foreach is not None}
+    return Workflow(tasks=tuple(task.definition() for task in found), lists=lists)
 
 
 def _shown(faults: Sequence[Fault]) -> tuple[Fault, ...]:

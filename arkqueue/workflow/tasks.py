@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from arkqueue import lock_names
-from arkqueue.model import COMMIT, OWN, PREV, REPORT, Fault, TaskDefinition
+from arkqueue.model import COMMIT, OWN, PREV, REPORT, Fault, Foreach, Item, TaskDefinition
 from arkqueue.workflow.containers import ImageEntry, MountEntry, ResourcesEntry, mount_path, placed
 from arkqueue.workflow.definition import definition_of, listed
 from arkqueue.workflow.format import (
@@ -27,6 +27,7 @@ from arkqueue.workflow.format import (
     Task,
     TaskFile,
 )
+from arkqueue.workflow.lists import digest_of, fields_of, items_of
 from arkqueue.workflow.nodes import MAX_FAULTS, MAX_WEIGHT, Entry, Node
 from arkqueue.workflow.source import Source
 from arkqueue.workflow.spelling import Speller
@@ -91,13 +92,19 @@ class FoundTask:
     name: str | None
     fields: Fields
     edges: dict[str, list[Node]]
+    items: tuple[Item, ...] | None = None
+    """Of its list; None: it has none."""
+
+    @property
+    def foreach(self) -> Foreach | None:
+        return None if self.items is None else Foreach(digest_of(self.items), self.fields.key)
 
     def fault(self, node: Node, message: str, suggestion: str = "") -> Fault:
         return Fault(self.path, node.line, node.column, message, node.text, suggestion)
 
     def definition(self) -> TaskDefinition:
         """The task with all its defaults. Only for tasks without faults."""
-        return definition_of(self.fields, self.name or "", self.path, self.node.line)
+        return definition_of(self.fields, self.name or "", self.path, self.node.line, self.foreach)
 
 
 def tasks_of(source: Source, faults: list[Fault], speller: Speller) -> list[FoundTask]:
@@ -195,8 +202,11 @@ class _File:
         self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
         self._check_self(fields, edges, valid)
-        self._check_locks(fields, entries, valid)
-        return FoundTask(self.path, node, name, valid, fields, edges)
+        items = None
+        if fields.foreach is not None:
+            items = items_of(entries["foreach"].value, fields.key, lambda at, fault: self._fault(at, fault, at.text))
+        self._check_locks(fields, entries, valid, items)
+        return FoundTask(self.path, node, name, valid, fields, edges, items)
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:
         """COMMIT and REPORT have no fields of their own but these, and take no defaults (design 5.3, 5.4)."""
@@ -234,7 +244,7 @@ class _File:
                 defaults.pop(other, None)
         merged = {**defaults, **own}
         # What only goes with another field is no default for tasks without that one.
-        for word, other in (("shell", "script"), ("timezone", "schedule")):
+        for word, other in (("shell", "script"), ("timezone", "schedule"), ("key", "foreach")):
             if word not in own and other not in merged:
                 merged.pop(word, None)
         if "poll" not in own and not {"command", "script"} & merged.keys():
@@ -254,7 +264,7 @@ class _File:
                 later, "'command' and 'script' are both given; a task has one of them, so remove one", later.text
             )
         is_defaults = own is merged
-        for word, other in (("shell", "script"), ("timezone", "schedule")):
+        for word, other in (("shell", "script"), ("timezone", "schedule"), ("key", "foreach")):
             if word in own and other not in merged and not is_defaults:
                 self._fault(own[word].key, f"'{word}' is given without '{other}'; add it, or remove '{word}'", word)
         if "poll" in own and not is_defaults and not {"command", "script"} & merged.keys():
@@ -290,8 +300,10 @@ class _File:
                 fault = f"depends: a task with 'poll' cannot depend on one named '{OWN}', as its own outputs have that name in INPUTS; rename it"
                 self._fault(node, fault, OWN)
 
-    def _check_locks(self, fields: Fields, entries: dict[str, Entry], name: str | None) -> None:
-        """A field in the name of a lock is an output of a task that this one depends on, in this run or an earlier one."""
+    def _check_locks(
+        self, fields: Fields, entries: dict[str, Entry], name: str | None, items: tuple[Item, ...] | None
+    ) -> None:
+        """A field in the name of a lock is one of the item, or an output of a task that this one depends on, in this run or an earlier one."""
         if not fields.lock or not any(lock_names.MARK in lock for lock in fields.lock):
             return
         words = [entry if isinstance(entry, str) else entry.task for entry in fields.depends or ()]
@@ -299,6 +311,12 @@ class _File:
         value = entries["lock"].value
         nodes = value.value if isinstance(value.value, list) else [value]
         for lock, node in zip(fields.lock, nodes, strict=True):
+            for word in lock_names.item_fields(lock):
+                if items is None:
+                    fault = f"lock: {shown(lock)}: its task has no items; add 'foreach', or remove 'item.{word}'"
+                    self._fault(node, fault, word)
+                elif not all(word in fields for fields in fields_of(items)):
+                    self._fault(node, f"lock: {shown(lock)}: not every item has a field {shown(word)}; add it", word)
             for path in lock_names.paths(lock):
                 if lock_names.meant(path, {word for word in depends if word}) is None:
                     needed = path.partition(".")[0]

@@ -298,6 +298,17 @@ def _kind(value: object) -> str | None:
     return "<list>" if isinstance(value, list) else "<scalar>"
 
 
+def in_place(value: object) -> object:
+    """A list of ``foreach``, which is written in the workflow file itself."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        wrong("lists in files are not supported yet; write the list in place, as [a, b]")
+    if value == "submission":
+        wrong("the items of a submission are not supported yet; write a list in place, as [a, b]")
+    return wrong("must be a list, as [a, b]")
+
+
 def either(expected: str) -> Discriminator:
     """Chooses the alternative by the kind of value that was written, so that a fault speaks of that one alone."""
     return Discriminator(_kind, "fault", expected)

@@ -31,6 +31,7 @@ from arkqueue.model import (
     ChangeStatus,
     Fault,
     FileChange,
+    Item,
     Origin,
     Revision,
     SourceFile,
@@ -287,7 +288,11 @@ def put_workflow(files: Sequence[SourceFile]) -> dict[str, Any]:
     from arkqueue.workflow import parse, to_json
 
     parsed = parse(files)
-    return {"tasks": [to_json(task) for task in parsed.tasks], "faults": [astuple(fault) for fault in parsed.faults]}
+    return {
+        "tasks": [to_json(task) for task in parsed.tasks],
+        "faults": [astuple(fault) for fault in parsed.faults],
+        "lists": {digest: list(items) for digest, items in parsed.lists.items()},
+    }
 
 
 def take_workflow(value: object) -> Workflow:
@@ -301,9 +306,19 @@ def take_workflow(value: object) -> Workflow:
         return parse(files)
     try:
         tasks = tuple(from_json(_dict(task)) for task in _list(found.get("tasks")))
+        lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
     except ValueError as error:
         raise Malformed(f"a task that is none ({str(error)[:200]})") from None
-    return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))))
+    if not {task.foreach.items for task in tasks if task.foreach} <= lists.keys():
+        raise Malformed("a task whose list is not there")
+    return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))), lists)
+
+
+def take_items(value: object) -> tuple[Item, ...]:
+    pairs = [_list(pair) for pair in _list(value)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise Malformed("an item that is none")
+    return tuple(Item(text(key), text(body)) for key, body in pairs)
 
 
 def _fault(value: object) -> Fault:

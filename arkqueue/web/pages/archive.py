@@ -25,6 +25,11 @@ MOST_TOLD: Final = 5
 """Failures that the sentence above the grid names."""
 
 
+_GRAVITY: Final = (
+    State.FAILED, State.REJECTED, State.HELD, State.RUNNING, State.READY, State.DEFERRED, State.WAITING, State.CANCELED, State.SKIPPED, State.COMPLETED,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A task's name. ``highest``: the task at the highest revision of the rows; ``completed``: at which highest revision it ever completed. ``gone``: the newest run does not have it."""
@@ -119,7 +124,7 @@ def _columns(shown: Sequence[ListedRun], completed: dict[str, int]) -> list[Colu
     earlier = [task.name for run in shown for task in _ordinary(run)]
     highest: dict[str, TaskView] = {}
     for run in sorted(shown, key=lambda run: (run.rev, run.run)):
-        highest |= {task.name: task for task in _ordinary(run)}
+        highest |= {name: _worst(tasks) for name, tasks in _by_name(run).items()}
     names = dict.fromkeys([*present, *earlier])
     return [Column(name, highest.get(name), completed.get(name), name not in present) for name in names]
 
@@ -129,8 +134,30 @@ def _ordinary(run: ListedRun) -> list[TaskView]:
 
 
 def _row(run: ListedRun, columns: Sequence[Column]) -> Row:
-    tasks = {task.name: task for task in _ordinary(run)}
-    return Row(run, [_cell(tasks[c.name]) if c.name in tasks else None for c in columns])
+    tasks = _by_name(run)
+    return Row(run, [_cell_of(tasks[c.name]) if c.name in tasks else None for c in columns])
+
+
+def _by_name(run: ListedRun) -> dict[str, list[TaskView]]:
+    """The tasks of a run by their names: one for each item of a list."""
+    found: dict[str, list[TaskView]] = {}
+    for task in _ordinary(run):
+        found.setdefault(task.name, []).append(task)
+    return found
+
+
+def _worst(tasks: Sequence[TaskView]) -> TaskView:
+    """Which of the items of a list stands for all: the first that needs somebody, else one that is under way, else one that did not complete."""
+    return min(tasks, key=lambda task: (task.waived, _GRAVITY.index(task.state)))
+
+
+def _cell_of(tasks: Sequence[TaskView]) -> Cell:
+    """One task, or the items of a list by their number."""
+    if not tasks[0].item:
+        return _cell(tasks[0])
+    completed = sum(task.state is State.COMPLETED for task in tasks)
+    bad = sum(task.state in (State.FAILED, State.REJECTED) and not task.waived for task in tasks)
+    return Cell(_worst(tasks), f"{completed}/{len(tasks)}" + (f", {bad} failed" if bad else ""), retry=False)
 
 
 def _cell(task: TaskView) -> Cell:

@@ -43,9 +43,9 @@ def sentence(view: RunDetail) -> str:
     if view.faults:
         count = len(view.faults)
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
-    running = [task.name for task in view.tasks if task.state is State.RUNNING]
-    failed = [task.name for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
-    held = [task.name for task in view.tasks if task.state is State.HELD]
+    running = [task.label for task in view.tasks if task.state is State.RUNNING]
+    failed = [task.label for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+    held = [task.label for task in view.tasks if task.state is State.HELD]
     waiting = sum(task.state in (State.WAITING, State.READY, State.DEFERRED) for task in view.tasks)
     said = []
     if failed:

@@ -152,6 +152,23 @@ def test_a_run_is_drawn_with_what_it_waits_for_elsewhere(operator: httpx.Client,
     assert "3 tasks wait." in said(page)
 
 
+def test_a_list_is_one_column_with_counts_and_each_item_has_its_page(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"store": "foreach: [a, b/c, d]", "index": "depends: [store]"})
+    archive.run("store/a@3")
+    archive.fail("store/b/c@3")
+    grid = said(operator.get("/papers"))
+    assert grid.count("1/3, 1 failed") == 1
+    assert "store/a" not in grid
+    run = said(operator.get("/papers@3"))
+    assert "store/b/c failed" in run
+    assert all(f"store/{item}" in run for item in ("a", "b/c", "d"))
+    page = operator.get("/papers@3/store/b%2Fc")
+    assert 'href="/papers@3"' in page.text
+    assert "<b>store/b/c</b>" in page.text
+
+
 def test_faults_of_workflow_files_are_told_with_their_places(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit(faulty())
     assert "_workflows/test.yaml:1:1 a fault" in said(operator.get("/papers@3"))

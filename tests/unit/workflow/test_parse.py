@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.model import SourceFile, Workflow
+from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, MOST_ITEMS, SourceFile, Workflow
 from arkqueue.workflow import from_json, parse, to_json
 from arkqueue.workflow.format import NOT_YET, Task
 from arkqueue.workflow.nodes import MAX_FAULTS
@@ -60,8 +60,8 @@ def test_example_has_no_faults(path: Path) -> None:
 
 def test_examples_of_the_documentation_have_no_faults() -> None:
     examples = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "workflows.md").read_text("utf-8"), re.S | re.M)
-    assert len(examples) == 11
-    assert [faults(example) for example in examples] == [[]] * 11
+    assert len(examples) == 12
+    assert [faults(example) for example in examples] == [[]] * 12
     assert (ROOT / "workflows-examples" / "word-index.yaml").read_text("utf-8") in examples
 
 
@@ -247,3 +247,34 @@ def test_looking_for_near_names_has_a_budget_in_characters() -> None:
     speller = Speller(pairs=3 * 85 * 85 * 100)
     near = [speller.nearest(f"{'a' * 80}0000x", names) for _ in range(5)]
     assert [bool(one) for one in near] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        (f"[{', '.join(map(str, range(MOST_ITEMS + 1)))}]", "has 251 items, more than 250; give fewer"),
+        (f"[{'k' * (LONGEST_KEY + 1)}]", "the key of an item has 201 characters; give it 1 to 200"),
+        (
+            f"[{{id: a, text: '{'é' * (LONGEST_ITEM // 2)}'}}]",
+            "the item 'a' has 65,556 bytes as JSON, more than 65,536",
+        ),
+        ("[1e999]", "'1e999' is no number in JSON"),
+    ],
+)
+def test_lists_their_keys_and_their_items_are_bounded(items: str, told: str) -> None:
+    (fault,) = faults(f"- {{name: a, command: x, foreach: {items}}}")
+    assert told in fault
+
+
+def test_the_most_that_a_list_may_have_is_no_fault() -> None:
+    items = [{"id": "k" * LONGEST_KEY}, *range(MOST_ITEMS - 1)]
+    workflow = a_workflow(json.dumps([{"name": "a", "command": "x", "foreach": items}]), "a.json")
+    assert workflow.faults == ()
+    assert workflow.item_tasks == MOST_ITEMS
+
+
+def test_equal_lists_are_one_list_however_they_are_written() -> None:
+    workflow = a_workflow(
+        "- {name: a, command: x, foreach: [{id: 1, on: x}]}\n- {name: b, command: x, foreach: [{'id': 1, 'on': 'x'}]}"
+    )
+    assert workflow.tasks[0].foreach == workflow.tasks[1].foreach

@@ -1,0 +1,124 @@
+"""A list of `foreach` to its items: each with its key, and as the JSON that its task gets (design 5.30). Pure.
+
+A list comes from a committer. The reader of the file has bounded its depth and what its aliases amount to; the number of items, their keys and their sizes are bounded here.
+Called by ``tasks``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, MOST_ITEMS, Item
+from arkqueue.workflow.nodes import MAX_FAULTS, Node
+from arkqueue.workflow.values import shown
+
+USUAL_KEYS: Final = ("key", "id", "name")
+"""The fields that identify an item where ``key`` names none: the first of them that the item has."""
+
+Report = Callable[[Node, str], None]
+"""Tells a fault, and where it stands."""
+
+
+def items_of(node: Node, key: str | None, report: Report) -> tuple[Item, ...]:
+    """The items of a list, without those that are faulty. ``key``: the field that identifies an item."""
+    assert isinstance(node.value, list)
+    if len(node.value) > MOST_ITEMS:
+        report(node, f"foreach: has {len(node.value):,} items, more than {MOST_ITEMS:,}; give fewer")
+        return ()
+    found: dict[str, Item] = {}
+    lines: dict[str, int] = {}
+    faults = 0
+    for one in node.value:
+        if faults > MAX_FAULTS:
+            break
+        try:
+            item = _item(one, key)
+            if item.key in found:
+                raise _Faulty(
+                    one,
+                    f"foreach: the key {shown(item.key)} is also that of the item in line {lines[item.key]}; give each item its own",
+                )
+        except _Faulty as why:
+            faults += 1
+            report(why.node, why.message)
+        else:
+            found[item.key], lines[item.key] = item, one.line
+    return tuple(found.values())
+
+
+def digest_of(items: tuple[Item, ...]) -> str:
+    """The same for equal lists alone."""
+    return hashlib.sha256(json.dumps(items).encode()).hexdigest()
+
+
+EMPTY: Final = digest_of(())
+"""The digest of a list without items."""
+
+
+class _Faulty(Exception):
+    def __init__(self, node: Node, message: str) -> None:
+        self.node, self.message = node, message
+
+
+def _item(node: Node, key: str | None) -> Item:
+    place, text = _key(node, key)
+    if not 1 <= len(text) <= LONGEST_KEY:
+        has = f"{len(text):,} characters" if text else "no characters"
+        raise _Faulty(place, f"foreach: the key of an item has {has}; give it 1 to {LONGEST_KEY}")
+    if not text.isprintable() or text != text.strip() or text in (".", ".."):
+        fault = (
+            "is no key for an item: write characters that can be seen, without spaces at its ends, and not '.' or '..'"
+        )
+        raise _Faulty(place, f"foreach: {shown(text)} {fault}")
+    body = json.dumps(_plain(node), ensure_ascii=False, separators=(",", ":"))
+    if (size := len(body.encode())) > LONGEST_ITEM:
+        raise _Faulty(
+            node,
+            f"foreach: the item {shown(text)} has {size:,} bytes as JSON, more than {LONGEST_ITEM:,}; put what it needs into a file",
+        )
+    return Item(text, body)
+
+
+def _key(node: Node, key: str | None) -> tuple[Node, str]:
+    """What identifies an item, and where it stands."""
+    if isinstance(node.value, list):
+        raise _Faulty(node, "foreach: an item is a list; write a text, a number, or a mapping")
+    if node.value is None:
+        raise _Faulty(node, "foreach: an item has no value; give one, or remove it")
+    if not isinstance(node.value, dict):
+        return node, node.text
+    wanted = (key,) if key is not None else USUAL_KEYS
+    entry = next((node.value[word] for word in wanted if word in node.value), None)
+    if entry is None:
+        named = shown(key) if key is not None else "'key', 'id' or 'name'"
+        raise _Faulty(
+            node,
+            f"foreach: an item has no field {named}, which would identify it; add it, or name another one with 'key: FIELD'",
+        )
+    if isinstance(entry.value.value, list | dict) or entry.value.value is None:
+        raise _Faulty(
+            entry.value, f"foreach: the field {shown(entry.key.text)} identifies its item; give it a text or a number"
+        )
+    return entry.value, entry.value.text
+
+
+def _plain(node: Node) -> Any:
+    """What JSON has for a node."""
+    if isinstance(node.value, list):
+        return [_plain(one) for one in node.value]
+    if isinstance(node.value, dict):
+        return {word: _plain(entry.value) for word, entry in node.value.items()}
+    if isinstance(node.value, float) and not math.isfinite(node.value):
+        raise _Faulty(node, f"foreach: {shown(node.text)} is no number in JSON; quote it, or write a smaller one")
+    return node.value
+
+
+def fields_of(items: tuple[Item, ...]) -> Iterator[set[str]]:
+    """The fields of each item; none where it is a scalar."""
+    for item in items:
+        value = json.loads(item.body)
+        yield set(value) if isinstance(value, dict) else set()

@@ -1,0 +1,256 @@
+"""Tasks that have a list (`foreach`, design 5.30): one task for each item, edges item by item, and a gate for each list."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import ArchiveId, BranchId
+from arkqueue.queue.backfill import begin
+from arkqueue.queue.claim import inputs
+from arkqueue.views.explain import explain_name
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry
+
+LIST = "foreach: [a, b]"
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
+
+
+def states(archive: AnArchive, *keys: str) -> list[str]:
+    """The states of tasks; a builder claims all that is ready, so that ready and running mean the same."""
+    return [archive.state(key).replace("running", "ready") for key in keys]
+
+
+# -- inside a run ------------------------------------------------------------------------------------------------------
+
+
+def test_each_item_has_a_task_that_gets_the_item(archive: AnArchive) -> None:
+    archive.commit({"deposit": "foreach: [{id: a, size: 3}, {id: b}, {id: 'c d'}]"})
+    claims = {claim.item: claim.item_body for claim in archive.claim_some(10)}
+    assert {key: json.loads(body) for key, body in claims.items()} == {
+        "a": {"id": "a", "size": 3},
+        "b": {"id": "b"},
+        "c d": {"id": "c d"},
+    }
+
+
+def test_tasks_over_the_same_list_are_connected_item_by_item(archive: AnArchive) -> None:
+    archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]"})
+    archive.run("fetch/a@2")
+    assert states(archive, "store/a@2", "store/b@2") == ["ready", "waiting"]
+
+
+def test_an_item_that_fails_affects_no_other(archive: AnArchive) -> None:
+    archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]", "publish": "depends: [store]"})
+    archive.fail("fetch/a@2")
+    assert states(archive, "store/a@2", "publish@2") == ["skipped", "skipped"]
+    archive.run("fetch/b@2")
+    assert states(archive, "store/b@2") == ["ready"]
+    archive.retry("fetch/a@2")
+    assert states(archive, "store/a@2", "publish@2", "REPORT@2") == ["waiting", "waiting", "waiting"]
+    archive.run("store/b@2", "fetch/a@2", "store/a@2", "publish@2")
+    assert archive.state("REPORT@2") == "completed"
+
+
+@pytest.mark.parametrize("other", ["foreach: [a, b, c]", "foreach: [{id: a}, {id: b}]\nkey: id", ""])
+def test_any_other_edge_waits_for_all_items(archive: AnArchive, other: str) -> None:
+    archive.commit({"fetch": LIST, "index": f"{other}\ndepends: [fetch]"})
+    index = "index/a@2" if other else "index@2"
+    archive.run("fetch/a@2")
+    assert archive.state(index) == "waiting"
+    archive.run("fetch/b@2")
+    assert states(archive, index) == ["ready"]
+
+
+def test_a_gate_of_settled_items_passes_when_all_have_settled(archive: AnArchive) -> None:
+    archive.commit({"fetch": LIST, "tell": "depends: [{task: fetch, when: settled}]"})
+    archive.fail("fetch/a@2")
+    assert archive.state("tell@2") == "waiting"
+    archive.run("fetch/b@2")
+    assert states(archive, "tell@2") == ["ready"]
+
+
+def test_an_empty_list_passes(archive: AnArchive) -> None:
+    archive.commit({"fetch": "foreach: []", "index": "depends: [fetch]", "store": "foreach: []\ndepends: [fetch]"})
+    archive.run("index@2")
+    assert archive.state("REPORT@2") == "completed"
+
+
+def test_what_waits_for_a_list_gets_the_outputs_of_its_items(archive: AnArchive) -> None:
+    archive.commit({"mint": LIST, "store": f"{LIST}\ndepends: [mint]", "index": "depends: [mint]"})
+    archive.end("mint/a@2", outputs={"ark": "1"})
+    archive.end("mint/b@2", outputs={"ark": "2"})
+    tasks = [archive.task("store/b@2"), archive.task("index@2")]
+    assert inputs(archive.session, tasks) == {
+        tasks[0]: {"mint": {"ark": "2"}},
+        tasks[1]: {"mint": {"a": {"ark": "1"}, "b": {"ark": "2"}}},
+    }
+
+
+def test_a_lock_takes_a_field_of_the_item(archive: AnArchive) -> None:
+    items = "foreach: [{id: a, shelf: x}, {id: b, shelf: x}, {id: c, shelf: y}]"
+    archive.commit({"store": f"{items}\nlock: ['shelf-${{{{ item.shelf }}}}']"})
+    assert states(archive, "store/a@2", "store/b@2", "store/c@2") == ["ready", "waiting", "ready"]
+    archive.run("store/a@2")
+    assert states(archive, "store/b@2") == ["ready"]
+
+
+# -- between runs ------------------------------------------------------------------------------------------------------
+
+AFTER = "depends: [PREV]"
+
+
+def test_prev_of_an_item_is_the_nearest_task_with_its_key(archive: AnArchive) -> None:
+    archive.commit({"store": "foreach: [a, b]"})
+    archive.commit({"store": "foreach: [b]"})
+    archive.commit({"store": f"foreach: [a, b, c]\n{AFTER}"})
+    assert states(archive, "store/a@4", "store/b@4", "store/c@4") == ["waiting", "waiting", "ready"]
+    archive.run("store/a@2", "store/b@2")
+    assert states(archive, "store/a@4", "store/b@4") == ["ready", "waiting"]
+    archive.run("store/b@3")
+    assert states(archive, "store/b@4") == ["ready"]
+
+
+def test_prev_of_an_item_goes_back_over_lists_without_its_key_to_a_task_without_a_list(archive: AnArchive) -> None:
+    archive.commit({"store": ""})
+    archive.commit({"store": "foreach: [b]"})
+    archive.commit({"store": "foreach: []"})
+    archive.commit({"store": f"foreach: [a, b]\n{AFTER}"})
+    archive.run("store/b@3")
+    assert states(archive, "store/a@5", "store/b@5") == ["waiting", "ready"]
+    archive.run("store@2")
+    assert states(archive, "store/a@5") == ["ready"]
+
+
+def test_prev_of_a_task_without_a_list_waits_for_all_items(archive: AnArchive) -> None:
+    archive.commit({"store": LIST})
+    archive.commit({"store": "foreach: []"})
+    archive.commit({"store": AFTER, "tell": "depends: ['PREV:store']"})
+    assert states(archive, "store@4", "tell@4") == ["waiting", "waiting"]
+    archive.run("store/a@2")
+    assert archive.state("store@4") == "waiting"
+    archive.run("store/b@2")
+    assert states(archive, "store@4", "tell@4") == ["ready", "ready"]
+
+
+def test_a_task_without_a_list_is_nearer_than_an_earlier_list(archive: AnArchive) -> None:
+    archive.commit({"store": LIST})
+    archive.commit({"store": ""})
+    archive.commit({"store": f"{LIST}\n{AFTER}", "tell": "depends: ['PREV:store']"})
+    archive.run("store@3")
+    assert states(archive, "store/a@4", "store/b@4", "tell@4") == ["ready", "ready", "ready"]
+
+
+def test_revisions_of_one_transaction_follow_one_another_by_key(archive: AnArchive) -> None:
+    lists = ["[a, b]", "[b]", "[a]"]
+    workflows = [a_workflow({"store": f"foreach: {items}\n{AFTER}"}) for items in lists]
+    archive.append("", [an_entry(number, one) for number, one in enumerate(workflows, 2)])
+    assert states(archive, "store/b@3", "store/a@4") == ["waiting", "waiting"]
+    archive.run("store/b@2")
+    assert states(archive, "store/b@3", "store/a@4") == ["ready", "waiting"]
+
+
+@pytest.mark.parametrize("when", ["completed", "settled"])
+def test_everything_before_includes_each_unsettled_item(archive: AnArchive, when: str) -> None:
+    archive.commit({"store": LIST})
+    archive.commit({"store": "foreach: [b]"})
+    archive.commit({"index": f"depends: [{{task: 'PREV:*', when: {when}}}]"})
+    archive.run("store/b@2", "store/b@3")
+    assert archive.state("index@4") == "waiting", "store/a of revision 2 is not settled"
+    archive.run("store/a@2")
+    assert states(archive, "index@4") == ["ready"]
+
+
+def test_a_strict_order_of_revisions_waits_for_the_items(archive: AnArchive) -> None:
+    strict = "depends: [{task: 'PREV:*', when: settled}]"
+    archive.commit({"COMMIT": strict, "store": LIST})
+    archive.commit({"COMMIT": strict, "store": "foreach: [c]"})
+    archive.run("store/a@2")
+    assert archive.state("store/c@3") == "waiting"
+    archive.fail("store/b@2")
+    assert states(archive, "store/c@3") == ["ready"]
+
+
+def test_items_supersede_items_of_the_same_key_only(archive: AnArchive) -> None:
+    archive.commit({"build": "foreach: [a, b]\ncancels: [PREV]"})
+    archive.commit({"build": "foreach: [b, c]\ncancels: [PREV]"})
+    assert states(archive, "build/a@2", "build/b@2") == ["ready", "canceled"]
+    assert states(archive, "build/b@3", "build/c@3") == ["ready", "ready"]
+    with pytest.raises(Conflict, match="superseded"):
+        archive.retry("build/b@2")
+    archive.cancel("build/a@2")
+    archive.retry("build/a@2")
+    assert states(archive, "build/a@2") == ["ready"], "no later task has its key"
+
+
+def test_a_run_by_hand_of_one_step_takes_the_products_of_the_items(archive: AnArchive) -> None:
+    archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]", "index": "depends: [fetch]"})
+    archive.run("fetch/a@2")
+    archive.trigger(2, "store")
+    archive.trigger(2, "index")
+    assert states(archive, "store/a@2.2", "store/b@2.2", "index@2.3") == ["ready", "waiting", "waiting"]
+    archive.run("fetch/b@2")
+    assert states(archive, "store/b@2.2", "index@2.3") == ["ready", "ready"]
+
+
+def test_a_retry_is_refused_where_a_later_task_has_started_because_of_its_list(archive: AnArchive) -> None:
+    archive.commit({"store": LIST})
+    archive.commit({"tell": "depends: [{task: 'PREV:store', when: settled}]"})
+    archive.fail("store/a@2")
+    archive.run("store/b@2", "tell@3")
+    with pytest.raises(Conflict, match="papers@3/tell"):
+        archive.retry("store/a@2")
+
+
+def test_base_is_that_of_the_key(archive: AnArchive) -> None:
+    archive.commit({"store": "foreach: [a, b]"})
+    archive.run("store/a@2")
+    archive.commit({"store": "foreach: [a, b]"})
+    bases: dict[tuple[str, int], Any] = {
+        (claim.item, claim.number): claim.base for claim in archive.claim_some(10) if claim.number == 3
+    }
+    assert bases == {("a", 3): "2", ("b", 3): None}
+
+
+def test_exclusive_items_go_one_at_a_time_and_close_the_gate(archive: AnArchive) -> None:
+    archive.commit({"store": f"{LIST}\nexclusive: true"})
+    archive.commit({"store": LIST})
+    assert states(archive, "store/a@2", "store/b@2", "COMMIT@3") == ["ready", "waiting", "waiting"]
+    archive.run("store/a@2", "store/b@2")
+    assert archive.state("COMMIT@3") == "completed"
+
+
+# -- how they are named and explained ----------------------------------------------------------------------------------
+
+
+def test_an_empty_list_is_why_there_is_no_task(archive: AnArchive) -> None:
+    archive.commit({"store": "foreach: []"})
+    assert "Its list (foreach) has no items" in explain_name(archive.session, "papers@2/store/a").text
+
+
+def test_a_name_without_its_item_is_answered_with_how_to_write_it(archive: AnArchive) -> None:
+    archive.commit({"store": LIST})
+    with pytest.raises(NotFound, match=r"papers@2/store/KEY"):
+        explain_name(archive.session, "papers@2/store")
+    with pytest.raises(NotFound, match="has no item 'c'"):
+        explain_name(archive.session, "papers@2/store/c")
+
+
+def test_a_backfill_of_a_list_goes_from_revision_to_revision(archive: AnArchive) -> None:
+    archive.commit({"other": ""})
+    archive.commit({"other": ""})
+    archive.commit({"store": LIST})
+    (branch,) = archive.branches.values()
+    begin(archive.session, ArchiveId(archive.id), BranchId(branch.id), 2, 3, names=["store"], by="ann")
+    assert states(archive, "store/a@2.2", "store/b@2.2", "store/a@3.2") == ["ready", "ready", "waiting"]
+    archive.run("store/a@2.2")
+    assert archive.state("store/a@3.2") == "waiting"
+    archive.run("store/b@2.2")
+    assert states(archive, "store/a@3.2", "store/b@3.2") == ["ready", "ready"]

@@ -1,0 +1,52 @@
+"""Tasks with a list (`foreach`) through the whole installation: their variables and inputs, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.system.end_to_end.conftest import Archives
+from tests.system.end_to_end.installation import Installation, tasks
+
+VOLUMES = [{"ark": "13030/m5", "size": 3}, {"ark": "13030/q2"}]
+LIST = {"foreach": VOLUMES, "key": "ark", "checkout": "none"}
+
+
+def test_each_item_reaches_its_task_and_an_item_that_failed_is_repaired_alone(
+    shared: Installation, archives: Archives, tmp_path: Path
+) -> None:
+    papers = archives(shared)
+    allowed = tmp_path / "allowed"
+    check = f'echo "$ARKQUEUE_ITEM"; echo ark=$ARKQUEUE_ATTEMPT > $ARKQUEUE_OUTPUT; case $ARKQUEUE_ITEM in *m5*) test -e {allowed};; esac'
+    papers.commit(
+        tasks(
+            {
+                "check": LIST | {"command": check},
+                "deposit": LIST | {"command": "cat $ARKQUEUE_INPUTS", "depends": ["check"]},
+                "index": {"command": "cat $ARKQUEUE_INPUTS", "depends": ["check"], "checkout": "none"},
+            }
+        )
+    )
+    papers.wait_for_run(2, "failed")
+    assert {task["full_name"].partition("/")[2]: task["state"] for task in papers.shown(2)["tasks"]} == {
+        "COMMIT": "completed",
+        "check/13030%2Fm5": "failed",
+        "check/13030%2Fq2": "completed",
+        "deposit/13030%2Fm5": "skipped",
+        "deposit/13030%2Fq2": "completed",
+        "index": "skipped",
+    }
+    assert json.loads(papers.log("check/13030%2Fm5@2")) == VOLUMES[0]
+    shown = shared("graph", f"{papers.name}@2").out
+    assert "2:check/13030/m5" in shown
+    assert "check:completed" in shown
+    assert "check:settled" not in shown, "nothing waits for that gate"
+    said = shared("explain", papers.task("index@2")).out
+    assert "check/13030%2Fm5" in said
+    allowed.touch()
+    shared("retry", papers.task("check/13030%2Fm5@2"))
+    papers.wait_for_run(2)
+    assert json.loads(papers.log("deposit/13030%2Fm5@2")) == {"check": {"ark": "2"}}
+    assert json.loads(papers.log("index@2")) == {"check": {"13030/m5": {"ark": "2"}, "13030/q2": {"ark": "1"}}}
+    asked = shared("explain", f"{papers.name}@2/check", code=1)
+    assert "has a task for each item of its list" in asked.err
