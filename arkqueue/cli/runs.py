@@ -141,17 +141,19 @@ def _need(need: Any) -> str:
 @click.argument("archive", required=False)
 @click.option("--branch", metavar="BRANCH", help="Of this branch of the archive only.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="In this state only; again for more.")
+@click.option("--backfills/--no-backfills", default=None, help="Those of backfills alone, or none of them.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="At most so many.")
 @click.option("--before", type=click.IntRange(min=1), metavar="CURSOR", help="Go on where a list has ended.")
 @as_json
 @calls_server
 def runs(
-    client: Client, archive: str | None, branch: str | None, states: Sequence[str], limit: int, before: int | None, as_json: bool
+    client: Client, archive: str | None, branch: str | None, states: Sequence[str], backfills: bool | None, limit: int, before: int | None, as_json: bool
 ) -> None:  # fmt: skip
     """List runs, the newest first."""
     if branch is not None and archive is None:
         raise click.UsageError("--branch needs an ARCHIVE.")
-    page = client.get("/runs", archive=archive, branch=branch, state=states, limit=limit, before=before)
+    only = None if backfills is None else str(backfills).lower()
+    page = client.get("/runs", archive=archive, branch=branch, state=states, backfills=only, limit=limit, before=before)
     if as_json:
         print_json(page)
         return
@@ -255,6 +257,8 @@ def tally(run: Any) -> str:
 
 def whence(run: Any) -> str:
     """Who or what made a run."""
+    if run["backfill"]:
+        return one_line(f"{run['backfill'].rpartition('@')[2]}: {run['by']}", 24)
     if run["trigger"] == "commit":
         return one_line(run["author"].partition("<")[0].strip(), 24)
     if run["trigger"] == "schedule" or not run["by"]:

@@ -25,7 +25,6 @@ from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.holds import How, in_portions, refuse_on_hold, release_locked
-from arkqueue.queue.storage import occurrence
 from arkqueue.queue.triggering import Part, propose, store, store_failed
 from arkqueue.states import State
 
@@ -132,14 +131,7 @@ def _step(graph: Graph, fill: Any, asked: _Asked | None = None) -> list[int]:
 
 def _plan_run(graph: Graph, fill: Any, revision: int, asked: _Asked | None) -> int:
     """Store the next run of a backfill. What a person is not asked about any more is a failed run with the reason."""
-    before = graph.rows("planned_of_backfill", backfill=fill.id, names=fill.tasks)
-    part = Part(
-        fill.id,
-        fill.revision_id,
-        {row.name: occurrence(row) for row in before},
-        asked is not None,
-        _command(fill, force=True),
-    )
+    part = Part(fill.id, fill.revision_id, asked is not None, _command(fill, force=True))
     given = {"names": fill.tasks, "without": fill.without, "part": part}
     if asked is not None:
         proposal = propose(graph, revision, Trigger.MANUAL, force=asked.force, approver=asked.approver, **given)

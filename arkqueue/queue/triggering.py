@@ -20,7 +20,7 @@ from arkqueue.plan import Draft, Edge, Occurrence, Plan, is_for, plan
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, refuse_left_out
-from arkqueue.queue.storage import Branch, Content, Reading, read, workflow_of, write
+from arkqueue.queue.storage import Branch, Content, Reading, occurrence, read, workflow_of, write
 from arkqueue.states import State
 
 MOST_NAMED = 10
@@ -170,23 +170,18 @@ def _why_held(hold: int | None) -> str | None:
 class Part:
     """What a run has as part of a backfill. ``definitions``: the revision whose workflow files it has. ``is_first``: a person is waiting for it, who is refused what will not do.
 
-    ``tasks_before``: the tasks of the backfill that were planned before, by name; each is waited for by the next one of its name. ``again``: the command that makes the backfill.
+    ``again``: the command that makes the backfill.
     """
 
     backfill: int
     definitions: int
-    tasks_before: Mapping[str, Occurrence]
     is_first: bool
     again: str
 
-    def ordered(self, planned: Plan) -> Plan:
-        """A run with the edges that keep the tasks of a backfill in the order of their revisions, but for those that it has."""
+    def ordered(self, planned: Plan, before: Mapping[Key, Occurrence]) -> Plan:
+        """A run with the edges that keep the tasks of a backfill in the order of their revisions, but for those that it has. ``before``: what the backfill planned of each last."""
         present = {edge[:4] for edge in planned.edges}
-        order = [
-            Edge(node.key, self.tasks_before[node.key.name].task, settled=True, declared=False)
-            for node in planned.nodes
-            if node.definition is not None and node.key.name in self.tasks_before
-        ]
+        order = [Edge(key, one.task, settled=True, declared=False) for key, one in before.items()]
         return replace(planned, edges=(*planned.edges, *(edge for edge in order if edge[:4] not in present)))
 
 
@@ -286,8 +281,9 @@ def propose(
     if is_asked and not force:
         _refuse_outdated(graph, here, row, run, planned, names, part)
     if part is not None:
-        planned = part.ordered(planned)
-        reading.known.others = list(part.tasks_before.values())
+        before = _planned_before(graph, part, branch.id, planned)
+        planned = part.ordered(planned, before)
+        reading.known.others = list(before.values())
     return Proposal(
         row.id,
         row.number,
@@ -301,6 +297,14 @@ def propose(
         BY_WORKFLOW_AUTHORS if row.is_foreign and part is None else row.hold_id,
         part,
     )
+
+
+def _planned_before(graph: Graph, part: Part, branch: int, planned: Plan) -> dict[Key, Occurrence]:
+    """What a backfill has planned last of each task of a run to be, by key."""
+    keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
+    asked = {"names": [key.name for key in keys], "items": [key.item for key in keys]}
+    rows = graph.rows("planned_of_backfill", backfill=part.backfill, branch=branch, **asked)
+    return {Key(row.name, row.item): occurrence(row) for row in rows}
 
 
 def _revision_name(row: Any) -> str:

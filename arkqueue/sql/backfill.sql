@@ -34,13 +34,14 @@ select f.id, f.archive_id from backfill f join archive a on a.id = f.archive_id
 where f.next is not null and a.stopped is null order by f.id;
 
 -- name: planned_of_backfill
--- The task of each name that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it; of one with a list, the gate of its items.
-select t.id, n.name, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+-- The task of each key that a backfill planned last, and whether it meets an edge from another run, as `nearest` says it.
+select t.id, t.name, t.item, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes, null::boolean as produced, null::boolean as failed
-from unnest(%(names)s::text[]) n(name)
+from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
 cross join lateral (
-    select u.* from run r join task u on u.run_id = r.id and u.name in (n.name, n.name || ':settled') and u.item = ''
-    where r.backfill_id = %(backfill)s order by r.id desc limit 1) t;
+    select u.* from task u join run r on r.id = u.run_id
+    where u.branch_id = %(branch)s and u.name = n.name and u.item = n.item and r.backfill_id = %(backfill)s
+    order by u.number desc, u.run desc limit 1) t;
 
 -- name: go_on_filling
 -- Say from which number on runs of a backfill are still to be planned. Null: no more are; `fault` says why, where that is before its end.
@@ -91,6 +92,18 @@ from backfill f cross join lateral (
     from run r join task t on t.run_id = r.id and t.kind = 'ordinary'
     where r.backfill_id = f.id and r.deleted_at is null) c
 where f.id = %(backfill)s;
+
+-- name: failures_of_backfills
+-- The backfills in which tasks failed or were rejected that nobody has waived, with how many these are, the newest first; of watched archives and present branches alone.
+select a.name as archive, f.number, count(*)::int as failed
+from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
+      union all
+      select id from task where state = 'rejected' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) bad
+join task t on t.id = bad.id
+join run on run.id = t.run_id join backfill f on f.id = run.backfill_id
+join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
+where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill
 -- The runs of a backfill that have failed or could not start, then those of which a task can run or runs, each the oldest first.

@@ -55,6 +55,7 @@ where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
   and (%(trigger)s::text is null or run.trigger = %(trigger)s)
   and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
   and (run.deleted_at is not null) = any(%(deleted)s::bool[])
+  and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_runs_of_archives
@@ -71,6 +72,7 @@ cross join lateral (
       and (%(trigger)s::text is null or run.trigger = %(trigger)s)
       and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
       and (run.deleted_at is not null) = any(%(deleted)s::bool[])
+      and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
     order by run.id desc limit %(limit)s
 ) page
 order by page.id desc limit %(limit)s;
@@ -87,6 +89,7 @@ where run.id in (select run_id from task where settled_at is null)
   and (%(trigger)s::text is null or run.trigger = %(trigger)s)
   and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
   and (run.deleted_at is not null) = any(%(deleted)s::bool[])
+  and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
 order by run.id desc limit %(limit)s;
 
 -- name: revision_of_run
@@ -440,15 +443,15 @@ select a.id, a.name, run.deleted_at
 from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id where at.id = %(id)s;
 
 -- name: recent_runs
--- The ids of the newest runs of each of some archives.
+-- The ids of the newest runs of each of some archives, those of backfills left aside.
 select page.id
 from unnest(%(archives)s::bigint[]) of(archive_id)
 cross join lateral (
-    select run.id from run where run.archive_id = of.archive_id and run.deleted_at is null order by run.id desc limit %(most)s
+    select run.id from run where run.archive_id = of.archive_id and run.deleted_at is null and run.backfill_id is null order by run.id desc limit %(most)s
 ) page;
 
 -- name: unhandled_failures
--- Failed and rejected tasks that nobody has waived and no later revision has made good, the newest first; of watched archives and present branches alone.
+-- Failed and rejected tasks that nobody has waived and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.
 select t.id
 from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
       union all
@@ -459,7 +462,7 @@ join branch b on b.id = t.branch_id
 join archive a on a.id = t.archive_id
 left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
 where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
-  and (c.highest_number is null or run.backfill_id is not null or (c.highest_number, c.highest_run) < (t.number, t.run))
+  and run.backfill_id is null and (c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run))
 order by t.run_id desc, t.position limit %(most)s;
 
 -- name: held_tasks

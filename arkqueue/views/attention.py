@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId
+from arkqueue.names import backfill_name
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
 
 def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> dict[str, list[RunView]]:
-    """The newest runs of each archive by its name, the newest first."""
+    """The newest runs of each archive by its name, the newest first, but for those of backfills."""
     found: dict[str, list[RunView]] = defaultdict(list)
     ids = [row.id for row in session.rows("recent_runs", archives=list(archives), most=most)] if archives else []
     for view in views_of_runs(session, ids):
@@ -21,8 +23,25 @@ def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> d
 
 
 def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    """Failed and rejected tasks, the newest first, but for those that somebody waived or a later revision has made good. ``archives`` None: of all."""
+    """Failed and rejected tasks, the newest first, but for those that somebody waived or a later revision has made good, and those of backfills. ``archives`` None: of all."""
     return _tasks(session, "unhandled_failures", archives, most)
+
+
+@dataclass(frozen=True, slots=True)
+class FailuresOfBackfill:
+    """A backfill, and how many of its tasks failed or were rejected and not waived."""
+
+    full_name: str
+    failed: int
+
+
+def failures_of_backfills(
+    session: Session, archives: Sequence[ArchiveId] | None, most: int
+) -> list[FailuresOfBackfill]:
+    """The backfills with failures that nobody waived, the newest first. ``archives`` None: of all."""
+    asked = None if archives is None else list(archives)
+    rows = session.rows("failures_of_backfills", archives=asked, most=most)
+    return [FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed) for row in rows]
 
 
 def held_tasks(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:

@@ -44,6 +44,18 @@ class BackfillView:
     made_at: datetime
     counts: Counts
 
+    @property
+    def waiting(self) -> int:
+        """How many of its tasks wait for something else than a release."""
+        done = (
+            self.counts.completed,
+            self.counts.failed,
+            self.counts.rejected,
+            self.counts.canceled,
+            self.counts.skipped,
+        )
+        return self.counts.tasks - sum(done) - self.counts.running - self.counts.held
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillDetail(BackfillView):
@@ -53,9 +65,9 @@ class BackfillDetail(BackfillView):
     open: list[RunView]
 
 
-def backfills(session: Session, archive: ArchiveId) -> list[BackfillView]:
+def backfills(session: Session, archive: ArchiveId, most: int = MOST_LISTED) -> list[BackfillView]:
     """The newest backfills of an archive."""
-    found = session.rows("backfills_of", archive=archive, number=None, most=MOST_LISTED)
+    found = session.rows("backfills_of", archive=archive, number=None, most=most)
     return [_view(session, row.id) for row in found]
 
 

@@ -120,12 +120,14 @@ def runs(
     before: int | None = None,
     limit: int = 50,
     tasks: bool = False,
+    backfills: bool | None = None,
 ) -> RunPage:
-    """A page of runs, newest first; of deleted ones only where ``states`` has that. ``before``: the cursor of the page before; ``tasks``: with their tasks."""
+    """A page of runs, newest first; of deleted ones only where ``states`` has that. ``backfills``: those of backfills alone, or none of them; None: both. ``before``: the cursor of the page before; ``tasks``: with their tasks."""
     block = "page_of_runs" if archives is None else "page_of_runs_of_archives"
     if states and OPEN.issuperset(states):
         block = "page_of_open_runs"
     filters: dict[str, Any] = {"branch": branch, "number": rev, "trigger": trigger and str(trigger), "since": since}
+    filters["backfills"] = backfills
     # Deleted runs are shown to who asks for them.
     filters["deleted"] = [state is RunState.DELETED for state in states] or [False]
     if block != "page_of_runs":

@@ -223,6 +223,19 @@ def test_a_head_with_faults_gives_no_definition(session: Session) -> None:
         fill(archive, 2)
 
 
+def test_items_of_a_list_wait_for_the_same_item_of_the_revision_before(session: Session) -> None:
+    archive = an_old_archive(session, 4, {"thumbs": "foreach: [one, two]"})
+    fill(archive, 2)
+    states = "select item, state from task where name = 'thumbs' and number = %s and run = 2 order by item"
+    one, two = archive.sql("select id, item from task where name = 'thumbs' and number = 2 and run = 2 order by item")
+    assert archive.sql(states, 3) == [{"item": "one", "state": "waiting"}, {"item": "two", "state": "waiting"}]
+    claims = {claim.task: claim for claim in archive.claim_some(10)}
+    archive.record(claims[one["id"]].attempt, End.EXITED, 1)
+    assert archive.sql(states, 3) == [{"item": "one", "state": "ready"}, {"item": "two", "state": "waiting"}]
+    archive.record(claims[two["id"]].attempt, End.EXITED, 0)
+    assert archive.sql(states, 3) == [{"item": "one", "state": "ready"}, {"item": "two", "state": "ready"}]
+
+
 # Many revisions
 
 

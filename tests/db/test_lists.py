@@ -9,8 +9,6 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import ArchiveId, BranchId
-from arkqueue.queue.backfill import begin
 from arkqueue.queue.claim import inputs
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
@@ -241,16 +239,3 @@ def test_a_name_without_its_item_is_answered_with_how_to_write_it(archive: AnArc
         explain_name(archive.session, "papers@2/store")
     with pytest.raises(NotFound, match="has no item 'c'"):
         explain_name(archive.session, "papers@2/store/c")
-
-
-def test_a_backfill_of_a_list_goes_from_revision_to_revision(archive: AnArchive) -> None:
-    archive.commit({"other": ""})
-    archive.commit({"other": ""})
-    archive.commit({"store": LIST})
-    (branch,) = archive.branches.values()
-    begin(archive.session, ArchiveId(archive.id), BranchId(branch.id), 2, 3, names=["store"], by="ann")
-    assert states(archive, "store/a@2.2", "store/b@2.2", "store/a@3.2") == ["ready", "ready", "waiting"]
-    archive.run("store/a@2.2")
-    assert archive.state("store/a@3.2") == "waiting"
-    archive.run("store/b@2.2")
-    assert states(archive, "store/a@3.2", "store/b@3.2") == ["ready", "ready"]

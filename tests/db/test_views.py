@@ -391,6 +391,7 @@ def test_lists_are_read_along_indices(session: Session) -> None:
         "trigger": None,
         "since": None,
         "deleted": [False],
+        "backfills": None,
         "before": None,
         "limit": 50,
     }

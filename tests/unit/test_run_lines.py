@@ -26,12 +26,13 @@ def test_a_run_that_has_changed_since_its_report_is_marked(changed: bool, told: 
 
 
 @pytest.mark.parametrize(
-    ("trigger", "by", "told"),
+    ("trigger", "by", "backfill", "told"),
     [
-        ("schedule", "schedule 35 11 * * *", "schedule 35 11 * * *"),
-        ("manual", "ann", "manual: ann"),
-        ("manual", "", "manual"),
+        ("schedule", "schedule 35 11 * * *", None, "schedule 35 11 * * *"),
+        ("manual", "ann", None, "manual: ann"),
+        ("manual", "", None, "manual"),
+        ("manual", "ann", "papers@fill:3", "fill:3: ann"),
     ],
 )
-def test_whence_a_run_comes_is_said_once(trigger: str, by: str, told: str) -> None:
-    assert whence({"trigger": trigger, "by": by, "author": ""}) == told
+def test_whence_a_run_comes_is_said_once(trigger: str, by: str, backfill: str | None, told: str) -> None:
+    assert whence({"trigger": trigger, "by": by, "author": "", "backfill": backfill}) == told

@@ -145,6 +145,7 @@ def list_runs(
     before: Annotated[int | None, Query(ge=0, lt=2**63, description="the cursor `next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     tasks: Annotated[bool, Query(description="with the tasks of each run")] = False,
+    backfills: Annotated[bool | None, Query(description="those of backfills alone, or none of them")] = None,
 ) -> RunPage:
     """Runs, newest first. Deleted ones are among them only where `state` names them, which takes the scope `admin`."""
     caller = admit(request, Scope.ADMIN if state and RunState.DELETED in state else Scope.READ)
@@ -164,6 +165,7 @@ def list_runs(
         before=before,
         limit=limit,
         tasks=tasks,
+        backfills=backfills,
     )
 
 

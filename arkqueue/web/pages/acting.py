@@ -12,12 +12,13 @@ from starlette.responses import RedirectResponse, Response
 from arkqueue.archives import registration
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import parse_branch, parse_name, run_name
-from arkqueue.queue import control, holds, pauses, triggering
+from arkqueue.names import as_backfill, parse_branch, parse_name, run_name
+from arkqueue.queue import backfill, control, holds, pauses, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
 from arkqueue.queue.reports import update_report
 from arkqueue.queue.tokens import Scope
+from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
@@ -54,6 +55,9 @@ def _act(caller: Caller, name: str, verb: str, text: str) -> str:
     """Act; answers where to go, where that is another page."""
     if "@" not in name:
         return _on_archive(caller, *parse_branch(name), verb, text)
+    if fill := as_backfill(name):
+        _on_backfill(caller, *fill, verb, text)
+        return ""
     parsed = parse_name(name)
     caller.archive(parsed.archive)
     if parsed.task is None:
@@ -90,6 +94,17 @@ def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
         "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
         "report": lambda: update_report(session, run, by),
         "note": lambda: control.note(session, _said(text), by, run=run),
+    }
+    _done(_chosen(acts, verb)())
+
+
+def _on_backfill(caller: Caller, name: str, number: int, verb: str, text: str) -> None:
+    session, by = caller.session, caller.by
+    id = find_backfill(session, caller.archive(name), name, number)
+    acts: dict[str, Callable[[], object]] = {
+        "hold": lambda: backfill.hold(session, id, by, text),
+        "release": lambda: backfill.release(session, id, by, text, _how(caller)),
+        "cancel": lambda: backfill.cancel(session, id, by, caller.approver),
     }
     _done(_chosen(acts, verb)())
 

@@ -14,6 +14,7 @@ from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import completed_places, unhandled_failures
+from arkqueue.views.backfills import backfills
 from arkqueue.views.find import find_branch
 from arkqueue.views.runs import ListedRun, runs
 from arkqueue.views.tasks import TaskView
@@ -21,6 +22,7 @@ from arkqueue.web.pages.answer import Shown, took
 from arkqueue.web.pages.visitor import Visitor
 
 ROWS: Final = 50
+MOST_BACKFILLS: Final = 3
 MOST_TOLD: Final = 5
 """Failures that the sentence above the grid names."""
 
@@ -71,7 +73,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     before, state = request.query_params.get("before", ""), request.query_params.get("state", "")
     states = [RunState(state)] if state in set(RunState) - {RunState.DELETED} else []
     page = runs(
-        caller.session, archives=[id], branch=branch, states=states, limit=ROWS, tasks=True,
+        caller.session, archives=[id], branch=branch, states=states, limit=ROWS, tasks=True, backfills=False,
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
     )  # fmt: skip
     shown = page.runs
@@ -100,6 +102,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             ),
             "failures": failures[:MOST_TOLD],
             "failed": len(failures),
+            "backfills": backfills(caller.session, id, MOST_BACKFILLS),
         },
     )
 
@@ -113,6 +116,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "rows": [],
         "columns": [],
         "next": None,
+        "backfills": [],
     }
     return nothing | {"state": "", "newest": None, "complete": None, "failures": [], "failed": 0}
 

@@ -10,7 +10,13 @@ from starlette.requests import Request
 from arkqueue.model import ArchiveId, Trigger
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives
-from arkqueue.views.attention import held_tasks, recent_runs, unhandled_failures
+from arkqueue.views.attention import (
+    FailuresOfBackfill,
+    failures_of_backfills,
+    held_tasks,
+    recent_runs,
+    unhandled_failures,
+)
 from arkqueue.views.installation import faults_of, measure
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
@@ -62,6 +68,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     numbers = measure(caller.session)
     needs = [*_of_archives(found), *_of_runs(recent)]
     needs += [_failure(task) for task in unhandled_failures(caller.session, covered, MOST_NEEDS)]
+    needs += [_failed_in(one) for one in failures_of_backfills(caller.session, covered, MOST_NEEDS)]
     needs += [_held(task) for task in held_tasks(caller.session, covered, MOST_NEEDS)]
     running = numbers.tasks.get(State.RUNNING, 0) if covered is None else None
     waiting = sum(numbers.tasks.get(state, 0) for state in (State.WAITING, State.READY)) if covered is None else None
@@ -111,6 +118,10 @@ def _of_runs(recent: dict[str, list[RunView]]) -> list[Need]:
 
 def _failure(task: TaskView) -> Need:
     return Need("failed", task.full_name, task.why or str(task.state), "retry", "Retry")
+
+
+def _failed_in(backfill: FailuresOfBackfill) -> Need:
+    return Need("failed", backfill.full_name, f"{backfill.failed:,} of its tasks failed")
 
 
 def _held(task: TaskView) -> Need:

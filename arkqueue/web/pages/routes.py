@@ -13,11 +13,11 @@ from starlette.staticfiles import StaticFiles
 
 from arkqueue.errors import ArkqueueError, Invalid, NotFound
 from arkqueue.model import RunId, TaskId
-from arkqueue.names import parse_branch, parse_name
+from arkqueue.names import as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_run, find_task
-from arkqueue.web.pages import archive, overview, run, task
+from arkqueue.web.pages import archive, backfill, overview, run, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, page, refused_page
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
@@ -61,6 +61,8 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
             return archive.archive(visitor, request, *parse_branch(address))
         except Invalid as error:
             raise NotFound(unquote(address), "there is no such page", NAMES) from error
+    if found := as_backfill(unquote(address)):
+        return backfill.backfill(visitor, *found)
     name = parse_name(address)
     visitor.caller.archive(name.archive)
     if name.task is None:

@@ -9,7 +9,8 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import Stream
+from arkqueue.model import ArchiveId, BranchId, Stream
+from arkqueue.queue import backfill
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
 from tests.builders import AnArchive, a_gateway, an_archive, faulty
@@ -289,3 +290,31 @@ def test_the_api_answers_as_before_where_it_has_nothing(operator: httpx.Client) 
     answer = operator.get("/api/v1/nothing")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+# Backfills
+
+
+def test_a_backfill_has_a_page_and_its_runs_hide_no_commit(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"thumbs": ""})
+    fill = backfill.begin(session, ArchiveId(archive.id), BranchId(archive.branches[""].id), 1, None, names=["thumbs"])
+    archive.fail("thumbs@1.2")
+    words = said(operator.get("/papers@fill:1"))
+    assert "0 of 2 tasks completed , 1 failed , 1 waiting" in words
+    assert "papers@1.2" in words
+    assert "of papers@3" in words
+    rows = operator.get("/papers", params={"format": "json"}).json()
+    assert [row["run"]["full_name"] for row in rows["rows"]] == ["papers@3", "papers@2", "papers@1"]
+    assert "fill:1 : 0 of 2, 1 failed" in said(operator.get("/papers"))
+    needs = operator.get("/", params={"format": "json"}).json()["needs"]
+    assert [(need["name"], need["text"]) for need in needs] == [("papers@fill:1", "1 of its tasks failed")]
+    assert "papers@fill:1 , with the workflow files of 3" in said(operator.get("/papers@2.2"))
+    press(operator, "/papers@fill:1", "papers@fill:1", "hold", "why")
+    assert archive.state("thumbs@2.2") == "held"
+    press(operator, "/papers@fill:1", "papers@fill:1", "release")
+    press(operator, "/papers@fill:1", "papers@fill:1", "cancel")
+    assert archive.state("thumbs@2.2") == "canceled"
+    assert session.rows("backfill", backfill=fill)[0].next is None
+    assert "papers@fill:9 there is none" in said(operator.get("/papers@fill:9"), 404)

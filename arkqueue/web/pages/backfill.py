@@ -1,0 +1,14 @@
+"""The page of a backfill: how far it is, what failed, and what runs now."""
+
+from __future__ import annotations
+
+from arkqueue.views import backfills
+from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.visitor import Visitor
+
+
+def backfill(visitor: Visitor, archive: str, number: int) -> Shown:
+    """One backfill, by the name of its archive and its number."""
+    caller = visitor.caller
+    id = backfills.find_backfill(caller.session, caller.archive(archive), archive, number)
+    return Shown("backfill.html", {"fill": backfills.backfill(caller.session, id)})
