@@ -207,10 +207,11 @@ def read(
         "gates": [gate.name for gate in gates_of_list("")] if lists else [],
     }
     of_commits: list[Block] = [("nearest_of_commits", place)] if any(map(asks_for_commit_runs, workflows)) else []
-    found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows), *of_commits, *beside)
+    found, ids, *others = answers(graph.conn, ("nearest", nearest), _new_ids(workflows, branch), *of_commits, *beside)
     in_commits = others.pop(0) if of_commits else []
-    past = {Key(row.name, row.item): occurrence(row) for row in found if row.id is not None}
-    purged = frozenset(Key(row.name, row.item) for row in found if row.id is None)
+    gone = graph.rows("nearest_purged", **nearest) if ids[0].has_purged else []
+    purged = frozenset(Key(row.name, row.item) for row in gone)
+    past = {key: occurrence(row) for row in found if (key := Key(row.name, row.item)) not in purged}
     commits = {Key(row.name, row.item): occurrence(row) for row in in_commits}
     return Reading(Known(past, purged=purged, commits=commits), _as_ids(ids), others)
 
@@ -275,9 +276,9 @@ def write(graph: Graph, archive: int, drafts: Sequence[Draft], content: Content,
     graph.to_keep.append(lambda: content.keep(names))
 
 
-def _new_ids(workflows: Sequence[Workflow]) -> Block:
+def _new_ids(workflows: Sequence[Workflow], branch: int | None = None) -> Block:
     runs, tasks, items = ids_needed(workflows)
-    return "new_ids", {"revisions": runs, "runs": runs, "tasks": tasks, "items": items}
+    return "new_ids", {"revisions": runs, "runs": runs, "tasks": tasks, "items": items, "branch": branch}
 
 
 def _as_ids(rows: Sequence[Any]) -> NewIds:

@@ -247,17 +247,20 @@ union all
 select digest, id from definition where digest = any(%(definitions)s::bytea[]);
 
 -- name: new_ids
--- New ids of revisions, runs, tasks and items.
+-- New ids of revisions, runs, tasks and items; and whether runs of a branch were purged.
 select array(select nextval('revision_id') from generate_series(1, %(revisions)s)) as revisions,
        array(select nextval('run_id') from generate_series(1, %(runs)s)) as runs,
        array(select nextval('task_id') from generate_series(1, %(tasks)s)) as tasks,
-       array(select nextval('item_id') from generate_series(1, %(items)s)) as items;
+       array(select nextval('item_id') from generate_series(1, %(items)s)) as items,
+       exists (select from purged_run where branch_id = %(branch)s) as has_purged;
 
 -- name: add_revisions
--- Append revisions to the ledger.
+-- Append revisions to the ledger. Here and in the statements that store runs, edges and tasks, `unnest` unpacks texts and columns with nulls alone, and all
+-- others are subscripted: each array that it takes costs 4 µs before the first row. Of those two kinds a subscript reads from the array's beginning each time.
 insert into revision (id, branch_id, number, generation, workflow_id, baseline, is_foreign, name, author, date, message, origin, previous, paths_digest)
-select * from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(number)s::bigint[], %(generation)s::int[], %(workflow)s::bigint[], %(baseline)s::bool[], %(foreign)s::bool[],
-                     %(name)s::text[], %(author)s::text[], %(date)s::timestamptz[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[], %(paths_digest)s::text[]);
+select (%(id)s::bigint[])[n], (%(branch)s::bigint[])[n], (%(number)s::bigint[])[n], (%(generation)s::int[])[n], (%(workflow)s::bigint[])[n],
+       (%(baseline)s::bool[])[n], (%(foreign)s::bool[])[n], name, author, (%(date)s::timestamptz[])[n], message, origin, previous, paths_digest
+from unnest(%(name)s::text[], %(author)s::text[], %(message)s::text[], %(origin)s::text[], %(previous)s::text[], %(paths_digest)s::text[]) with ordinality u(name, author, message, origin, previous, paths_digest, n);
 
 -- name: set_heads
 -- Move the heads of branches, each if nobody else did (compare and set).
@@ -289,36 +292,44 @@ where r.id = any(%(revisions)s);
 select distinct run_id from task
 where branch_id = %(branch)s and settled_at is null;
 
+-- part: keys
+-- Some keys, or also the names that the branch ever had.
+(
+    select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
+    union all
+    select name, '' from task_name where branch_id = %(branch)s and %(every_name)s
+) n(name, item)
+
 -- name: nearest
 -- For each key (or also for every name that the branch ever had), its nearest occurrence before a place of the branch (design 5.7), and whether it meets an edge
 -- from another run: one that waits for any end of it (`settled`), one that needs its completion (`passes`). `produced`: whether its product is there; null where
--- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled. Where the occurrence that is remembered as completed is nearer than
--- what is there, its run was purged, and `id` is null.
-select n.name, n.item, case when p.is_purged is null then t.id end as id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
+-- it may still come. `failed`: whether it failed or rejected its input; null where it has not settled.
+select n.name, n.item, t.id, t.kind, t.number, t.run, meets(true, true, t.state, t.as_completed, t.waived, t.blocks) as settled,
        meets(false, true, t.state, t.as_completed, t.waived, t.blocks) as passes,
        case when meets(false, false, t.state, t.as_completed, t.waived, t.blocks) then true
             when t.state in ('failed', 'rejected', 'canceled', 'skipped')
               and (coalesce(r.state, t.state) <> 'failed' or coalesce(r.waived, t.waived)) then false end as produced,
        case when t.settled_at is not null then t.state in ('failed', 'rejected') end as failed
-from (
-    select * from unnest(%(names)s::text[], %(items)s::text[]) n(name, item)
-    union all
-    select name, '' from task_name where branch_id = %(branch)s and %(every_name)s
-) n(name, item)
-left join lateral (
+from {part keys}
+cross join lateral (
     select * from task t
     where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item and (t.number, t.run) < (%(number)s, %(run)s)
-    order by t.number desc, t.run desc limit 1) t on true
-left join task r on r.id = t.root_id
-left join lateral (
-    select true as is_purged
-    from completion c join revision l on l.id = c.revision_id
+    order by t.number desc, t.run desc limit 1) t
+left join task r on r.id = t.root_id;
+
+-- name: nearest_purged
+-- Those of the keys of `nearest` whose nearest occurrence completed and was purged: what is remembered of it is nearer than what is there. Asked for only where
+-- runs of the branch were purged, since the statement takes longer to begin than `nearest` to find everything.
+select n.name, n.item
+from {part keys}
+where exists (
+    select from completion c join revision l on l.id = c.revision_id
     cross join lateral (values (c.highest_number, c.highest_run), (l.number, c.run), (c.commit_number, 1)) o(number, run)
-    where exists (select from purged_run where branch_id = %(branch)s)
-      and c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (o.number, o.run) < (%(number)s, %(run)s)
-      and (t.id is null or (o.number, o.run) > (t.number, t.run))
-    limit 1) p on true
-where t.id is not null or p.is_purged;
+    where c.branch_id = %(branch)s and c.name = n.name and c.item = n.item and (o.number, o.run) < (%(number)s, %(run)s)
+      and not exists (
+        select from task t
+        where t.branch_id = %(branch)s and t.name = n.name and t.item = n.item
+          and (t.number, t.run) >= (o.number, o.run) and (t.number, t.run) < (%(number)s, %(run)s)));
 
 -- name: nearest_of_commits
 -- For each name that commit runs of the branch ever had, its nearest occurrence before a place of the branch in one of these (design 5.7): run 1 of a revision. From each revision
@@ -361,15 +372,17 @@ on conflict (branch_id, name) do update set commits = true where excluded.commit
 -- Store runs.
 insert into run (id, archive_id, branch_id, revision_id, number, run, report_id, trigger, by, faults, backfill_id)
 select r.id, %(archive)s, r.branch, r.revision, r.number, r.run, r.report, r.trigger, r.by, r.faults, r.backfill
-from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(revision)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(report)s::bigint[],
-            %(trigger)s::text[], %(by)s::text[], %(faults)s::jsonb[], %(backfill)s::bigint[])
-    as r(id, branch, revision, number, run, report, trigger, by, faults, backfill);
+from (
+    select (%(id)s::bigint[])[n] as id, (%(branch)s::bigint[])[n] as branch, (%(revision)s::bigint[])[n] as revision,
+           (%(number)s::bigint[])[n] as number, (%(run)s::int[])[n] as run, report, trigger, by, faults, backfill
+    from unnest(%(report)s::bigint[], %(trigger)s::text[], %(by)s::text[], %(faults)s::jsonb[], %(backfill)s::bigint[]) with ordinality u(report, trigger, by, faults, backfill, n)) r;
 
 -- name: add_edges
 -- Store edges.
 insert into edge (target, source, kind, settled, crossing, declared, product, failed, met)
-select * from unnest(%(target)s::bigint[], %(source)s::bigint[], %(kind)s::edge_kind[], %(settled)s::bool[],
-                     %(crossing)s::bool[], %(declared)s::bool[], %(product)s::bool[], %(failed)s::bool[], %(met)s::bool[]);
+select (%(target)s::bigint[])[n], (%(source)s::bigint[])[n], (%(kind)s::edge_kind[])[n], (%(settled)s::bool[])[n], (%(crossing)s::bool[])[n],
+       (%(declared)s::bool[])[n], (%(product)s::bool[])[n], (%(failed)s::bool[])[n], (%(met)s::bool[])[n]
+from unnest(%(target)s::bigint[]) with ordinality u(target, n);
 
 -- name: add_tasks
 -- Store tasks, which wait, have passed, or are held or ready at once.
@@ -378,12 +391,15 @@ insert into task (id, branch_id, run_id, archive_id, number, run, name, item, de
 select t.id, t.branch, t.run_id, %(archive)s, t.number, t.run, t.name, t.item, t.definition, t.position, t.kind, t.program, t.cancels, t.exclusive,
        t.unmet, t.hold, t.priority, case when t.passed then {to pass} when t.ready then {to enable} when t.hold is not null then {to hold} else 'waiting' end, case when t.passed then clock_timestamp() end,
        case when t.ready then clock_timestamp() end,
-       case when t.ready then (select coalesce(d.pool, a.pool) || d.labels from definition d, archive a where d.id = t.definition and a.id = %(archive)s) end,
+       case when t.ready then (select coalesce(d.pool, (select pool from archive where id = %(archive)s)) || d.labels from definition d where d.id = t.definition) end,
        case when t.ready then t.entry end, t.item_id
-from unnest(%(id)s::bigint[], %(branch)s::bigint[], %(run_id)s::bigint[], %(entry)s::bigint[], %(number)s::bigint[], %(run)s::int[], %(name)s::text[],
-            %(item)s::text[], %(definition)s::bigint[], %(position)s::int[], %(kind)s::task_kind[], %(program)s::bool[], %(cancels)s::bool[],
-            %(exclusive)s::bool[], %(unmet)s::int[], %(passed)s::bool[], %(ready)s::bool[], %(hold)s::bigint[], %(priority)s::int[], %(item_id)s::bigint[])
-    as t(id, branch, run_id, entry, number, run, name, item, definition, position, kind, program, cancels, exclusive, unmet, passed, ready, hold, priority, item_id);
+from (
+    select (%(id)s::bigint[])[n] as id, (%(branch)s::bigint[])[n] as branch, (%(run_id)s::bigint[])[n] as run_id, (%(entry)s::bigint[])[n] as entry,
+           (%(number)s::bigint[])[n] as number, (%(run)s::int[])[n] as run, (%(position)s::int[])[n] as position, (%(kind)s::task_kind[])[n] as kind,
+           (%(program)s::bool[])[n] as program, (%(cancels)s::bool[])[n] as cancels, (%(exclusive)s::bool[])[n] as exclusive,
+           (%(unmet)s::int[])[n] as unmet, (%(passed)s::bool[])[n] as passed, (%(ready)s::bool[])[n] as ready, (%(priority)s::int[])[n] as priority,
+           name, item, definition, hold, item_id
+    from unnest(%(name)s::text[], %(item)s::text[], %(definition)s::bigint[], %(hold)s::bigint[], %(item_id)s::bigint[]) with ordinality u(name, item, definition, hold, item_id, n)) t;
 
 -- name: offer
 -- Let an archive take turns at claims for tasks that were stored as ready, unless it is withheld.

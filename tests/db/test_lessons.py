@@ -97,6 +97,7 @@ HOT: dict[str, dict[str, Any]] = {
     "cancel_victims": {"firing": [10_500], "here": False},
     "stop_victims": {"firing": [10_500], "here": False},
     "nearest": {"branch": 1, "names": ["t1", "t2"], "items": ["", ""], "every_name": True, "number": 5000, "run": 1},
+    "nearest_purged": {"branch": 1, "names": ["t1"], "items": [""], "every_name": True, "number": 5000, "run": 1},
     "next_gate": {"branch": 1, "number": 5000},
     "runs_of_branch": {"branch": 1},
 }
