@@ -295,12 +295,13 @@ class Poll:
 class Foreach:
     """A list: its task has one task for each item. Two tasks are over the same list where their ``Foreach`` are equal.
 
-    ``key``: the field that identifies an item (None: the first of ``key``, ``id`` and ``name`` that an item has). ``items``: a digest of the items, by which
+    ``file``: the file of the archive that holds the list (None: it is written in the workflow file). ``key``: the field that identifies an item (None: the first of ``key``, ``id`` and ``name`` that an item has). ``items``: a digest of the items, by which
     `Workflow.lists` has them: a definition is shared by all items of its task, and does not repeat them.
     """
 
     items: str
     key: str | None = None
+    file: str | None = None
 
 
 class Pull(StrEnum):
@@ -473,6 +474,8 @@ class Workflow:
     faults: tuple[Fault, ...] = ()
     lists: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
     """The items that `Foreach.items` stands for."""
+    list_files: tuple[str, ...] = ()
+    """The files that were read for lists: what the workflow is follows from them, too."""
 
     def items_of(self, definition: TaskDefinition) -> tuple[Item, ...] | None:
         """The items that a task has a task for; None: it has no list."""

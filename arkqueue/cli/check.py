@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +79,35 @@ def _of_files(place: Path) -> dict[str, Any]:
         sources = _sources(place)
     except OSError as error:
         raise _unreadable(error.filename or str(place), error) from error
-    workflow = parse(sources)
+    root = _root(sources)
+    workflow = parse(sources, partial(_list_file, root) if root else None)
     return {
         "place": str(place),
         "tasks": [task.name for task in workflow.tasks],
         "faults": [asdict(fault) for fault in workflow.faults],
         "not_followed": list(_not_followed(place)),
     }
+
+
+def _root(sources: Sequence[SourceFile]) -> Path | None:
+    """Where the paths of lists begin: the folder that holds the folder of workflow files. None: there is none."""
+    from arkqueue.repository import WORKFLOWS
+
+    folder = Path(sources[0].path).absolute().parent if sources else None
+    return folder.parent if folder is not None and folder.name == WORKFLOWS else None
+
+
+def _list_file(root: Path, path: str) -> SourceFile:
+    """A file that holds a list."""
+    from arkqueue.model import SourceFile
+    from arkqueue.repository import FOLDER_FOR_LIST, LINKED_LIST, NO_LIST
+
+    file = root / path
+    if any(one.is_symlink() for one in (file, *file.parents) if one.is_relative_to(root) and one != root):
+        return SourceFile(path, fault=LINKED_LIST)
+    if not file.is_file():
+        return SourceFile(path, fault=FOLDER_FOR_LIST if file.is_dir() else NO_LIST)
+    return replace(_source(file), path=path)
 
 
 def _not_followed(place: Path) -> tuple[str, ...]:

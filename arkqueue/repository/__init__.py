@@ -27,6 +27,9 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following, Login
 from arkqueue.repository.location import Identity, Location, is_relative, locate, notice_key, notice_keys
 from arkqueue.repository.protocol import (
+    FOLDER_FOR_LIST,
+    LINKED_LIST,
+    NO_LIST,
     TOO_LONG,
     WORKFLOW_FILE_LIMIT,
     WORKFLOWS,
@@ -43,6 +46,9 @@ from arkqueue.repository.protocol import (
 from arkqueue.repository.recorded import Recorded
 
 __all__ = [
+    "FOLDER_FOR_LIST",
+    "LINKED_LIST",
+    "NO_LIST",
     "TOO_LONG",
     "WORKFLOWS",
     "WORKFLOW_FILE_LIMIT",

@@ -47,6 +47,12 @@ def linked(path: str) -> SourceFile:
     return SourceFile(path, fault=f"this is a symbolic link, and links are not followed; put {what} itself here")
 
 
+NO_LIST = "there is no such file at this revision; mend the path, or commit the file"
+"""Why a list cannot be read whose file is not there."""
+LINKED_LIST = "this is a symbolic link, and links are not followed; name the file itself"
+FOLDER_FOR_LIST = "this is a folder; name a file in it"
+
+
 def no_folder(path: str) -> SourceFile:
     """What stands for a file that has the name of the folder of workflow files."""
     return SourceFile(path, fault="this is not a folder; move it, and put workflow files into a folder of this name")
@@ -145,8 +151,11 @@ class Archive(Protocol):
         Where the name of their folder belongs to something else, that is the only file: `linked` or `no_folder`.
         """
 
+    def read_list(self, revision_id: str, path: str) -> SourceFile:
+        """A file of a revision that holds a list for a workflow file. What is none, or a link, has a fault; an over-long one is `TOO_LONG`."""
+
     def workflow(self, revision_id: str) -> Workflow:
-        """The same files, parsed."""
+        """The same files, parsed, with the lists that they name."""
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """Every file that differs between the two trees, sorted; without ``previous`` every file of the revision.

@@ -34,9 +34,11 @@ from arkqueue.workflow.values import (
     Text,
     Variable,
     Victim,
+    Written,
     Zone,
     either,
-    in_place,
+    list_file,
+    no_submission,
     patterns,
     positive,
     trigger,
@@ -119,7 +121,19 @@ AnyCheckout = Annotated[
     | Annotated[list[Path], Field(min_length=1), Tag("<list>")],
     either("must be tree, working-copy, none or a list of paths"),
 ]
-AnyList = Annotated[list[Any], BeforeValidator(in_place)]
+
+
+class ListFile(StrictModel):
+    """A list in a file of the archive, read at the run's revision."""
+
+    file: Annotated[str, Written(list_file, minLength=1)]
+
+
+AnyList = Annotated[
+    Annotated[list[Any], Tag("<list>")] | Annotated[ListFile, Tag("<mapping>")],
+    either("must be a list, as [a, b], or {file: PATH}"),
+    BeforeValidator(no_submission),
+]
 AnyTrigger = Annotated[Literal["commit", "manual", "schedule"], BeforeValidator(trigger)]
 
 
@@ -160,7 +174,9 @@ class Fields(StrictModel):
         description="How long it may stay deferred (exit code 75), from its first deferral; for ever unless given.",
     )
     poll: PollEntry | None = Field(None, description="How to learn the outcome once it is deferred (exit code 75).")
-    foreach: AnyList | None = Field(None, description="A list: one task for each of its items.")
+    foreach: AnyList | None = Field(
+        None, description="A list, or {file: PATH} for one in a file of the archive: one task for each of its items."
+    )
     key: Text | None = Field(None, description="The field that identifies an item; key, id or name unless given.")
     on_lost: Literal["rerun", "fail"] | None = Field(None, description="When its task manager died.")
     checkout: AnyCheckout | None = Field(None, description="Which files the task gets.")

@@ -9,6 +9,7 @@ from typing import Final
 
 from arkqueue.model import Fault, SourceFile, Workflow
 from arkqueue.workflow.check import check
+from arkqueue.workflow.list_files import ListFiles, ReadFile
 from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.source import read
 from arkqueue.workflow.spelling import Speller
@@ -21,8 +22,12 @@ LONGEST_WORD: Final = 200
 """Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""
 
 
-def parse(files: Sequence[SourceFile]) -> Workflow:
-    """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks."""
+def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None) -> Workflow:
+    """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks.
+
+    ``read_file``: reads the files that hold lists; None: these are not judged, and have no items.
+    """
+    lists = ListFiles(read_file)
     faults: list[Fault] = []
     found: list[FoundTask] = []
     speller = Speller()
@@ -34,16 +39,16 @@ def parse(files: Sequence[SourceFile]) -> Workflow:
         if not source.readable:
             unread.append(source.path)
         faults += source.faults
-        found += tasks_of(source, faults, speller)
+        found += tasks_of(source, faults, speller, lists)
         if (tasks := sum(1 + len(task.items or ()) for task in found)) > MOST_TASKS:
             fault = f"with this file there are {tasks:,} tasks, more than {MOST_TASKS:,}; define fewer"
-            return Workflow(faults=_shown([*faults, Fault(source.path, 0, 0, fault)]))
+            return Workflow(faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=lists.named)
     if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
     if faults:
-        return Workflow(faults=_shown(faults))
-    lists = {task.foreach.items: task.items for task in found if task.items is not None and task.foreach is not None}
-    return Workflow(tasks=tuple(task.definition() for task in found), lists=lists)
+        return Workflow(faults=_shown(faults), list_files=lists.named)
+    items = {task.foreach.items: task.items for task in found if task.items is not None and task.foreach is not None}
+    return Workflow(tasks=tuple(task.definition() for task in found), lists=items, list_files=lists.named)
 
 
 def _shown(faults: Sequence[Fault]) -> tuple[Fault, ...]:

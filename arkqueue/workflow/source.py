@@ -39,7 +39,7 @@ def read(file: SourceFile) -> Source:
     try:
         if file.fault:
             raise Unreadable(0, 0, file.fault)
-        root = compose(_text(file.text), builder)
+        root = compose(text_of(file.text, "a workflow file"), builder)
     except Unreadable as why:
         fault = Fault(file.path, why.line, why.column, why.message, why.word, why.suggestion)
         return Source(file.path, None, [*builder.faults, fault], readable=False)
@@ -48,7 +48,8 @@ def read(file: SourceFile) -> Source:
     return Source(file.path, root, builder.faults)
 
 
-def _text(data: bytes) -> str:
+def text_of(data: bytes, what: str) -> str:
+    """The text of a file; raises ``Unreadable`` where it is none. ``what``: what the file is, for people."""
     if len(data) > MAX_BYTES:
         # Not by how much: the reader stopped there.
         raise Unreadable(0, 0, "the file is larger than 1 MiB; split it, or move scripts into files")
@@ -64,5 +65,5 @@ def _text(data: bytes) -> str:
     if found := _FORBIDDEN.search(text):
         line, column = Lines(text).place(found.start())
         code = f"U+{ord(found.group()):04X}"
-        raise Unreadable(line, column, f"the character {code} is not allowed in a workflow file; remove it", code)
+        raise Unreadable(line, column, f"the character {code} is not allowed in {what}; remove it", code)
     return text

@@ -22,11 +22,13 @@ from arkqueue.workflow.format import (
     CancelsEntry,
     DependsEntry,
     Fields,
+    ListFile,
     PollEntry,
     RetriesEntry,
     Task,
     TaskFile,
 )
+from arkqueue.workflow.list_files import ListFiles
 from arkqueue.workflow.lists import digest_of, fields_of, items_of
 from arkqueue.workflow.nodes import MAX_FAULTS, MAX_WEIGHT, Entry, Node
 from arkqueue.workflow.source import Source
@@ -42,6 +44,7 @@ _NESTED: Final[dict[str, type[BaseModel]]] = {
     "image": ImageEntry,
     "mounts": MountEntry,
     "resources": ResourcesEntry,
+    "foreach": ListFile,
 }
 _OF_A_CONTAINER: Final = ("image", "mounts", "resources", "network", "user", "workdir")
 _BY_KEY: Final = ("env", "resources")
@@ -97,7 +100,10 @@ class FoundTask:
 
     @property
     def foreach(self) -> Foreach | None:
-        return None if self.items is None else Foreach(digest_of(self.items), self.fields.key)
+        if self.items is None:
+            return None
+        file = self.fields.foreach.file if isinstance(self.fields.foreach, ListFile) else None
+        return Foreach(digest_of(self.items), self.fields.key, file)
 
     def fault(self, node: Node, message: str, suggestion: str = "") -> Fault:
         return Fault(self.path, node.line, node.column, message, node.text, suggestion)
@@ -107,9 +113,9 @@ class FoundTask:
         return definition_of(self.fields, self.name or "", self.path, self.node.line, self.foreach)
 
 
-def tasks_of(source: Source, faults: list[Fault], speller: Speller) -> list[FoundTask]:
-    """All tasks of a file in its order; what is wrong with them is added to ``faults``."""
-    return _File(source.path, faults, speller).tasks(source.root) if source.root else []
+def tasks_of(source: Source, faults: list[Fault], speller: Speller, lists: ListFiles) -> list[FoundTask]:
+    """All tasks of a file in its order; what is wrong with them, and with the lists that they name, is added to ``faults``."""
+    return _File(source.path, faults, speller, lists).tasks(source.root) if source.root else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,7 @@ class _File:
     path: str
     faults: list[Fault]
     speller: Speller
+    lists: ListFiles
     defaults: dict[str, Entry] = field(default_factory=dict)
 
     # --- the file ---
@@ -202,11 +209,27 @@ class _File:
         self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
         self._check_self(fields, edges, valid)
-        items = None
-        if fields.foreach is not None:
-            items = items_of(entries["foreach"].value, fields.key, lambda at, fault: self._fault(at, fault, at.text))
+        items = self._items(fields, entries)
         self._check_locks(fields, entries, valid, items)
         return FoundTask(self.path, node, name, valid, fields, edges, items)
+
+    def _items(self, fields: Fields, entries: dict[str, Entry]) -> tuple[Item, ...] | None:
+        """The items of a task's list; None: it has none."""
+        if fields.foreach is None:
+            return None
+        node = entries["foreach"].value
+        if not isinstance(fields.foreach, ListFile):
+            return items_of(node, fields.key, lambda at, fault: self._fault(at, fault, at.text))
+        path = fields.foreach.file
+        found, fault = self.lists.nodes(path, self.faults)
+        if fault:
+            assert isinstance(node.value, dict)
+            self._fault(node.value["file"].value, f"foreach.file: {shown(path)}: {fault}", path)
+        if found is None:
+            return ()
+        return items_of(
+            found, fields.key, lambda at, fault: self.faults.append(Fault(path, at.line, at.column, fault, at.text))
+        )
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:
         """COMMIT and REPORT have no fields of their own but these, and take no defaults (design 5.3, 5.4)."""

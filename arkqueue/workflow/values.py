@@ -298,15 +298,24 @@ def _kind(value: object) -> str | None:
     return "<list>" if isinstance(value, list) else "<scalar>"
 
 
-def in_place(value: object) -> object:
-    """A list of ``foreach``, which is written in the workflow file itself."""
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict):
-        wrong("lists in files are not supported yet; write the list in place, as [a, b]")
+LIST_FILES: Final = (".json", ".yaml", ".yml", ".csv", ".txt")
+"""What the name of a file that holds a list ends with."""
+
+
+def list_file(value: str) -> str:
+    """The path of a file of the archive, from its root on."""
+    parts = value.split("/")
+    if not value.isprintable() or len(value) > LONGEST_GLOB or not {"", ".", ".."}.isdisjoint(parts):
+        wrong("must be the path of a file of the archive, from its root on, as lists/volumes.csv")
+    if not value.lower().endswith(LIST_FILES):
+        wrong(f"must be a file whose name ends with {', '.join(LIST_FILES)}")
+    return value
+
+
+def no_submission(value: object) -> object:
     if value == "submission":
-        wrong("the items of a submission are not supported yet; write a list in place, as [a, b]")
-    return wrong("must be a list, as [a, b]")
+        wrong("the items of a submission are not supported yet; write a list, as [a, b], or {file: PATH}")
+    return value
 
 
 def either(expected: str) -> Discriminator:

@@ -29,6 +29,24 @@ def sent(value: object) -> Any:
     return messages.message(data[4:])["answer"]
 
 
+def a_list(path: str) -> SourceFile:
+    return SourceFile(path, b"a\nb\n")
+
+
+def test_lists_arrive_with_the_workflow_that_names_them() -> None:
+    files = [SourceFile("_workflows/a.yaml", b"- {name: a, command: x, foreach: {file: v.txt}}")]
+    taken = messages.take_workflow(sent(messages.put_workflow(files, a_list)))
+    assert taken == parse(files, a_list)
+    assert [item.key for item in taken.items_of(taken.tasks[0]) or ()] == ["a", "b"]
+    assert taken.list_files == ("v.txt",)
+
+
+def test_a_list_that_is_named_behind_escapes_is_a_fault() -> None:
+    files = [SourceFile("_workflows/a.yaml", b'- {name: a, command: x, "fore\\u0061ch": {file: v.txt}}')]
+    (fault,) = messages.take_workflow(sent(messages.put_workflow(files, a_list))).faults
+    assert "the word foreach is written with escapes" in fault.message
+
+
 def test_what_is_put_is_taken() -> None:
     assert messages.take_revision(sent(messages.put_revision(REVISION))) == REVISION
     advance = Advance(("a", "b"), (REVISION,), complete=False, baseline=REVISION)
@@ -49,7 +67,7 @@ def test_workflow_files_arrive_parsed(rest: bytes) -> None:
     good, faulty = b"- {name: a, command: make, env: {A: x}}\n", b"- {name: a, comand: make}\n"
     for body in (good, faulty):
         files = [SourceFile("_workflows/a.yaml", body + rest), SourceFile("_workflows/b.yaml", fault="is a link")]
-        put = messages.put_workflow(files)
+        put = messages.put_workflow(files, a_list)
         assert ("files" in put) == (not rest)
         assert messages.take_workflow(sent(put)) == parse(files)
     assert parse([SourceFile("_workflows/a.yaml", good + rest)]).tasks
@@ -94,6 +112,11 @@ REVISION_OF = messages.put_revision(REVISION)
         (messages.take_workflow, {"tasks": [{"name": 1}], "faults": []}),
         (messages.take_workflow, {"tasks": [], "faults": [["a.yaml", "1", 1, "wrong", "", ""]]}),
         (messages.take_workflow, {"tasks": []}),
+        (
+            messages.take_workflow,
+            {"tasks": [{"name": "a", "foreach": {"items": "x"}}], "faults": [], "lists": {}, "list_files": []},
+        ),
+        (messages.take_workflow, {"tasks": [], "faults": [], "lists": {"x": [["a"]]}, "list_files": []}),
         (messages.take_workflow, {"files": [["a.yaml", "IyMj" * messages.SHORT, ""]]}),
         (messages.take_change, {"made": ["../etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["/etc/shadow"], "grown": 0}),

@@ -21,6 +21,9 @@ from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, Works
 from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.plan.globs import matches
 from arkqueue.repository import (
+    FOLDER_FOR_LIST,
+    LINKED_LIST,
+    NO_LIST,
     TOO_LONG,
     WORKFLOWS,
     Advance,
@@ -236,7 +239,21 @@ class GitArchive:
     def workflow(self, revision_id: str) -> Workflow:
         from arkqueue.workflow import parse
 
-        return parse(self.read_workflows(revision_id))
+        return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
+
+    def read_list(self, revision_id: str, path: str) -> SourceFile:
+        with self._reading() as repository:
+            found: pygit2.Object | None = self._tree(repository, revision_id)
+            for part in path.split("/"):
+                found = found[part] if isinstance(found, pygit2.Tree) and part in found else None
+            if isinstance(found, pygit2.Tree):
+                return SourceFile(path, fault=FOLDER_FOR_LIST)
+            if not isinstance(found, pygit2.Blob):
+                return SourceFile(path, fault=NO_LIST)
+            if found.filemode == FileMode.LINK:
+                return SourceFile(path, fault=LINKED_LIST)
+            size = repository.odb.read_header(found.id)[1]
+            return SourceFile(path, found.data if size < len(TOO_LONG) else TOO_LONG)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """A previous revision that the repository has lost since (after a force-push) counts as none."""

@@ -27,6 +27,7 @@ from arkqueue.repository.reader.messages import (
     take_baselines,
     take_change,
     take_changes,
+    take_file,
     take_files,
     take_followed,
     take_heads,
@@ -149,6 +150,10 @@ class ReadArchive:
     def read_workflows(self, revision_id: str) -> tuple[SourceFile, ...]:
         doing = f"reading the workflow files of revision {revision_id}"
         return self._read("read_workflows", doing, take_files, revision_id=revision_id)
+
+    def read_list(self, revision_id: str, path: str) -> SourceFile:
+        doing = f"reading a list of revision {revision_id}"
+        return self._read("read_list", doing, take_file, revision_id=revision_id, path=path)
 
     def workflow(self, revision_id: str) -> Workflow:
         doing = f"judging the workflow files of revision {revision_id}"

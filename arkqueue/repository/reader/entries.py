@@ -50,7 +50,10 @@ class EntryReader:
         """The workflow files as they are at a revision, parsed."""
         key = self.archive.workflows_key(revision)
         if key not in self._parsed:
-            self._parsed[key] = self.archive.workflow(revision) if key else Workflow()
+            parsed = self.archive.workflow(revision) if key else Workflow()
+            if parsed.list_files:
+                return parsed  # the next revision may have other lists
+            self._parsed[key] = parsed
             while len(self._parsed) > MOST_KEPT or (len(self._parsed) > 1 and self._tasks_kept() > MOST_TASKS):
                 self._parsed.popitem(last=False)
         self._parsed.move_to_end(key)

@@ -268,10 +268,10 @@ def put_file(file: SourceFile) -> list[str]:
 
 
 def take_files(value: object) -> tuple[SourceFile, ...]:
-    return tuple(map(_file, _list(value)))
+    return tuple(map(take_file, _list(value)))
 
 
-def _file(value: object) -> SourceFile:
+def take_file(value: object) -> SourceFile:
     parts = texts(value)
     if len(parts) != 3:
         raise Malformed("a file that is none")
@@ -281,16 +281,17 @@ def _file(value: object) -> SourceFile:
         raise Malformed("a file whose text is none") from None
 
 
-def put_workflow(files: Sequence[SourceFile]) -> dict[str, Any]:
-    """Workflow files: short ones as they are, longer ones parsed. What a committer can make of them is bounded by `workflow`."""
-    if sum(len(file.text) for file in files) <= SHORT:
+def put_workflow(files: Sequence[SourceFile], read_file: Callable[[str], SourceFile]) -> dict[str, Any]:
+    """Workflow files: short ones as they are, longer ones and those that may name a list parsed. What a committer can make of them is bounded by `workflow`."""
+    if sum(len(file.text) for file in files) <= SHORT and not any(b"foreach" in file.text for file in files):
         return {"files": [put_file(file) for file in files]}
     from arkqueue.workflow import parse, to_json
 
-    parsed = parse(files)
+    parsed = parse(files, read_file)
     return {
         "tasks": [to_json(task) for task in parsed.tasks],
         "faults": [astuple(fault) for fault in parsed.faults],
+        "list_files": list(parsed.list_files),
         "lists": {digest: list(items) for digest, items in parsed.lists.items()},
     }
 
@@ -303,7 +304,7 @@ def take_workflow(value: object) -> Workflow:
         files = take_files(found["files"])
         if sum(len(file.text) for file in files) > SHORT:
             raise Malformed("workflow files that are too long for the server to parse")
-        return parse(files)
+        return parse(files, _unread)
     try:
         tasks = tuple(from_json(_dict(task)) for task in _list(found.get("tasks")))
         lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
@@ -311,7 +312,12 @@ def take_workflow(value: object) -> Workflow:
         raise Malformed(f"a task that is none ({str(error)[:200]})") from None
     if not {task.foreach.items for task in tasks if task.foreach} <= lists.keys():
         raise Malformed("a task whose list is not there")
-    return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))), lists)
+    return Workflow(tasks, tuple(map(_fault, _list(found.get("faults")))), lists, texts(found.get("list_files")))
+
+
+def _unread(path: str) -> SourceFile:
+    """What stands for a list that a short file names in a way that only a parser sees."""
+    return SourceFile(path, fault="it cannot be read, as the word foreach is written with escapes; write it as it is")
 
 
 def take_items(value: object) -> tuple[Item, ...]:

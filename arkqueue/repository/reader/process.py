@@ -22,6 +22,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +264,10 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     "advance": _advance,
     "workflows_key": lambda archive, given: archive.workflows_key(given["revision_id"]),
     "read_workflows": lambda archive, given: [put_file(file) for file in archive.read_workflows(given["revision_id"])],
-    "workflow": lambda archive, given: put_workflow(archive.read_workflows(given["revision_id"])),
+    "workflow": lambda archive, given: put_workflow(
+        archive.read_workflows(given["revision_id"]), partial(archive.read_list, given["revision_id"])
+    ),
+    "read_list": lambda archive, given: put_file(archive.read_list(given["revision_id"], given["path"])),
     "changed_paths": lambda archive, given: archive.changed_paths(given["previous"], given["revision_id"]),
     "changes": lambda archive, given: put_changes(
         archive.changes(given["base"], given["revision_id"], most=given["most"], **_files(given))

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from subvertpy import SubversionException
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository import (
+    FOLDER_FOR_LIST,
+    LINKED_LIST,
+    NO_LIST,
     TOO_LONG,
     WORKFLOWS,
     Advance,
@@ -286,7 +290,23 @@ class SubversionArchive:
     def workflow(self, revision_id: str) -> Workflow:
         from arkqueue.workflow import parse
 
-        return parse(self.read_workflows(revision_id))
+        return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
+
+    def read_list(self, revision_id: str, path: str) -> SourceFile:
+        number = number_of(revision_id, self._location.shown)
+        with self._session() as session:
+            kind = session.check_path(path, number)
+            if kind != subvertpy.NODE_FILE:
+                return SourceFile(path, fault=FOLDER_FOR_LIST if kind == subvertpy.NODE_DIR else NO_LIST)
+            if session.stat(path, number)["size"] >= len(TOO_LONG):
+                return SourceFile(path, TOO_LONG)
+            text = BytesIO()
+            _, properties = session.get_file(path, text, number)
+            return (
+                SourceFile(path, fault=LINKED_LIST)
+                if "svn:special" in properties
+                else SourceFile(path, text.getvalue())
+            )
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         return tuple(sorted(self._changed(previous, revision_id, PathBudget())))

@@ -163,3 +163,23 @@ def test_folder_that_cannot_be_read_is_told(open_folder: Path) -> None:
         f"arkqueue: {tree / '_workflows'}: cannot be read (Permission denied). Correct its permissions.\n"
     )
     (tree / "_workflows").chmod(0o700)
+
+
+def test_lists_in_files_are_judged_where_they_lie(tmp_path: Path) -> None:
+    folder = tmp_path / "_workflows"
+    folder.mkdir()
+    lists = ("v.txt", "gone.txt", "folder.txt", "link.txt")
+    tasks = [f"- {{name: t{n}, command: x, foreach: {{file: {name}}}}}" for n, name in enumerate(lists)]
+    (folder / "a.yaml").write_text("\n".join(tasks))
+    (tmp_path / "v.txt").write_text("a\nb\na\n")
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "link.txt").symlink_to("v.txt")
+    done = run_cli("check", str(tmp_path))
+    assert done.code == 1
+    assert [line.rpartition(": ")[2].partition(";")[0] for line in done.lines] == [
+        "there is no such file at this revision",
+        "this is a folder",
+        "this is a symbolic link, and links are not followed",
+        "the key 'a' is also that of the item in line 1",
+    ]
+    assert done.lines[-1].startswith("v.txt:3:1: ")

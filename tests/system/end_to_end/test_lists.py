@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.repositories import Link
 from tests.system.end_to_end.conftest import Archives
 from tests.system.end_to_end.installation import Installation, tasks
 
@@ -50,3 +51,40 @@ def test_each_item_reaches_its_task_and_an_item_that_failed_is_repaired_alone(
     assert json.loads(papers.log("index@2")) == {"check": {"13030/m5": {"ark": "2"}, "13030/q2": {"ark": "1"}}}
     asked = shared("explain", f"{papers.name}@2/check", code=1)
     assert "has a task for each item of its list" in asked.err
+
+
+def test_a_list_is_read_at_each_revision_whether_or_not_a_workflow_file_changes(
+    shared: Installation, archives: Archives, kind: str
+) -> None:
+    papers = archives(shared, kind)
+    store = {"foreach": {"file": "lists/volumes.csv"}, "command": "echo $ARKQUEUE_ITEM", "checkout": "none"}
+    papers.commit(tasks({"store": store}) | {"lists/volumes.csv": "id,size\na,3\nb,4\n"})
+    papers.wait_for_run(2)
+    papers.commit({"lists/volumes.csv": "id,size\nb,5\nc,6\n"})
+    papers.wait_for_run(3)
+    assert [task["item"] for task in papers.shown(2)["tasks"][1:]] == ["a", "b"]
+    assert [task["item"] for task in papers.shown(3)["tasks"][1:]] == ["b", "c"]
+    assert json.loads(papers.log("store/b@3")) == {"id": "b", "size": "5"}
+    shared("trigger", papers.name, "--revision", "2", "--force", "store")
+    papers.wait_for_run(2, run=2)
+    assert [task["item"] for task in papers.shown(2, 2)["tasks"][1:]] == ["a", "b"], "the list of the revision"
+    papers.commit({"lists/volumes.csv": "id,size\nb,5\nb,6\n"})
+    (fault,) = papers.wait_for_run(4, "failed")["faults"]
+    assert (fault["path"], fault["line"]) == ("lists/volumes.csv", 3)
+    assert "the key 'b' is also that of the item in line 2" in fault["message"]
+
+
+def test_what_is_no_file_is_a_fault_where_it_is_named(shared: Installation, archives: Archives, kind: str) -> None:
+    papers = archives(shared, kind)
+    named = ["none/volumes.txt", "lists/folder.txt", "lists/link.txt", "lists/folder.txt/v.txt/x.txt"]
+    papers.commit(
+        tasks({f"t{n}": {"command": "true", "foreach": {"file": path}} for n, path in enumerate(named)})
+        | {"lists/folder.txt/v.txt": "a\n", "lists/link.txt": Link("../lists/folder.txt/v.txt")}
+    )
+    told = [fault["message"] for fault in papers.wait_for_run(2, "failed")["faults"]]
+    assert [message.rpartition(": ")[2].partition(";")[0] for message in told] == [
+        "there is no such file at this revision",
+        "this is a folder",
+        "this is a symbolic link, and links are not followed",
+        "there is no such file at this revision",
+    ]

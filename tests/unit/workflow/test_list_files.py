@@ -1,0 +1,137 @@
+"""Lists in files of the archive (`foreach: {file: …}`, design 5.30): their items, and their faults with the places where they stand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from arkqueue.model import SourceFile, Workflow
+from arkqueue.workflow import parse
+from arkqueue.workflow.list_files import MOST_FILES
+from arkqueue.workflow.source import MAX_BYTES
+
+TASK = "- {name: a, command: x, foreach: {file: lists/%s}%s}"
+
+
+def read(name: str, text: str | bytes, more: str = "") -> Workflow:
+    """A workflow of one task whose list is in a file."""
+
+    def read_file(path: str) -> SourceFile:
+        assert path == f"lists/{name}"
+        return SourceFile(path, text.encode() if isinstance(text, str) else text)
+
+    return parse([SourceFile("a.yaml", (TASK % (name, more)).encode())], read_file)
+
+
+def items(name: str, text: str | bytes, more: str = "") -> dict[str, object]:
+    workflow = read(name, text, more)
+    assert workflow.faults == ()
+    (task,) = workflow.tasks
+    return {item.key: json.loads(item.body) for item in workflow.items_of(task) or ()}
+
+
+def faults(name: str, text: str | bytes, more: str = "") -> list[str]:
+    workflow = read(name, text, more)
+    assert workflow.tasks == ()
+    return [str(fault) for fault in workflow.faults]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("v.json", '[{"id": "a", "size": "3"}, {"id": "b", "size": ""}]'),
+        ("v.json", '{"version": 1, "items": [{"id": "a", "size": "3"}, {"id": "b", "size": ""}]}'),
+        ("v.yaml", "items:\n- {id: a, size: '3'}\n- {id: b, size: ''}\n"),
+        ("v.csv", 'id,size\r\na,3\r\n\r\n"b",\r\n'),
+        ("V.CSV", "\ufeffid,size\na,3\nb,\n"),
+    ],
+)
+def test_the_same_list_in_each_form(name: str, text: str) -> None:
+    assert items(name, text) == {"a": {"id": "a", "size": "3"}, "b": {"id": "b", "size": ""}}
+
+
+def test_each_line_of_a_text_file_is_an_item() -> None:
+    assert items("v.txt", "13030/m5\r\n\r\n13030/q2") == {"13030/m5": "13030/m5", "13030/q2": "13030/q2"}
+    assert items("v.txt", "") == {}
+
+
+def test_a_cell_of_several_lines_keeps_the_lines_of_what_follows() -> None:
+    assert faults("v.csv", 'id,text\na,"1\n2\n3"\na,x\n') == [
+        "lists/v.csv:5:1: foreach: the key 'a' is also that of the item in line 2; give each item its own"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("v.json", '{"entries": []}', "lists/v.json:1:1: the file holds no list; write a list, or {items: […]}; an empty one is []"),
+        ("v.yaml", "", "lists/v.yaml:1:1: the file holds no list"),
+        ("v.json", "[1,", "lists/v.json:1:4: the file is not JSON"),
+        ("v.yaml", "- a\n- *b\n", "lists/v.yaml:2:3: an unquoted '*' begins an alias"),
+        ("v.json", "[" * 60 + "]" * 60, "nested more than 50 deep"),
+        ("v.csv", "id,size\na\n", "lists/v.csv:2:1: the row has 1 fields, and the header 2; give each row as many"),
+        ("v.csv", "id,id\na,b\n", "lists/v.csv:1:1: the header has the field 'id' twice"),
+        ("v.csv", "", "lists/v.csv:1:1: the file has no header"),
+        ("v.csv", 'id\n"a\n', "lists/v.csv:2:1: the file is not CSV"),
+        ("v.csv", f"id\n{'a' * 200_000}\n", "lists/v.csv:2:1: the file is not CSV: field larger than field limit"),
+        ("v.csv", "ark\na\n", "lists/v.csv:2:1: foreach: an item has no field 'key', 'id' or 'name'"),
+        ("v.txt", b"caf\xe9\n", "lists/v.txt:1:4: the file is not UTF-8: byte 3 is 0xe9"),
+        ("v.txt", "a\nb\x1b[31m\n", "lists/v.txt:2:2: the character U+001B is not allowed in a list; remove it"),
+        ("v.txt", "a\nb\na\n", "lists/v.txt:3:1: foreach: the key 'a' is also that of the item in line 1"),
+        ("v.txt", b"a" * (MAX_BYTES + 1), "a.yaml:1:41: foreach.file: 'lists/v.txt': the file is larger than 1 MiB"),
+    ],
+)  # fmt: skip
+def test_faults_are_told_where_they_stand(name: str, text: str | bytes, told: str) -> None:
+    (fault,) = faults(name, text)
+    assert told in fault
+
+
+def test_aliases_that_expand_without_end_are_a_fault() -> None:
+    bomb = "\n".join([f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 20)}]" for n in range(12)])
+    (fault,) = faults("v.yaml", bomb)
+    assert "the aliases in here expand to more than 8 MiB" in fault
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd.txt", "../v.txt", "a//v.txt", "./v.txt", "v", "v.exe", '"v\\u202e.txt"'])
+def test_paths_that_name_no_file_of_the_archive_are_refused(path: str) -> None:
+    workflow = parse([SourceFile("a.yaml", f"- {{name: a, command: x, foreach: {{file: {path}}}}}".encode())], _never)
+    assert [fault.message.partition(":")[0] for fault in workflow.faults] == ["foreach.file"]
+
+
+def _never(path: str) -> SourceFile:
+    raise AssertionError(path)
+
+
+def test_a_file_that_cannot_be_read_is_told_where_it_is_named() -> None:
+    workflow = parse(
+        [SourceFile("a.yaml", (TASK % ("v.txt", "")).encode())], lambda path: SourceFile(path, fault="it is gone")
+    )
+    assert [str(fault) for fault in workflow.faults] == ["a.yaml:1:41: foreach.file: 'lists/v.txt': it is gone"]
+    assert workflow.list_files == ("lists/v.txt",)
+
+
+def test_list_files_are_read_once_and_are_bounded() -> None:
+    asked: list[str] = []
+
+    def read_file(path: str) -> SourceFile:
+        asked.append(path)
+        return SourceFile(path, b"x\n")
+
+    tasks = [f"- {{name: a{n}, command: x, foreach: {{file: lists/{n // 2}.txt}}}}" for n in range(2 * MOST_FILES + 2)]
+    workflow = parse([SourceFile("a.yaml", "\n".join(tasks).encode())], read_file)
+    assert len(asked) == len(set(asked)) == MOST_FILES
+    assert all("there are more than 20 list files" in fault.message for fault in workflow.faults)
+    assert len(workflow.faults) == 2
+
+
+def test_lists_of_different_files_are_different_lists() -> None:
+    tasks = [f"- {{name: a{n}, command: x, foreach: {{file: {n % 2}.txt}}}}" for n in range(3)]
+    workflow = parse([SourceFile("a.yaml", "\n".join(tasks).encode())], lambda path: SourceFile(path, b"x\n"))
+    first, second, third = (task.foreach for task in workflow.tasks)
+    assert first == third != second
+
+
+def test_where_nobody_can_read_the_file_the_rest_is_judged() -> None:
+    assert parse([SourceFile("a.yaml", (TASK % ("v.txt", "")).encode())]).faults == ()
+    assert parse([SourceFile("a.yaml", (TASK % ("v.txt", ", key: [x]")).encode())]).faults
