@@ -28,6 +28,8 @@ FILL = "fill:"
 """What stands in a name in place of a revision, before the number of a backfill."""
 _BACKFILL = re.compile(rf"(?P<archive>[^:@/]+)@{FILL}(?P<number>\d{{1,9}})")
 
+EVERY_TASK = "*"
+"""In place of a task's name: all tasks of an item, ``papers@12/*/KEY``. No task can have this name."""
 COMMIT_RUN = 1
 """The number of a revision's commit run (design 5.1), which a name without a run means."""
 
@@ -60,7 +62,8 @@ class Name:
 @lru_cache(4096)  # each run of a list has the same tasks
 def task_in_run(task: str, item: str = "") -> str:
     """What follows the name of a run in that of its task."""
-    return f"/{_quoted(task)}/{_quoted(item)}" if item else f"/{_quoted(task)}"
+    name = task if task == EVERY_TASK else _quoted(task)
+    return f"/{name}/{_quoted(item)}" if item else f"/{name}"
 
 
 def name_of(

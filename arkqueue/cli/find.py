@@ -8,9 +8,17 @@ from arkqueue.cli.client import Client
 from arkqueue.errors import Invalid
 
 
-def find(client: Client, name: str) -> Any:
-    """What a name means: ``full_name``, the id of the run, and of the task (None: it is the name of a run)."""
-    return client.get("/find", name=name)
+def find(client: Client, name: str, *, items: bool = False) -> Any:
+    """What a name means: ``full_name``, the id of the run, and of the task (None: it is the name of a run).
+
+    ``items``: it may be the name of an ``item`` of that run (``RUN/*/KEY``), which is refused otherwise.
+    """
+    found = client.get("/find", name=name)
+    if found["item"] is not None and not items:
+        run = found["full_name"].partition("/")[0]
+        fault = "is the name of an item, which this command does not take"
+        raise Invalid(found["full_name"], fault, f"Name a task of it: arkqueue show {run}")
+    return found
 
 
 def find_run(client: Client, name: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -194,6 +195,10 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
         say(f"{bold(noted['full_name'])}: noted")
 
 
+OF_ITEMS = ("cancel", "restart", "retry", "skip")
+"""The verbs that take the name of an item, ``RUN/*/KEY``."""
+
+
 def is_archive(name: str) -> bool:
     """Whether it can be the name of an archive, and of no run or task."""
     return bool(name) and "@" not in name and "/" not in name
@@ -214,8 +219,8 @@ def act(
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
 
-    def post(place: str) -> Any:
-        return client.post(f"{place}/{verb}", body, dry_run="true" if dry_run else None)
+    def post(place: str, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        return client.post(f"{place}/{verb}", {**body, **more}, dry_run="true" if dry_run else None)
 
     def one(name: str) -> tuple[Any, list[str]]:
         if of_archive is not None and is_archive(name):
@@ -223,7 +228,8 @@ def act(
             return answer, of_archive(name, answer) + (_some_done(answer) if dry_run else [])
         if backfill.is_one(name):
             return backfill.act(client, verb, name, body, dry_run)
-        found = find(client, name)
+        found = find(client, name, items=verb in OF_ITEMS)
+        of_item = {} if found["item"] is None else {"item": found["item"]}
         if found["task"] is not None:
             if body.get("failed"):
                 fault = "is the name of a task, and --failed is for runs and archives"
@@ -233,7 +239,7 @@ def act(
         if body.get("assume_gone"):
             fault = "is the name of a run, and --assume-gone is for tasks"
             raise Invalid(found["full_name"], fault, "Name the task whose process is gone.")
-        answer = post(f"/runs/{found['run']}")
+        answer = post(f"/runs/{found['run']}", of_item)
         now = {task["full_name"]: task for task in answer["run"]["tasks"]}
         lines = [task_line(now[done]) for done in answer["done"] if done in now]
         return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]

@@ -19,7 +19,7 @@ from arkqueue.names import run_name
 from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.guards import Approver
-from arkqueue.states import MOVES, Event, State
+from arkqueue.states import MOVES, SETTLED, Event, State
 
 LONGEST = 60.0
 """Seconds for which one command acts: an answer comes before its caller gives up."""
@@ -88,6 +88,26 @@ def retry_failed(session: Session, run: RunId, by: str, approver: Approver | Non
     )
 
 
+def act_on_item(session: Session, run: RunId, item: str, event: Event, act: Act, *, failed: bool = False) -> Done:
+    """Act on the tasks of an item. ``failed``: on those alone that failed and that nobody waived. What waits for others is canceled first, so that it is not skipped."""
+    of_event: dict[Event, Callable[[Any], bool]] = {
+        Event.RESTART: _runs,
+        Event.RETRY: _has_failed if failed else _may_be_retried,
+        Event.SKIP: _may_be_skipped,
+        Event.CANCEL: lambda row: row.state not in SETTLED,
+    }
+    concerns = of_event[event]
+    nothing = f"has no task of the item {item} to {'retry' if failed else event}"
+    return _on_run(
+        session,
+        run,
+        nothing,
+        lambda row: row.item == item and concerns(row),
+        act,
+        last_first=event is Event.CANCEL,
+    )
+
+
 def retry_failed_of_archive(session: Session, archive: ArchiveId, by: str, approver: Approver | None = None) -> Done:
     """Do as `retry_failed` in all runs of an archive, the oldest first."""
     done, act, until = Done(), _retry(session, by, approver), _until(session)
@@ -107,7 +127,14 @@ def _retry(session: Session, by: str, approver: Approver | None) -> Act:
 
 
 def _on_run(
-    session: Session, run: RunId, nothing: str, concerns: Callable[[Any], bool], act: Act, remedy: str = ""
+    session: Session,
+    run: RunId,
+    nothing: str,
+    concerns: Callable[[Any], bool],
+    act: Act,
+    remedy: str = "",
+    *,
+    last_first: bool = False,
 ) -> Done:
     """Act on the tasks of a run that are concerned. ``nothing``: what is said where there are none; ``remedy``: what may help then."""
     found = session.rows("place_of_run", run=run)
@@ -115,7 +142,7 @@ def _on_run(
         raise NotFound(f"run {run}", "there is none")
     if found[0].deleted_at is not None:
         raise Conflict(run_name(found[0]), "was deleted")
-    done = _each(session, run, concerns, act, _until(session))
+    done = _each(session, run, concerns, act, _until(session), last_first=last_first)
     if not (done.tasks or done.refused or done.left):
         raise Conflict(run_name(found[0]), nothing, remedy)
     return done.unless_refused()
@@ -125,11 +152,13 @@ def _until(session: Session) -> float:
     return min(time.monotonic() + LONGEST, session.until)
 
 
-def _each(session: Session, run: int, concerns: Callable[[Any], bool], act: Act, until: float) -> Done:
+def _each(
+    session: Session, run: int, concerns: Callable[[Any], bool], act: Act, until: float, *, last_first: bool = False
+) -> Done:
     """Act on those tasks of a run that it concerns, when it is their turn: what was done to others may have changed that."""
     done = Done()
     candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, tasks=None)))
-    for n, candidate in enumerate(candidates):
+    for n, candidate in enumerate(reversed(candidates) if last_first else candidates):
         now: Sequence[Any] = session.rows("tasks_to_act_on", run=run, tasks=[candidate.id])
         is_ended = now and now[0].run_ended_at not in (None, candidate.run_ended_at)
         if is_ended or time.monotonic() > until:

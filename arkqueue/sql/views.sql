@@ -286,6 +286,10 @@ select t.id, t.run from task t
 where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s
 order by t.run desc;
 
+-- name: has_item
+-- Whether a run has a task for an item.
+select from task where run_id = %(run)s and item = %(item)s limit 1;
+
 -- name: task_names_at
 -- The names of the ordinary tasks at a revision, of all its runs or of one.
 select distinct t.name from task t

@@ -136,6 +136,15 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     return TaskId(chosen[0].id)
 
 
+def find_item(session: Session, name: Name) -> RunId:
+    """The run of an item, which ``RUN/*/KEY`` names; raises ``NotFound`` where the run has no task for it."""
+    run = find_run(session, name)
+    if not session.rows("has_item", run=run, item=name.item):
+        where = replace(name, task=None, item="")
+        raise NotFound(str(name), f"{where} has no item {name.item!r}", f"See what it has: arkqueue show {where}")
+    return run
+
+
 def no_task(session: Session, place: Place, name: Name) -> NotFound:
     """What to say of a task that a revision, or the run that is named, does not have."""
     where = str(replace(name, task=None, item=""))

@@ -14,13 +14,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt
 from arkqueue.archives.changed import ChangedFiles, NotFollowed, changed_files, not_followed
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, ArchiveId, RunId, TaskId, Trigger
-from arkqueue.names import Name, parse_name
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, RunId, TaskId, Trigger
+from arkqueue.names import EVERY_TASK, Name, parse_name, task_in_run
 from arkqueue.queue import control, deletion, many, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
-from arkqueue.states import RunState
+from arkqueue.states import Event, RunState
 from arkqueue.views import find, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
@@ -64,7 +64,7 @@ class Options(BaseModel):
     """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip. ``failed``: of retry of
     a run or an archive, the failed tasks alone, and none that is out of date. ``from_start``: of retry, the command also of what is polled.
 
-    ``priority``: of prioritize; lower numbers go first.
+    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item, for cancel, restart, retry and skip.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -75,6 +75,7 @@ class Options(BaseModel):
     failed: bool = False
     from_start: bool = False
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
+    item: str | None = Field(default=None, min_length=1, max_length=LONGEST_KEY)
 
     def check(self, *meant: str) -> None:
         """Raise ``Invalid`` where an option is set that means nothing here, rather than do half of what was asked."""
@@ -117,17 +118,25 @@ _MEANT: dict[Verb, tuple[str, ...]] = {
     Verb.PRIORITIZE: ("priority",),
 }
 """The options of each verb on a task."""
-_OF_RUNS = _MEANT | {Verb.CANCEL: (), Verb.RETRY: ("force", "failed", "from_start")}
+_OF_ITEMS = {Verb.CANCEL: Event.CANCEL, Verb.RESTART: Event.RESTART, Verb.RETRY: Event.RETRY, Verb.SKIP: Event.SKIP}
+"""What verbs on an item do to each of its tasks."""
+_OF_RUNS = _MEANT | {
+    Verb.CANCEL: ("item",),
+    Verb.RESTART: ("item",),
+    Verb.RETRY: ("force", "failed", "from_start", "item"),
+    Verb.SKIP: ("as_completed", "force", "item"),
+}
 """And on a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a name means. ``task`` None: it is the name of a run."""
+    """What a name means. ``task`` None: it is the name of a run, or of an ``item`` of it (``RUN/*/KEY``)."""
 
     full_name: str
     run: int
     task: int | None
+    item: str | None = None
 
 
 # Runs
@@ -291,6 +300,8 @@ def act_on_run(
 
 def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
     """Do what a verb says to the tasks of a run."""
+    if options.item is not None:
+        return _do_to_item(caller, verb, run, options.item, options)
     session, by, who = caller.session, caller.by, caller.approver
     force, as_completed = options.force, options.as_completed
     match verb:
@@ -308,6 +319,15 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
             return many.skip_run(session, run, by, as_completed=as_completed, force=force, approver=who)
         case Verb.PRIORITIZE:
             return control.prioritize_run(session, run, options.the_priority(), by)
+
+
+def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Options) -> Done:
+    """Do what a verb says to the tasks of an item."""
+    failed = options.the_failed()
+    of_each = Options(**options.model_dump(exclude_unset=True, exclude={"item", "failed"}))
+    return many.act_on_item(
+        caller.session, run, item, _OF_ITEMS[verb], lambda task: do_to_task(caller, verb, task, of_each), failed=failed
+    )
 
 
 @router.post("/archives/{name}/retry")
@@ -403,13 +423,17 @@ def do_to_task(caller: Caller, verb: Verb, task: TaskId, options: Options) -> No
 
 @router.get("/find")
 def find_name(request: Request, name: str) -> Found:
-    """The run or task that a name means: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM."""
+    """The run or task that a name means: ARCHIVE@REVISION or ARCHIVE@REVISION/TASK, in full ARCHIVE:BRANCH@REVISION.RUN/TASK/ITEM. ARCHIVE@REVISION/*/ITEM is an item."""
     caller = admit(request, Scope.READ)
     parsed = parse_name(name)
     caller.archive(parsed.archive)
     if parsed.task is None:
         run = runs.run(caller.session, find.find_run(caller.session, parsed))
         return Found(full_name=run.full_name, run=run.id, task=None)
+    if parsed.task == EVERY_TASK and parsed.item:
+        run = runs.run(caller.session, find.find_item(caller.session, parsed))
+        name = run.full_name + task_in_run(EVERY_TASK, parsed.item)
+        return Found(full_name=name, run=run.id, task=None, item=parsed.item)
     task = tasks.task(caller.session, find.find_task(caller.session, parsed))
     return Found(full_name=task.full_name, run=task.run_id, task=task.id)
 

@@ -671,3 +671,51 @@ def test_an_archive_that_too_many_want_to_change_is_told_from_a_server_that_is_a
     assert "server" not in second.err
     the_rest(first)
     assert (first.returncode, archive.states()) == (0, {"a@2": "canceled", "b@2": "ready"})
+
+
+# Items of lists
+
+
+def a_list(session: Session) -> AnArchive:
+    """papers@2 with three steps over the items ``a`` and ``b/c``."""
+    archive = an_archive(session)
+    steps = {"fetch": "", "check": "depends: [fetch]", "store": "depends: [check]"}
+    archive.commit({name: f"foreach: [a, b/c]\n{more}" for name, more in steps.items()})
+    return archive
+
+
+def test_an_item_is_retried_at_the_step_that_failed_and_no_other_item_is(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.run("fetch/a@2")
+    archive.fail("check/a@2")
+    archive.fail("fetch/b/c@2")
+    done = arkqueue("retry", "papers@2/*/a")
+    assert (done.code, done.lines) == (0, ["papers@2/check/a: ready"])
+    assert [archive.state(f"{name}/a@2") for name in ("fetch", "check", "store")] == ["completed", "ready", "waiting"]
+    assert archive.state("fetch/b/c@2") == "failed"
+    assert arkqueue("retry", "papers@2/*/b%2Fc", "--failed").lines == ["papers@2/fetch/b%2Fc: ready"]
+
+
+def test_an_item_is_canceled_from_its_end_on_and_skipped(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    done = arkqueue("cancel", "papers@2/*/a")
+    assert [line.partition(" (")[0] for line in done.lines] == [
+        "papers@2/store/a: canceled",
+        "papers@2/check/a: canceled",
+        "papers@2/fetch/a: canceled",
+    ]
+    assert [archive.state(f"{name}/b/c@2") for name in ("fetch", "check", "store")] == ["ready", "waiting", "waiting"]
+    assert arkqueue("skip", "papers@2/*/b%2Fc", "--dry-run").code == 0
+    assert archive.state("fetch/b/c@2") == "ready"
+
+
+def test_what_is_no_item_and_what_takes_none_is_refused(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    assert "papers@2 has no item 'x'" in arkqueue("retry", "papers@2/*/x").err
+    assert "has no task of the item a to retry" in arkqueue("retry", "papers@2/*/a").err
+    for words in (("hold",), ("release",), ("prioritize", "3"), ("delete",), ("show",), ("refresh",)):
+        verb, *more = words
+        done = arkqueue(verb, "papers@2/*/a", *more)
+        assert done.code != 0
+        assert "is the name of an item, which this command does not take" in done.err
+    assert archive.state("fetch/a@2") == "ready"
