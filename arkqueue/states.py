@@ -38,6 +38,11 @@ SETTLED = frozenset({State.COMPLETED, State.FAILED, State.REJECTED, State.CANCEL
 
 UNSETTLED = frozenset(State) - SETTLED
 
+ATTENTION = (
+    State.FAILED, State.REJECTED, State.HELD, State.RUNNING, State.READY, State.DEFERRED, State.WAITING, State.CANCELED, State.SKIPPED, State.COMPLETED,
+)  # fmt: skip
+"""Where one state stands for many tasks, the first of these that one of them has."""
+
 
 class Event(StrEnum):
     PASS = "pass"

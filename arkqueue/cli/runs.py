@@ -17,6 +17,9 @@ from arkqueue.text import on_one_line, one_line, visible
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
+TASK_STATES = (
+    "waiting", "held", "ready", "running", "deferred", "completed", "failed", "rejected", "canceled", "skipped",
+)  # fmt: skip
 STATES = ("pending", "processing", "reporting", "held", "completed", "failed", "canceled", "superseded", "deleted")
 FORMATS = ("text", "mermaid", "dot", "json")
 CHANGED = "changed since its report"
@@ -177,9 +180,11 @@ def runs(
     show_default=True,
     help="Of a run: list at most so many of the files that its revision changes.",
 )
+@click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
+@click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; again for more.")  # fmt: skip
 @as_json
 @calls_server
-def show(client: Client, name: str, files: int, as_json: bool) -> None:
+def show(client: Client, name: str, files: int, items: bool, states: Sequence[str], as_json: bool) -> None:
     """Show a run with its tasks and the files that its revision changes, a task with its attempts, or how far a backfill (papers@fill:1) is."""
     from arkqueue.cli import backfill
     from arkqueue.cli.find import find
@@ -195,7 +200,7 @@ def show(client: Client, name: str, files: int, as_json: bool) -> None:
     if as_json:
         print_json(thing)
     elif is_run:
-        _show_run(thing)
+        _show_run(thing, states, items=items)
     else:
         _show_task(thing)
 
@@ -299,7 +304,9 @@ def _reports(run: Any) -> str:
     return f"{len(run['reports'])}, the newest of {at(run['reports'][0]['made_at'])}{changed}: {dim('arkqueue report ' + run['full_name'])}"
 
 
-def _show_run(run: Any) -> None:
+def _show_run(run: Any, states: Sequence[str] = (), *, items: bool = False) -> None:
+    from arkqueue.cli.items import shown
+
     facts = [
         ("revision", visible(run["revision"]) + _by(run["author"]) + f", {at(run['date'])}"),
         ("branch", visible(run["branch"])),
@@ -337,7 +344,7 @@ def _show_run(run: Any) -> None:
             say(click.style(visible(str(Fault(**fault))), fg="red"))
     if run["tasks"]:
         say()
-        table(task_rows(run["tasks"]), ("TASK", "STATE", "TOOK", "WHY"))
+        table(task_rows(shown(run["tasks"], states, items=items)), ("TASK", "STATE", "TOOK", "WHY"))
     _show_deeds(run["deeds"])
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
-from arkqueue.states import SETTLED, RunState, State
+from arkqueue.states import ATTENTION, SETTLED, RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import completed_places, unhandled_failures
 from arkqueue.views.backfills import backfills
@@ -25,11 +25,6 @@ ROWS: Final = 50
 MOST_BACKFILLS: Final = 3
 MOST_TOLD: Final = 5
 """Failures that the sentence above the grid names."""
-
-
-_GRAVITY: Final = (
-    State.FAILED, State.REJECTED, State.HELD, State.RUNNING, State.READY, State.DEFERRED, State.WAITING, State.CANCELED, State.SKIPPED, State.COMPLETED,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ def _by_name(run: ListedRun) -> dict[str, list[TaskView]]:
 
 def _worst(tasks: Sequence[TaskView]) -> TaskView:
     """Which of the items of a list stands for all: the first that needs somebody, else one that is under way, else one that did not complete."""
-    return min(tasks, key=lambda task: (task.waived, _GRAVITY.index(task.state)))
+    return min(tasks, key=lambda task: (task.waived, ATTENTION.index(task.state)))
 
 
 def _cell_of(tasks: Sequence[TaskView]) -> Cell:

@@ -719,3 +719,24 @@ def test_what_is_no_item_and_what_takes_none_is_refused(arkqueue: Cli, session: 
         assert done.code != 0
         assert "is the name of an item, which this command does not take" in done.err
     assert archive.state("fetch/a@2") == "ready"
+
+
+def test_a_long_list_is_shown_by_its_numbers_and_its_items_on_demand(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    items = ", ".join(f"v{n:02}" for n in range(12))
+    archive.commit({"store": f"foreach: [{items}]", "short": "foreach: [a, b]", "index": "depends: [store]"})
+    for n in range(10):
+        archive.run(f"store/v{n:02}@2")
+    archive.fail("store/v10@2")
+
+    def rows(*options: str) -> list[list[str]]:
+        lines = arkqueue("show", "papers@2", "--files", "0", *options).lines
+        at = next(number for number, line in enumerate(lines) if line.startswith("TASK"))
+        return [line.split(maxsplit=3) for line in lines[at + 1 :] if line.startswith("papers@2/")]
+
+    assert [row[0].partition("/")[2] for row in rows()] == ["COMMIT", "store/*", "short/a", "short/b", "index"]
+    (store,) = [" ".join(row) for row in rows() if row[0] == "papers@2/store/*"]
+    assert "failed" in store.split()[1]
+    assert store.endswith("12 items: 1 failed, 1 running, 10 completed (the first: v10)")
+    assert [row[0].rpartition("/")[2] for row in rows("--state", "failed")] == ["v10"]
+    assert len(rows("--items")) == 1 + 12 + 2 + 1

@@ -1,0 +1,48 @@
+"""Tables of tasks with lists: each long list as one row with its counts, unless its items are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from arkqueue.states import ATTENTION
+
+FEW = 10
+"""Items of a list that are shown one by one all the same."""
+
+
+def shown(tasks: Sequence[Any], states: Sequence[str], *, items: bool) -> list[Any]:
+    """The tasks of a run as rows of a table. ``states``: only those in one of them. ``items``: each item of a list by itself, which ``states`` implies."""
+    if states:
+        return [task for task in tasks if task["state"] in states]
+    if items:
+        return list(tasks)
+    lists: dict[str, list[Any]] = {}
+    for task in tasks:
+        if task["item"]:
+            lists.setdefault(task["name"], []).append(task)
+    long = {name: of_list for name, of_list in lists.items() if len(of_list) > FEW}
+    rows = []
+    for task in tasks:
+        if not task["item"] or task["name"] not in long:
+            rows.append(task)
+        elif task is long[task["name"]][0]:
+            rows.append(_of_list(long[task["name"]]))
+    return rows
+
+
+def _of_list(tasks: Sequence[Any]) -> Any:
+    """One row for all items of a list: in the state that needs somebody first, with their numbers."""
+    counts = Counter(task["state"] for task in tasks)
+    worst = min(tasks, key=lambda task: ATTENTION.index(task["state"]))
+    told = ", ".join(f"{counts[state]} {state}" for state in ATTENTION if counts[state])
+    first = next((task["item"] for task in tasks if task["state"] in ATTENTION[:2]), "")
+    run = worst["full_name"].partition("/")[0]
+    return {
+        "full_name": f"{run}/{worst['name']}/*",
+        "state": worst["state"],
+        "started_at": None,
+        "ended_at": None,
+        "why": f"{len(tasks)} items: {told}" + (f" (the first: {first})" if first else ""),
+    }
