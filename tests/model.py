@@ -146,6 +146,8 @@ class Report(NamedTuple):
     by_itself: bool
     changes: int
     outcomes: dict[Name, tuple[int, bool, bool]]
+    given: bool = False
+    """To the command of REPORT."""
 
 
 @dataclass(slots=True, eq=False)
@@ -168,6 +170,10 @@ class Run:
     dropped: bool = False
     reports: list[Report] = field(default_factory=list)
     fill: Backfill | None = None
+    sent: set[int] = field(default_factory=set)
+    """The reports that the command of REPORT has sent, by their places."""
+    updating: int | None = None
+    """For which of a person's reports the command runs."""
 
     @property
     def key(self) -> RunKey:
@@ -190,10 +196,18 @@ class Run:
     def changed_since_report(self) -> bool:
         return bool(self.reports) and self.reports[-1].outcomes != self.outcomes
 
+    @property
+    def has_reported(self) -> bool:
+        """Whether it has made its report by itself."""
+        return any(report.by_itself for report in self.reports)
+
     def report(self, *, by_itself: bool) -> None:
-        now, before = self.outcomes, self.reports[-1].outcomes if self.reports else {}
+        """Make a report. With a command, what has changed is told against the last one that was sent."""
+        has_command = not self.tasks[Name(REPORT)].is_gate
+        told = [report for n, report in enumerate(self.reports) if n in self.sent or not has_command]
+        now, before = self.outcomes, told[-1].outcomes if told else {}
         changes = sum(now.get(name) != before.get(name) for name in {*now, *before})
-        self.reports.append(Report(by_itself, changes, now))
+        self.reports.append(Report(by_itself, changes, now, has_command and (by_itself or changes > 0)))
 
     @property
     def own(self) -> list[Task]:
@@ -289,7 +303,7 @@ class Task:
 
     @property
     def is_gate(self) -> bool:
-        return self.implicit or self.definition.is_gate
+        return (self.implicit and self.name != REPORT) or self.definition.is_gate
 
 
 @dataclass(slots=True, eq=False)
@@ -331,8 +345,8 @@ class RunSeen(NamedTuple):
     state: str
     skipped: int
     superseded: int
-    reports: tuple[tuple[bool, int], ...]
-    """Whether it made each of them by itself, and how many tasks had changed since the one before."""
+    reports: tuple[tuple[bool, int, bool, bool], ...]
+    """Whether it made each of them by itself, how many tasks had changed since the one before, and whether its command was given it, and has sent it."""
     changed_since_report: bool
 
 
@@ -731,7 +745,8 @@ class Model:
         """COMMIT, the chosen tasks and REPORT, with their edges."""
         self.runs.append(run)
         extended = next((task for task in run.workflow.tasks if task.name == COMMIT), TaskDefinition(COMMIT))
-        definitions = [TaskDefinition(COMMIT) if run.workflow.faults else extended, *chosen, TaskDefinition(REPORT)]
+        report = next((task for task in run.workflow.tasks if task.name == REPORT), TaskDefinition(REPORT))
+        definitions = [TaskDefinition(COMMIT) if run.workflow.faults else extended, *chosen, report]
         for order, definition in enumerate(definitions):
             run.tasks[Name(definition.name)] = Task(run, definition, order)
         commit, report = run.tasks[Name(COMMIT)], run.tasks[Name(REPORT)]
@@ -757,6 +772,9 @@ class Model:
         for task in run.own:
             if task.definition.hold or task.name in self.guards or ((hold or self.on_hold) and not task.is_gate):
                 self._hold(task, by_a_guard=task.name in self.guards)
+        reports = run.tasks[Name(REPORT)]
+        if not reports.is_gate and (reports.definition.hold or REPORT in self.guards):
+            self._hold(reports, by_a_guard=REPORT in self.guards)
 
     def _put_in_order(self, run: Run, fill: Backfill) -> None:
         """Each task of a backfill waits for the one before, and lets what is committed go first."""
@@ -765,6 +783,7 @@ class Model:
             if previous and all(edge.source is not previous or edge.when is When.COMPLETED for edge in task.into):
                 self._edge(previous, task, When.SETTLED, Kind.IMPLICIT)
             fill.last[task.name] = task
+        for task in (*run.own, *self._report_with_command(run)):
             task.priority = min(task.priority + 40, 1000)
 
     def _source(self, run: Run, task: Task, wish: Depends) -> Task | None:
@@ -882,6 +901,8 @@ class Model:
         return known[task]
 
     def _blocks(self, task: Task, known: dict[Task, Blocks]) -> Blocks:
+        if task.name == REPORT:  # nothing waits for it
+            return Blocks.NOTHING
         if task.state in (State.FAILED, State.REJECTED):
             return Blocks.NOTHING if task.waived or task.run.deleted else Blocks.COMPLETION
         waits_for = [edge for edge in self.unmet(task) if edge.kind is not Kind.EXCLUSIVE]
@@ -961,7 +982,7 @@ class Model:
                     task.state, task.asks = move(task.state, Event.FAULT), False
                 elif not task.asks:
                     task.state = move(task.state, Event.PASS if task.is_gate else Event.ENABLE)
-                    if task.name == REPORT:
+                    if task.name == REPORT and task.is_gate:
                         task.run.report(by_itself=True)
         return bool(entering)
 
@@ -1080,8 +1101,10 @@ class Model:
     def claim(self, key: Key) -> Changes:
         before = self.states()
         assert self.may_claim(), f"{key} was claimed in a pause, or beside as many as may run"
-        task = self._in(key, State.READY)
+        task = self._in(key, State.READY, also_report=True)
         task.state = move(task.state, Event.CLAIM)
+        if task.name == REPORT and task.run.updating is None and not task.run.has_reported:
+            task.run.report(by_itself=True)
         task.attempts.append(Attempt(poll=task.polls))
         if not task.polls:  # outputs of a poll are merged into the task's
             task.output = None
@@ -1133,10 +1156,13 @@ class Model:
             task.superseded_by = task.stop_by
         if not task.settled and task.stop != "restart" and self._is_gone(task.run):
             self._cancel(task, Cause.DROPPED)
+        if task.name == REPORT and task.settled:
+            self._close(task)
         task.stop = task.stop_by = None
         task.attempts[-1].live = False
-        if not task.attempts[-1].poll or priority is not None:
-            task.output = None if end is End.LOST else priority
+        said = None if end is End.LOST else priority
+        if not task.attempts[-1].poll or said is not None:  # a lost poll leaves what was there
+            task.output = said
         if task.state is State.COMPLETED:
             where = task.run.branch, task.key.inside
             self.latest[where] = task.run.place
@@ -1149,6 +1175,29 @@ class Model:
             if priority is not None and end is not End.LOST and self.has_not_started(other) and not other.prioritized:
                 other.priority = priority
         return self._follow(before)
+
+    def _close(self, report: Task) -> None:
+        """Its command has ended. A run that has not reported by itself will do so yet."""
+        run, was = report.run, report.run.updating
+        if report.state is State.COMPLETED:
+            own = next(n for n, one in enumerate(run.reports) if one.by_itself) if was is None else was
+            run.sent.add(own)
+        run.updating = None
+        if was is not None and not run.has_reported and report.state is not State.CANCELED:
+            self._report_again(report)
+
+    def _report_again(self, report: Task, at_once: bool = False) -> None:
+        """``at_once``: also while other tasks of its run have not settled."""
+        if report.settled:
+            report.state = move(report.state, Event.UPDATE)
+        report.cause = report.superseded_by = None
+        report.waived = report.as_completed = False
+        report.failures = report.deferrals = report.losses = 0
+        report.deferred = False
+        for edge in report.into:
+            edge.met = at_once or edge.source.settled
+        if report.to_release:
+            self._hold(report, by_a_guard=report.by_a_guard)
 
     def has_not_started(self, task: Task) -> bool:
         return task.state in (State.WAITING, State.HELD, State.READY)
@@ -1171,7 +1220,7 @@ class Model:
 
     def due(self, key: Key) -> Changes:
         before = self.states()
-        task = self._in(key, State.DEFERRED)
+        task = self._in(key, State.DEFERRED, also_report=True)
         task.state = move(task.state, Event.DUE)
         return self._follow(before)
 
@@ -1203,7 +1252,7 @@ class Model:
     def restart(self, key: Key) -> Changes:
         before = self.states()
         self._refuse_unapproved([self.task(key)])
-        task = self._in(key, State.RUNNING)
+        task = self._in(key, State.RUNNING, also_report=True)
         if task.stop == "cancel":
             raise Refused(Reason.CANCELING, key)
         task.stop = "restart"
@@ -1287,7 +1336,7 @@ class Model:
             raise Refused(Reason.SUPERSEDED, *by)
         if by := [key for task in again for key in self._built_upon(task)]:
             raise Refused(Reason.STARTED, *by)
-        programs = [task for task in again if not task.is_gate]
+        programs = [task for task in again if not task.is_gate and task.name != REPORT]
         if by := [key for task in programs for key in self._completed_after(task.run, task.key.inside)]:
             raise Refused(Reason.OVERWRITES, *by)
 
@@ -1308,6 +1357,8 @@ class Model:
             edge = left.pop()
             target = edge.target
             never_began = target.state in (State.CANCELED, State.SKIPPED) and not target.attempts
+            if target.name == REPORT:
+                continue  # what it told of is no work that an older revision could replace
             if target.key in seen or not (edge.met or (never_began and not edge.crossing)):
                 continue
             seen.add(target.key)
@@ -1350,7 +1401,7 @@ class Model:
         having = [
             r for r in self.on_branch(branch) if r.place.number <= until and not r.deleted and Name(name) in r.tasks
         ]
-        tasks = [run.tasks[Name(name)] for run in having]
+        tasks = [run.tasks[Name(name)] for run in having if not run.tasks[Name(name)].implicit]
         bad = [task for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
         self._refuse_unapproved(bad)
         for task in bad:
@@ -1363,13 +1414,18 @@ class Model:
         if run.deleted:
             raise Refused(Reason.GONE)
         self._refuse_unapproved(run.own)
-        if any(task.state is State.RUNNING and not task.polls for task in run.own):
+        commands = [*run.own, *self._report_with_command(run)]
+        if any(task.state is State.RUNNING and not task.polls for task in commands):
             raise Refused(Reason.STATE)
         run.deleted = True
-        run.canceled_with_it = [task for task in run.own if not task.settled]
+        run.canceled_with_it = [task for task in commands if not task.settled]
         for task in run.canceled_with_it:
             self._stop_by_person(task)  # a poll keeps what it finds before it has stopped
         return self._follow(before)
+
+    def _report_with_command(self, run: Run) -> list[Task]:
+        report = run.tasks.get(Name(REPORT))
+        return [report] if report and not report.is_gate else []
 
     def undelete(self, key: RunKey) -> Changes:
         """What the deletion canceled comes back as held; so does what stayed skipped as the run was not judged again (design 5.27)."""
@@ -1379,7 +1435,8 @@ class Model:
             raise Refused(Reason.STATE)
         self._refuse_unapproved(run.own)
         run.deleted = False
-        back = [task for task in run.canceled_with_it if task.state is State.CANCELED]
+        canceled = [task for task in run.canceled_with_it if task.state is State.CANCELED]
+        back, reports = ([task for task in canceled if (task.name == REPORT) is is_it] for is_it in (False, True))
         run.canceled_with_it = []
         stale = {
             task.root
@@ -1396,6 +1453,9 @@ class Model:
                 self._hold(task, by_a_guard=task.by_a_guard)
         self._hold_again(task for task in reopened if task.run is not run)
         self._hold_reopened(reopened)
+        for report in reports if not run.has_reported else ():
+            run.updating = None
+            self._report_again(report)
         return self._follow(before)
 
     def purge(self, key: RunKey) -> Changes:
@@ -1456,8 +1516,17 @@ class Model:
             raise Refused(Reason.NOTHING)
         if not now and not all(task.settled for task in (run.tasks[Name(COMMIT)], *run.own)):
             raise Refused(Reason.STATE)
+        before = self.states()
+        for report in self._report_with_command(run):
+            self._refuse_unapproved([report])
+            is_idle = report.settled or (report.state is State.WAITING and self.unmet(report))
+            if not is_idle:
+                raise Refused(Reason.STATE)
         run.report(by_itself=False)
-        return {}
+        if run.reports[-1].given:
+            run.updating = len(run.reports) - 1
+            self._report_again(run.tasks[Name(REPORT)], at_once=True)
+        return self._follow(before)
 
     def prioritize(self, key: Key, priority: int) -> Changes:
         before = self.states()
@@ -1533,13 +1602,14 @@ class Model:
 
     def release(self, key: Key, force: bool = False, skip_outdated: bool = False) -> Changes:
         """A held task enters like any other (design 5.22)."""
-        return self._release([self._in(key, State.HELD)], force, skip_outdated)
+        return self._release([self._in(key, State.HELD, also_report=True)], force, skip_outdated)
 
     def release_run(self, key: RunKey, force: bool = False, skip_outdated: bool = False) -> Changes:
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
-        return self._release([task for task in run.own if task.state is State.HELD], force, skip_outdated)
+        tasks = [*run.own, *self._report_with_command(run)]
+        return self._release([task for task in tasks if task.state is State.HELD], force, skip_outdated)
 
     def release_all(self, force: bool = False, skip_outdated: bool = False) -> Changes:
         return self._release([task for task in self.tasks() if task.state is State.HELD], force, skip_outdated)
@@ -1599,7 +1669,7 @@ class Model:
         before = self.states()
         new, self.guards = names - self.guards, names
         for task in self.tasks():
-            if task.name in new and task.state in (State.WAITING, State.READY):
+            if task.name in new and task.state in (State.WAITING, State.READY) and not (task.implicit and task.is_gate):
                 self._hold(task, by_a_guard=True)
         return self._follow(before)
 
@@ -1644,7 +1714,7 @@ class Model:
         return run.dropped or run.branch in self.deleted_branches
 
     def _cancel_unstarted(self, run: Run) -> None:
-        for task in run.own:
+        for task in (*run.own, *self._report_with_command(run)):
             if not task.settled and task.state is not State.RUNNING:
                 self._cancel(task, Cause.DROPPED)
 
@@ -1682,16 +1752,19 @@ class Model:
         for edge in self.edges:
             if edge.source not in again or edge.crossing or edge.kind is Kind.STOPPING:
                 continue
+            run = edge.target.run
+            if edge.target.name == REPORT and (run.updating is not None or run.has_reported or edge.target.settled):
+                continue
             if edge.target.state in (State.RUNNING, State.DEFERRED):
                 continue
             edge.met = False
             if edge.target.state is State.READY:
                 edge.target.state = move(edge.target.state, Event.UNMEET)
 
-    def _in(self, key: Key, *states: State) -> Task:
+    def _in(self, key: Key, *states: State, also_report: bool = False) -> Task:
         """The task, where the verb is possible for it."""
         task = self.task(key)
-        if task.implicit:
+        if task.implicit and not (also_report and task.name == REPORT):
             raise Refused(Reason.IMPLICIT, key)
         if task.run.deleted:
             raise Refused(Reason.GONE, key)
@@ -1725,7 +1798,7 @@ class Model:
                 self.run_state(run.key),
                 sum(task.state is State.SKIPPED for task in run.own),
                 sum(task.state is State.CANCELED and task.superseded_by is not None for task in run.own),
-                tuple((report.by_itself, report.changes) for report in run.reports),
+                tuple((r.by_itself, r.changes, r.given, n in run.sent) for n, r in enumerate(run.reports)),
                 run.changed_since_report,
             )
             for run in self.runs
@@ -1868,6 +1941,8 @@ class Model:
 
     def _check_start(self, task: Task) -> None:
         """Called after the step that started the task; its sources are read afresh, not from what the edges remember."""
+        if task.name == REPORT and task.run.updating is not None:
+            return
         if len(task.attempts) == 1 and not task.retried:
             assert not (older := [other.key for other in self._overtaken(task)]), f"{task.key} overtook {older}"
         for edge in task.into:

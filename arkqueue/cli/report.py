@@ -33,7 +33,8 @@ COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled"
 def report(client: Client, name: str, number: int | None, listed: bool, update: bool, now: bool, as_json: bool) -> None:
     """Show what the tasks of a run had come to when its newest report was made.
 
-    A run makes a report by itself when all of its tasks have settled. Tasks that are retried after that change nothing of it: --update makes another one.
+    A run makes a report by itself when all of its tasks have settled. Tasks that are retried after that change nothing of it: --update makes another one. Where REPORT has
+    a command, the command gets each report that says something new, and has sent it when it ends with exit code 0.
     """
     from arkqueue.cli.find import find_run
 
@@ -48,7 +49,12 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
         print_json(found) if as_json else _list(run, found)
         return
     if update:
-        number = client.post(f"/runs/{run['id']}/report", {"now": now})["number"]
+        made = client.post(f"/runs/{run['id']}/report", {"now": now})
+        number = made["number"]
+        if made["is_given"]:
+            say(f"REPORT sends it: arkqueue logs {run['full_name']}/REPORT -f", err=True)
+        elif made["since"] is not None and not made["changes"]:
+            say(f"nothing has changed since report {made['since']}", err=True)
     elif number is None:
         if not run["reports"]:
             from arkqueue.errors import NotFound
@@ -67,10 +73,10 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
 
 def _list(run: Any, reports: list[Any]) -> None:
     rows = [
-        (str(one["number"]), state(one["state"]), at(one["made_at"]), _changes(one), visible(one["made_by"] or "by itself"))
+        (str(one["number"]), state(one["state"]), at(one["made_at"]), _changes(one), _sent(one), visible(one["made_by"] or "by itself"))
         for one in reports
     ]  # fmt: skip
-    table(rows, ("REPORT", "STATE", "MADE", "CHANGES", "BY"))
+    table(rows, ("REPORT", "STATE", "MADE", "CHANGES", "SENT", "BY"))
     if not rows:
         say("no report yet", err=True)
     _mark(run)
@@ -83,6 +89,7 @@ def _show(report: Any) -> None:
         ("made", at(report["made_at"]) + (f" by {visible(report['made_by'])}" if report["made_by"] else ", by itself")),
         ("tasks", ", ".join([str(counts["tasks"]), *(f"{counts[word]} {word}" for word in COUNTED if counts[word])])),
         ("changes", _changes(report)),
+        ("sent", _sent(report)),
     ]
     for key, value in facts:
         say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
@@ -116,6 +123,11 @@ def _changes(report: Any) -> str:
         return ""
     count = report["changes"]
     return f"{count} {'task' if count == 1 else 'tasks'} since report {report['since']}"
+
+
+def _sent(report: Any) -> str:
+    """Whether the command of REPORT has sent it; empty where none was to."""
+    return at(report["sent_at"]) if report["sent_at"] else "no" if report["is_given"] else ""
 
 
 def _mark(run: Any) -> None:

@@ -100,6 +100,9 @@ class Gateway(Protocol):
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
         """The newest outputs of what each task depends on, by the dependency's name; a task without any is left out."""
 
+    def report(self, task: TaskId) -> dict[str, Any]:
+        """The report that the command of a REPORT gets as INPUTS, as ``docs/report.schema.json`` describes it. It does not change from now on."""
+
     def base(self, attempt: AttemptId) -> Revision | None:
         """The revision of the ledger that an attempt has as its base, as far as that proves which one it is; None: it has none."""
 

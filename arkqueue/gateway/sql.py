@@ -27,8 +27,10 @@ from arkqueue.model import (
     TaskId,
 )
 from arkqueue.queue import archives, claim, finish, logs
+from arkqueue.queue.reports import give
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
+from arkqueue.views.reports import as_json, report
 
 VITAL = 6
 """Connections for what keeps attempts alive: one each for claims, renewals, requests to stop and logs, and two for the recorder."""
@@ -88,6 +90,9 @@ class SqlGateway:
 
     def inputs(self, tasks: Sequence[TaskId]) -> dict[TaskId, dict[str, Any]]:
         return claim.inputs(self.session, tasks)
+
+    def report(self, task: TaskId) -> dict[str, Any]:
+        return as_json(report(self.session, *give(self.session, task)))
 
     def base(self, attempt: AttemptId) -> Revision | None:
         return claim.base(self.session, attempt)

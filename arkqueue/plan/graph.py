@@ -56,7 +56,7 @@ class Occurrence(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A task to be. ``definition`` is None for COMMIT, REPORT and the gates of ``PREV:*``; ``position`` orders the tasks of a run."""
+    """A task to be. ``definition`` is None for COMMIT, a REPORT without a command and the gates of ``PREV:*``; ``position`` orders the tasks of a run."""
 
     key: Key
     position: int
@@ -229,7 +229,9 @@ def plan(
             continue
         for item in workflow.items_of(definition) or ():
             nodes.append(Node(Key(key.name, item.key), i, TaskKind.ORDINARY, definition, item))
-    nodes += [Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT)]
+    report = defined.get(REPORT)
+    has_command = report is not None and not report.is_gate
+    nodes += [Node(Key(REPORT), len(chosen) + 1, TaskKind.REPORT, report if has_command else None)]
     return Plan(tuple(nodes), edges.all(), tuple(edges.missing), tuple(edges.lost), tuple(edges.unneeded))
 
 

@@ -288,12 +288,14 @@ class Draft:
             if definition is not None:
                 program, cancels, exclusive = not definition.is_gate, bool(definition.cancels), definition.exclusive
                 locks, priority = bool(definition.lock), min(definition.priority + behind, GREATEST_PRIORITY)
-                held_by = BY_ITS_FILE if definition.hold else hold if program else None
+                # A hold of the archive lets REPORT pass (design 5.21).
+                held_by = BY_ITS_FILE if definition.hold else hold if program and task != report else None
                 if hold == BY_WORKFLOW_AUTHORS and program:
                     held_by = hold
                 if guards and matches(guards, key.name):
                     held_by = BY_A_GUARD
-                self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
+                if task != report:
+                    self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT
             # REPORT, the last one, waits for every other task that is not settled yet; it has no edges (design 5.4).
             waits_for, passed = unsettled if task == report else unmet[task], task in self._passes
             ready = program and not (waits_for or cancels or locks) and held_by is None

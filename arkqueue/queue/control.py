@@ -414,7 +414,7 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) 
     programs: list[tuple[str, str, int, int]] = []
     for task in graph.rows("lock_tasks", tasks=list(again)):
         runs[task.number, task.run][Key(task.name, task.item)] = task.attempts
-        if task.program:
+        if task.program and task.kind == TaskKind.ORDINARY:
             programs.append((task.name, task.item, task.number, task.run))
     for (number, run), attempts in runs.items():
         refuse_superseded(graph, here, row.branch_id, number, run, attempts)

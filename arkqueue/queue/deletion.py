@@ -10,7 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import RunId
+from arkqueue.model import RunId, TaskKind
 from arkqueue.names import run_name
 from arkqueue.queue.control import (
     ask_to_stop,
@@ -24,7 +24,7 @@ from arkqueue.queue.control import (
 )
 from arkqueue.queue.graph import Graph, change
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
-from arkqueue.queue.reports import keep
+from arkqueue.queue.reports import keep, reopen_after_deletion
 from arkqueue.states import State
 
 
@@ -32,7 +32,7 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
     """Leave a tombstone in place of a run of which nothing runs: its unsettled tasks are canceled, and nothing waits for its failures any more. A live poll is
     asked to stop, and keeps what it finds before that (design 5.29).
 
-    Its COMMIT and REPORT go on, as after a cancellation: later revisions still come after it.
+    Its COMMIT goes on, as after a cancellation: later revisions still come after it. So does its REPORT, unless it has a command.
     """
 
     def work(graph: Graph, row: Any) -> None:
@@ -49,7 +49,9 @@ def delete_run(session: Session, run: RunId, by: str, approver: Approver | None 
                 raise Conflict(run_name(row), f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy)
         ask_to_stop(graph, polled, "cancel", by)
         keep(graph, graph.ids("settled_of_run", run=run))
-        canceled = graph.ids("cancel", tasks=graph.ids("cancelable", runs=[run]), by=by)
+        # A deleted run sends no report.
+        tasks = [*graph.ids("cancelable", runs=[run]), *graph.ids("report_to_cancel", run=run)]
+        canceled = graph.ids("cancel", tasks=tasks, by=by)
         waived = graph.ids("waive_run", run=run)
         graph.do("delete_run", run=run, by=by, tasks=[*canceled, *waived, *polled])
         graph.follow(canceled, again=[*waived, *graph.ids("skipped_because_of", roots=waived)])
@@ -72,7 +74,8 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         keep(graph, graph.ids("settled_of_run", run=run))
         graph.do("undelete_run", run=run)
         locked = graph.rows("lock_tasks", tasks=row.deleted_tasks or [])
-        back = [task.id for task in locked if task.state == State.CANCELED]
+        back = [task.id for task in locked if task.state == State.CANCELED and task.kind != TaskKind.REPORT]
+        reports = [task.id for task in locked if task.state == State.CANCELED and task.kind == TaskKind.REPORT]
         unwaived = graph.ids("unwaive", tasks=[task.id for task in locked])
         reopened, staying = judge_again(graph, [*back, *graph.ids("stale_roots", run=run)])
         graph.ids("retry", tasks=back)
@@ -81,9 +84,12 @@ def undelete_run(session: Session, run: RunId, by: str, approver: Approver | Non
         back += reopened
         graph.do("hold_undeleted", tasks=back, run=run, hold=entry)
         hold_again(graph, back, reopened)
+        waiting = reopen_after_deletion(graph, run, reports)
         # What settled while the run was deleted was not judged for what comes back now.
         settled = graph.ids("settled_of_run", run=run) if back else []
-        graph.follow(entering=back, again=[*back, *staying, *targets, *unjudged(graph, back), *settled, *unwaived])
+        graph.follow(
+            entering=[*back, *waiting], again=[*back, *staying, *targets, *unjudged(graph, back), *settled, *unwaived]
+        )
         refuse_to_let_go_on(graph, row.archive_id)
 
     found = session.rows("place_of_run", run=run)

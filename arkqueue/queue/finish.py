@@ -26,12 +26,14 @@ from arkqueue.model import (
     Poll,
     Receipt,
     Retries,
+    TaskKind,
     as_priority,
     as_retry_after,
 )
 from arkqueue.queue.claim import LEASE, Request, claim_within
 from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
 from arkqueue.queue.limits import return_slots
+from arkqueue.queue.reports import close
 from arkqueue.states import EX_TEMPFAIL, SETTLED, UNSETTLED, Circumstances, Event, State, Verdict, move, verdict
 
 log = logging.getLogger("arkqueue")
@@ -174,6 +176,8 @@ def _end(
             [task for task, state in moved.items() if state is State.WAITING],
             may_skip=set(moved.values()) != {State.COMPLETED},
         )
+        if ended := [row.task for row in rows if row.kind == TaskKind.REPORT and moved.get(row.task) in SETTLED]:
+            graph.follow(entering=close(graph, ended))
         graph.grant()
         if claim is not None and not claimed:
             found = claim(graph)

@@ -149,7 +149,7 @@ def _drop(graph: Graph, branch: Branch, dropped: Collection[str]) -> bool:
 
 def cancel_unstarted(graph: Graph, runs: Sequence[int], by: str) -> None:
     """Cancel what has not started in some runs; what runs goes on."""
-    tasks = graph.ids("not_started", runs=list(runs))
+    tasks = graph.ids("not_started_of_gone", runs=list(runs))
     graph.rows("lock_tasks", tasks=tasks)
     graph.follow(graph.ids("cancel", tasks=tasks, by=by))
 

@@ -161,7 +161,7 @@ class Content:
             for definition in workflow.tasks:
                 text = json.dumps(to_json(definition), sort_keys=True, separators=(",", ":"))
                 texts.append(text)
-                if definition.name not in (COMMIT, REPORT):
+                if definition.name != COMMIT and not (definition.name == REPORT and definition.is_gate):
                     digest = _digest(text)
                     self._parsed[id(definition)] = definition, digest
                     cancels = json.dumps([_victim(definition.name, one) for one in definition.cancels])

@@ -223,7 +223,7 @@ class Proposal:
         ]
         while more := {target for target, source in needs if source in skipped} - skipped:
             skipped |= more
-        return all(node.key.name in skipped for node in self.planned.nodes if node.definition is not None)
+        return all(node.key.name in skipped for node in self.planned.nodes if node.kind is TaskKind.ORDINARY)
 
 
 def propose(
@@ -274,7 +274,7 @@ def propose(
         names=names,
         without=without,
     )
-    chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.definition is not None))
+    chosen = list(dict.fromkeys(node.key.name for node in planned.nodes if node.kind is TaskKind.ORDINARY))
     if is_asked and files.guards:
         refuse_left_out(there, files, {*without, *_left_out(workflow, chosen)}, approver)
     _refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
@@ -362,12 +362,12 @@ def _refuse_outdated(
     part: Part | None,
 ) -> None:
     """Raise ``Conflict`` where a later run has superseded a task of a planned run, or has completed it."""
-    keys = [node.key for node in planned.nodes if node.definition is not None]
+    keys = [node.key for node in planned.nodes if node.kind is TaskKind.ORDINARY]
     refuse_superseded(graph, here, row.branch_id, row.number, run, dict.fromkeys(keys, 0))
     programs = [
         (node.key.name, node.key.item, row.number, run)
         for node in planned.nodes
-        if node.definition is not None and not node.definition.is_gate
+        if node.kind is TaskKind.ORDINARY and node.definition is not None and not node.definition.is_gate
     ]
     on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
     named = "".join(f" {name}" for name in names or ())

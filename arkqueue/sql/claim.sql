@@ -313,7 +313,7 @@ order by a.id;
 -- Lock those of some attempts that belong to locked archives, and return what is needed to judge their end; the definitions only of what ended `badly`. Their tasks need no
 -- lock: they are running, and nobody changes such a task but who has locked its archive.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
-       t.id as task, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
+       t.id as task, t.kind, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
        t.polls, extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
 from attempt a
 join task t on t.id = a.task_id and t.archive_id = any(%(archives)s::bigint[])

@@ -79,7 +79,7 @@ order by t.id;
 -- name: to_waive
 -- Failed and rejected tasks of one name up to a revision.
 select id from task
-where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and state in ('failed', 'rejected') and not waived
+where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and state in ('failed', 'rejected') and kind = 'ordinary' and not waived
 order by id;
 
 -- name: staying_skipped
@@ -158,10 +158,11 @@ select distinct e.source from edge e join task s on s.id = e.source and s.settle
 where e.target = any(%(tasks)s) and not e.met and e.crossing and e.kind = 'depends';
 
 -- name: untick_report
--- REPORTs that have not run wait for reopened tasks again.
-update task t set unmet = t.unmet + c.n
+-- REPORTs that nobody was given a report by wait for reopened tasks again. One that is run for an update of a person goes on. Their rows were locked before (`keep`), so that no claim takes one meanwhile.
+update task t set unmet = t.unmet + c.n, state = case when {from unmeet t} then {to unmeet} else t.state end
 from (select run_id, count(*)::int as n from task where id = any(%(tasks)s) and kind <> 'gate' group by run_id) c join run on run.id = c.run_id
-where t.id = run.report_id and t.state = 'waiting';
+where t.id = run.report_id and t.state in ('waiting', 'held', 'ready') and run.updating is null
+  and not exists (select from report r where r.run_id = run.id and r.made_by is null);
 
 -- name: started_after
 -- Tasks of later runs that have started because one of these tasks let them, directly or through gates that passed or tasks that never began (design 5.19).
@@ -226,7 +227,7 @@ order by t.position, t.item, t.id;
 -- name: runs_failed
 -- The runs of an archive that have failed tasks which nobody waived, oldest first, each with how many they are.
 select t.run_id as id, count(*)::int as tasks from task t join run on run.id = t.run_id and run.deleted_at is null
-where t.archive_id = %(archive)s and t.state = 'failed' and not t.waived group by t.run_id order by t.run_id;
+where t.archive_id = %(archive)s and t.state = 'failed' and t.kind = 'ordinary' and not t.waived group by t.run_id order by t.run_id;
 
 -- name: waits_inside
 -- Which tasks of a run depend on which others of it.
@@ -242,11 +243,22 @@ where run_id = any(%(runs)s) and settled_at is null
 order by id;
 
 -- name: not_started
--- The tasks of runs that have not started, for a rewritten or deleted branch (design 5.16).
+-- The tasks of runs that have not started.
 select id from task
 where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
   and kind = 'ordinary'
 order by id;
+
+-- name: not_started_of_gone
+-- The same for a rewritten or deleted branch (design 5.16), with what a REPORT would run.
+select id from task
+where run_id = any(%(runs)s) and state in ('waiting', 'held', 'ready', 'deferred')
+  and (kind = 'ordinary' or kind = 'report' and program)
+order by id;
+
+-- name: report_to_cancel
+-- The REPORT of a run that would still run its command.
+select t.id from run join task t on t.id = run.report_id where run.id = %(run)s and t.program and {from cancel t};
 
 -- name: cancel_run
 -- Note that a person canceled a run.

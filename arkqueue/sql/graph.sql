@@ -107,7 +107,7 @@ with source as materialized (
         where s.state = 'completed'
         union all
         select report.id, 1, false
-        from source s join run on run.id = s.run_id join task report on report.id = run.report_id and report.state = 'waiting'
+        from source s join run on run.id = s.run_id join task report on report.id = run.report_id and report.state in ('waiting', 'held') and report.unmet > 0
         where s.counts and s.id <> report.id
         union all
         select unnest(%(entering)s::bigint[]), 0, false) c

@@ -14,7 +14,7 @@ update archive set hold_id = %(hold)s where id = %(archive)s;
 select t.run_id as id, count(*)::int as tasks
 from branch b
 join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and t.kind = 'ordinary' and t.program
-where b.archive_id = %(archive)s and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0)
+where b.archive_id = %(archive)s and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0 and u.kind <> 'report')
 group by t.run_id order by t.run_id;
 
 -- name: runs_held
@@ -32,7 +32,7 @@ select id from task where run_id = any(%(runs)s) and state = 'held' order by num
 -- name: hold
 -- Hold tasks that have not started; with %(unbegun)s only those whose run has not begun.
 update task t set state = {to hold}, asks = false, hold_id = %(hold)s, release_id = null
-where t.id = any(%(tasks)s) and {from hold t} and not (%(unbegun)s and exists (select from task u where u.run_id = t.run_id and u.attempts > 0))
+where t.id = any(%(tasks)s) and {from hold t} and not (%(unbegun)s and exists (select from task u where u.run_id = t.run_id and u.attempts > 0 and u.kind <> 'report'))
 returning t.id;
 
 -- name: hold_again
@@ -41,7 +41,7 @@ update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id,
 from archive a
 where t.id = any(%(tasks)s) and {from hold t} and a.id = t.archive_id
   and (t.hold_id is not null
-       or a.hold_id is not null and t.program and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0));
+       or a.hold_id is not null and t.program and not exists (select from task u where u.run_id = t.run_id and u.attempts > 0 and u.kind <> 'report'));
 
 -- name: release
 -- Take held tasks back to waiting. `release`: the audit log entry.
@@ -101,8 +101,8 @@ where t.id = any(%(tasks)s) and (t.hold_id < 0 or a.settings->'require_approval'
 order by t.number, t.run, t.position, t.id;
 
 -- name: to_guard
--- The tasks of an archive that have not started, by name.
-select t.id, t.name from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and t.kind = 'ordinary'
+-- The tasks of an archive that have not started, by name; also a REPORT with a command.
+select t.id, t.name from branch b join task t on t.branch_id = b.id and t.settled_at is null and {from hold t} and (t.kind = 'ordinary' or t.kind = 'report' and t.program)
 where b.archive_id = %(archive)s order by t.id;
 
 -- name: tasks_of_run

@@ -1,15 +1,25 @@
 -- Reports of runs (design 5.4, 5.32; decision 18). Written by queue/reports.py, read by views/reports.py.
 --
--- A run makes its first report by itself, when all of its other tasks have settled and its REPORT passes. That report is not written then: as long as nothing changes,
--- it is what the tasks say. `unwritten_reports` finds the runs whose tasks are about to change, and `write_report` writes it before they do.
+-- A run makes its first report by itself, when all of its other tasks have settled and its REPORT passes, or begins to run. That report is not written then: as long as
+-- nothing changes, it is what the tasks say. `unwritten_reports` finds the runs whose tasks are about to change, and `write_report` writes it before they do.
+--
+-- A REPORT with a command is *idle* while it waits or has settled. It runs for the report that the run makes by itself, or (`run.updating`) for one that a person wanted.
+-- Whoever writes a report has locked the row of REPORT, which a claim takes: the archive's row alone would not keep a claim away.
 
 -- part: unwritten
 -- Whether the report that a run made by itself is not written; `report` is its REPORT.
-report.state = 'completed' and not exists (select from report w where w.run_id = run.id and w.made_by is null)
+(report.state in ('completed', 'failed', 'rejected') or report.state in ('running', 'deferred') and run.updating is null)
+    and not exists (select from report w where w.run_id = run.id and w.made_by is null)
 
 -- part: as_told
 -- The tasks of a report, as they stand in its row.
 jsonb_to_recordset(r.tasks) as e(task bigint, state text, settled_at timestamptz, waived boolean, as_completed boolean, attempts int, attempt bigint, root bigint, superseded_by bigint)
+
+-- name: lock_reports
+-- Lock the REPORTs of the runs of some tasks, so that no claim takes one before it is judged.
+select report.id from task report
+where report.id in (select run.report_id from run where run.id in (select run_id from task where id = any(%(tasks)s)))
+order by report.id for no key update;
 
 -- name: unwritten_reports
 -- The runs of some tasks that have made a report by themselves which is not written.
@@ -19,7 +29,10 @@ order by run.id;
 
 -- name: report_of_run
 -- Where the REPORT of a run is, and what its next report would be: `unsettled` of its tasks have not settled. `is_unwritten`: it has made one that is not written.
-select run.id, run.archive_id, report.id as report, report.state, (select greatest(max(t.settled_at), report.settled_at) from task t where t.run_id = run.id and t.kind = 'ordinary') as settled_at, coalesce({part unwritten}, false) as is_unwritten,
+select run.id, run.archive_id, report.id as report, report.state, (select coalesce(greatest(max(t.settled_at), report.settled_at), report.ready_at) from task t where t.run_id = run.id and t.kind = 'ordinary') as settled_at, coalesce({part unwritten}, false) as is_unwritten,
+       coalesce(report.program, false) as has_command, report.unmet, case when report.settled_at is null then run.updating end as updating,
+       (select w.number from report w where w.run_id = run.id and w.made_by is null) as own,
+       (select max(number) from report w where w.run_id = run.id and w.sent_at is not null) as sent,
        (select max(number) from report w where w.run_id = run.id) as newest,
        (select (count(*) filter (where t.settled_at is null))::int from task t where t.run_id = run.id and t.id is distinct from run.report_id and t.kind <> 'gate') as unsettled
 from run left join task report on report.id = run.report_id
@@ -27,22 +40,54 @@ where run.id = %(run)s;
 
 -- name: write_report
 -- Write a report of a run, as it is now. `by` null: the one that it made by itself, when its REPORT passed (`at`). `since`: the report that its changes are told against.
-insert into report (run_id, number, made_at, made_by, state, since, changes, digest, tasks)
-select %(run)s, 1 + coalesce((select max(number) from report where run_id = %(run)s), 0), case when %(by)s::text is not null or bool_or(t.id is not null and t.settled_at is null) then clock_timestamp() else greatest(max(t.settled_at), %(at)s::timestamptz) end,
-       %(by)s, %(state)s, %(since)s,
-       count(*) filter (where t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed)),
-       report_digest(%(run)s),
+insert into report (run_id, number, made_at, made_by, state, since, is_given, changes, digest, tasks)
+select told.run_id, told.number, told.made_at, told.made_by, told.state, told.since, %(has_command)s and (told.made_by is null or told.changes > 0), told.changes, told.digest, told.tasks
+from (
+select %(run)s::bigint as run_id, 1 + coalesce((select max(number) from report where run_id = %(run)s), 0) as number,
+       case when %(by)s::text is not null or bool_or(t.id is not null and t.settled_at is null) then clock_timestamp() else greatest(max(t.settled_at), %(at)s::timestamptz) end as made_at,
+       %(by)s::text as made_by, %(state)s::text as state, %(since)s::int as since,
+       (count(*) filter (where t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed)))::int as changes,
+       report_digest(%(run)s) as digest,
        coalesce(jsonb_agg(jsonb_build_object(
            'task', t.id, 'state', t.state, 'settled_at', t.settled_at, 'waived', t.waived, 'as_completed', t.as_completed, 'attempts', t.attempts, 'attempt', t.attempt_id,
-           'root', t.root_id, 'superseded_by', t.superseded_by) order by t.position, t.item, t.id) filter (where t.id is not null), '[]')
+           'root', t.root_id, 'superseded_by', t.superseded_by) order by t.position, t.item, t.id) filter (where t.id is not null), '[]') as tasks
 from (select 1) one
 left join task t on t.run_id = %(run)s and t.kind = 'ordinary'
 left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
-returning number, changes;
+) told
+returning number, changes, is_given;
+
+-- name: update_reports
+-- Let REPORTs run once more: at once, or (`waits`) when the unsettled tasks of their runs have settled.
+update task t set
+    state = case when {from update t} then {to update} else t.state end, settled_at = null, by = null, superseded_by = null, stop = null, fault = null,
+    waived = false, as_completed = false, failures = 0, deferrals = 0, losses = 0, deferred_at = null,
+    unmet = case when %(waits)s then (select (count(*) filter (where u.settled_at is null))::int from task u where u.run_id = t.run_id and u.id <> t.id and u.kind <> 'gate') else 0 end
+where t.id = any(%(tasks)s) and ({from update t} or t.state = 'waiting');
+
+-- name: hold_reports
+-- Hold REPORTs that came back and that nobody has released.
+update task t set state = {to hold} where t.id = any(%(tasks)s) and {from hold t} and t.hold_id is not null;
+
+-- name: set_updating
+-- Say for which report of a person the command of a run's REPORT runs; null: for none.
+update run set updating = %(number)s where id = %(run)s;
+
+-- name: updating
+-- For which report of a person the command of a run's REPORT runs, or has just run.
+select updating from run where id = %(run)s;
+
+-- name: runs_of_reports
+-- The runs of some REPORTs.
+select run_id from task where id = any(%(tasks)s) order by run_id;
+
+-- name: sent
+-- Note that the command of REPORT has ended with 0, and so has sent a report.
+update report set sent_at = clock_timestamp() where run_id = %(run)s and number = %(number)s;
 
 -- name: list_reports
 -- The written reports of a run, the newest first, without their tasks.
-select number, made_at, made_by, state, since, changes from report where run_id = %(run)s order by number desc;
+select number, made_at, made_by, state, since, changes, is_given, sent_at from report where run_id = %(run)s order by number desc;
 
 -- name: changes_since
 -- How many tasks of a run have changed since a report of it (null: since none).

@@ -49,7 +49,7 @@ on conflict do nothing returning fire_at;
 -- failure it waits for, why it could not start, and by which audit log entry it is held.
 select run.id,
        not exists (select from task t where t.run_id = run.id and t.kind = 'ordinary' and t.settled_at is null) as has_ended,
-       exists (select from task t where t.run_id = run.id and t.attempts > 0) as has_begun,
+       exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report') as has_begun,
        array(select t.name || ' ' || e.source from task t join edge e on e.target = t.id
              where t.run_id = run.id and (e.product or e.failed and e.crossing) order by t.name, e.source) as products,
        run.faults->0->>'message' as reason,

@@ -150,6 +150,7 @@ create table run (
     by          text not null default '',
     faults      jsonb not null default '[]',
     report_id   bigint,                             -- its REPORT; a baseline has none
+    updating    int,                                -- the number of the report of a person's update that the command of REPORT is run for; counts while REPORT is not settled
     created_at  timestamptz not null default now(),
     canceled_at timestamptz,
     canceled_by text,
@@ -198,6 +199,8 @@ create table report (
     since       int,                                -- the report that its changes are told against; null: there was none
     changes     int not null,                       -- how many tasks have changed since that one
     digest      text not null,                      -- of `report_digest`, as it was then
+    is_given    boolean not null default false,     -- to the command of REPORT
+    sent_at     timestamptz,                        -- when that ended with exit code 0
     tasks       jsonb not null,                     -- what had become of each task; messages and outputs stay with the attempts that are named here
     primary key (run_id, number)
 );

@@ -113,7 +113,8 @@ cross join lateral (
     -- Not where the newest report is the one that the run made by itself and that is not written, as nothing has changed since.
     select coalesce((
         select r.digest <> report_digest(run.id) and not (
-                   report.state = 'completed' and not exists (select from report w where w.run_id = run.id and w.made_by is null))
+                   (report.state in ('completed', 'failed', 'rejected') or report.state in ('running', 'deferred') and run.updating is null)
+                   and not exists (select from report w where w.run_id = run.id and w.made_by is null))
         from report r where r.run_id = run.id order by r.number desc limit 1), false) as since_report
 ) changed
 cross join lateral (
@@ -416,7 +417,7 @@ select
      from (select run.left_out, run.left_out_since, exists (select from task t where t.run_id = run.id and t.state = 'held') as is_held
            from schedule s join run on run.id = s.run_id and run.left_out > 0 and run.deleted_at is null
            join archive a on a.id = run.archive_id and a.removed_at is null
-           where not exists (select from task t where t.run_id = run.id and t.attempts > 0)) l) as fires_left_out,
+           where not exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report')) l) as fires_left_out,
     (select extract(epoch from clock_timestamp() - min(asked_at))::float8 from look) as oldest_notice,
     (select extract(epoch from clock_timestamp() - min(ready_at))::float8 from task where state = 'ready') as oldest_ready,
     (select extract(epoch from clock_timestamp() - beat_at)::float8 from heartbeat) as silence_of_queue_managers,

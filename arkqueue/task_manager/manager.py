@@ -17,7 +17,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.gateway import Opener
 from arkqueue.logs.write import Logs
-from arkqueue.model import AttemptId, Claim, Outcome, Pool, Receipt
+from arkqueue.model import REPORT, AttemptId, Claim, Outcome, Pool, Receipt
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.accounts import account
 from arkqueue.runtime.home import HomeLock, host_id
@@ -306,10 +306,11 @@ class TaskManager:
         self._leases.hold(attempts, since)
 
     def _equip(self, attempts: Sequence[Attempt]) -> None:
-        """Ask once for what all of them need."""
+        """Ask once for what all of them need. A report is long, and its attempt asks for it in its own thread."""
         self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
-        inputs = self._sources.inputs([attempt.claim for attempt in attempts])
-        for attempt in attempts:
+        others = [attempt for attempt in attempts if attempt.claim.name != REPORT]
+        inputs = self._sources.inputs([attempt.claim for attempt in others])
+        for attempt in others:
             attempt.inputs = inputs.get(attempt.claim.task, {})
 
     def _staff(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from arkqueue import workflow
 from arkqueue.config import Configuration
 from arkqueue.gateway import Gateway
-from arkqueue.model import AttemptKind, Claim, Registration, Revision, TaskDefinition, TaskId
+from arkqueue.model import REPORT, AttemptKind, Claim, Registration, Revision, TaskDefinition, TaskId
 from arkqueue.repository import Archive, Following, Location
 from arkqueue.repository.opening import following_of, location_of, open_location
 
@@ -60,14 +60,16 @@ class Sources:
         return definition
 
     def inputs(self, claims: Sequence[Claim]) -> dict[TaskId, dict[str, Any]]:
-        """The outputs of what each task depends on, and of a task that is polled its own, where there are any."""
+        """The outputs of what each task depends on, and of a task that is polled its own, where there are any; what a REPORT reports."""
         self.fetch_definitions([claimed.definition for claimed in claims])
         with self._lock:
             # One that is not kept any more, as there are too many, is asked about.
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         polled = {claimed.task for claimed in claims if claimed.kind is AttemptKind.POLL}
+        reports = [claimed.task for claimed in claims if claimed.name == REPORT]
         tasks = [task for task, body in bodies.items() if body is None or body.get("depends") or task in polled]
-        return self._gateway.inputs(tasks) if tasks else {}
+        found = self._gateway.inputs(tasks) if tasks else {}
+        return found | {task: self._gateway.report(task) for task in reports}
 
     def base(self, claim: Claim) -> Revision | None:
         """The revision that a claim has as its base, as the ledger has it."""

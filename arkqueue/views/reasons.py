@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.model import INSTALLATION, End, Pool
+from arkqueue.model import INSTALLATION, End, Pool, TaskKind
 from arkqueue.names import backfill_name, run_name
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, State
@@ -424,6 +424,8 @@ def remedies(row: Any, *, inside: bool = False) -> list[str]:
     name = task_name(row)
     if row.run_deleted_at is not None:
         return []
+    if row.kind == TaskKind.REPORT:
+        return [f"arkqueue report {run_name(row)} --update"]
     skip = [] if row.waived and not inside else [f"arkqueue skip {name}{' --as-completed' if inside else ''}"]
     match row.state:
         case State.FAILED:

@@ -35,7 +35,10 @@ MOST_OF_ALL = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportView:
-    """One report of a run. ``made_by`` None: the run made it by itself, when it had settled. ``since``: the report that ``changes`` counts against; None: there was none."""
+    """One report of a run. ``made_by`` None: the run made it by itself, when it had settled. ``since``: the report that ``changes`` counts against; None: there was none.
+
+    ``is_given``: to the command of REPORT; ``sent_at``: when that had sent it, None: it has not.
+    """
 
     number: int
     made_at: datetime
@@ -43,6 +46,8 @@ class ReportView:
     state: RunState
     since: int | None
     changes: int
+    is_given: bool
+    sent_at: datetime | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,6 +126,14 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "arkqueue report"}
 
 
+def as_json(report: Report) -> dict[str, Any]:
+    """A report as its JSON Schema describes it."""
+    from pydantic import TypeAdapter
+
+    plain: dict[str, Any] = TypeAdapter(Report).dump_python(report, mode="json")
+    return plain
+
+
 def reports(session: Session, run: RunId) -> list[ReportView]:
     """The reports of a run, the newest first; also the one that it made by itself and that is not written."""
     return reports_of(session, run, _shown(session, run))
@@ -156,14 +169,17 @@ def _shown(session: Session, run: RunId) -> Any:
 
 
 def _unwritten(session: Session, own: Any, shown: Any) -> ReportView:
-    (row,) = session.rows("changes_since", run=own.id, since=own.newest)
+    since = own.sent if own.has_command else own.newest
+    (row,) = session.rows("changes_since", run=own.id, since=since)
     return ReportView(
         number=1 + (own.newest or 0),
         made_at=own.settled_at,
         made_by=None,
-        state=run_state(shown),
-        since=own.newest,
+        state=run_state(shown._replace(report_state=None)),
+        since=since,
         changes=row.changes,
+        is_given=own.has_command,
+        sent_at=None,
     )
 
 

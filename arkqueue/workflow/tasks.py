@@ -60,11 +60,9 @@ _OF_A_COMMAND: Final = frozenset(
         "grace",
         "retries",
         "deadline",
-        "poll",
         "on_lost",
         "hold",
         "priority",
-        "lock",
         "runs_on",
         "checkout",
         "changes",
@@ -197,6 +195,7 @@ class _File:
         name = own["name"].value if "name" in own else node
         if name.text in (COMMIT, REPORT):
             entries = self._accepted(self._implicit(name.text, own))
+            self._check_report(entries)
         else:
             own = self._accepted(own)
             entries = self._merged(own)
@@ -235,14 +234,25 @@ class _File:
         """COMMIT and REPORT have no fields of their own but these, and take no defaults (design 5.3, 5.4)."""
         kept = {}
         for word, entry in own.items():
-            if word == "name" or (name == COMMIT and word == "depends") or word not in _KNOWN:
+            own_fields = ("depends",) if name == COMMIT else _OF_A_COMMAND
+            if word == "name" or word in own_fields or word not in _KNOWN:
                 kept[word] = entry
-            elif name == REPORT and word in _OF_A_COMMAND:
-                self._fault(entry.key, f"'{word}' of {REPORT} is not supported yet; remove it", word)
+            elif name == REPORT and word in ("lock", "poll"):
+                self._fault(entry.key, f"{REPORT} takes no lock and no poll; remove '{word}'", word)
             else:
-                takes = "nothing but 'depends'" if name == COMMIT else "only what belongs to a command"
+                takes = "nothing but 'depends'" if name == COMMIT else "only what belongs to its command"
                 self._fault(entry.key, f"{name} takes {takes}, so '{word}' has no place here; remove it", word)
         return kept
+
+    def _check_report(self, entries: dict[str, Entry]) -> None:
+        """What a file says of REPORT is about its command."""
+        if {"command", "script"} & entries.keys():
+            self._check_command(entries, dict(entries))
+            return
+        for word, entry in entries.items():
+            if word in _OF_A_COMMAND:
+                what = f"'{word}' of {REPORT} is given without a program; add 'command' or 'script', or remove it"
+                self._fault(entry.key, what, word)
 
     def _accepted(self, own: dict[str, Entry]) -> dict[str, Entry]:
         """Without the fields that are unknown, not supported yet, or have no value."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from arkqueue.model import (
     COMMIT,
     PRIORITY,
+    REPORT,
     Cancels,
     Depends,
     End,
@@ -130,6 +131,19 @@ def commit_extensions(draw: st.DrawFn) -> TaskDefinition:
     return TaskDefinition(COMMIT, path="_workflows/random.yaml", depends=depends)
 
 
+_reports = st.builds(
+    TaskDefinition,
+    st.just(REPORT),
+    path=st.just("_workflows/random.yaml"),
+    command=st.just("true"),
+    retries=_retries,
+    hold=_once_in_twelve,
+    runs_on=_runs_on,
+    on_lost=_on_lost,
+)
+_once_in_three = st.sampled_from([False, False, True])
+
+
 @st.composite
 def workflows(draw: st.DrawFn) -> Workflow:
     if draw(_once_in_twenty):
@@ -141,6 +155,8 @@ def workflows(draw: st.DrawFn) -> Workflow:
     }
     if draw(_once_in_six):
         tasks[COMMIT] = draw(commit_extensions())
+    if draw(_once_in_three):
+        tasks[REPORT] = draw(_reports)
     # The order of the file is not the order of the graph.
     return Workflow(tuple(draw(st.permutations(list(tasks.values())))))
 
@@ -156,7 +172,7 @@ labels = st.sampled_from([LABELS] * 3 + [(), ("gpu",), ("tex",)])
 LOCKS = ("tex", "printer")
 locks = st.sampled_from(LOCKS)
 capacities = st.sampled_from([1, 1, 2, None])
-guarded = st.sampled_from([frozenset[str](), *(frozenset(names) for names in ("a", "b", "ab", "cd"))])
+guarded = st.sampled_from([frozenset[str](), *(frozenset(names) for names in ("a", "b", "ab", "cd", ("a", REPORT)))])
 """The names that an archive guards."""
 priorities = st.sampled_from([10, 90])
 outputs = st.sampled_from([None] * 3 + [10, 90])

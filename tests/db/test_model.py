@@ -477,7 +477,7 @@ class Beside(RuleBasedStateMachine):
     def undelete(self, data: st.DataObject) -> None:
         deleted = [run for run in self.model.runs if run.deleted]
         run = self.draw_run(data, deleted * 4 + [run for run in self.model.runs if run.place.number > 1])
-        again = {task.key for task in run.own} | {task.root.key for task in run.own if task.root}
+        again = {task.key for task in run.tasks.values()} | {task.root.key for task in run.own if task.root}
         self.both("undelete", run.key, judged_again=again)
         self.saw("what comes back is held", run.deleted is False and any(task.state is State.HELD for task in run.own))
 
@@ -550,8 +550,11 @@ class Beside(RuleBasedStateMachine):
         now = data.draw(st.sampled_from([False, False, True]))
         run = self.draw_run(data, changed * 4 + runs)
         was = run.changed_since_report
-        self.both("report", run.key, now)
-        if not run.deleted and run.reports:
+        count, reports = len(run.reports), [task for task in run.tasks.values() if task.name == REPORT]
+        self.both("report", run.key, now, judged_again=[task.key for task in reports])
+        if len(run.reports) > count:
+            self.saw("REPORT runs again", run.updating is not None and run.has_reported)
+            self.saw("a report now is given to a command", run.updating is not None and not run.has_reported)
             self.saw("a report of what has changed", was and not run.changed_since_report)
             self.saw("a report now", now and not all(task.settled for task in run.own))
             self.saw("a report without changes", not run.reports[-1].changes)
@@ -683,7 +686,9 @@ class Beside(RuleBasedStateMachine):
         return self.model.run(data.draw(st.sampled_from([run.key for run in runs])))
 
     def keys(self, *states: State) -> list[Key]:
-        return [task.key for task in self.model.tasks() if task.state in states and not task.implicit]
+        return [
+            task.key for task in self.model.tasks() if task.state in states and not (task.implicit and task.is_gate)
+        ]
 
     def pick(self, data: st.DataObject, *states: State) -> Key:
         """One of the tasks in these states."""
@@ -826,6 +831,9 @@ class Beside(RuleBasedStateMachine):
             self.saw("changed since its report", run.changed_since_report)
             self.saw("its own report after one of a person", (False, True) in _pairs(run))
             self.saw("a report after its own", (True, False) in _pairs(run))
+            self.saw("a report is sent", any(sent for *_, sent in run.reports))
+            self.saw("a report is not sent", any(given and not sent for *_, given, sent in run.reports))
+            self.saw("a report of a person is sent", any(sent and not own for own, *_, sent in run.reports))
 
     def compare_what(self, ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
         differ = {key: (ours.get(key), theirs.get(key)) for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
@@ -989,7 +997,7 @@ def _is_later(key: Key, than: Key) -> bool:
 
 def _pairs(run: RunSeen) -> list[tuple[bool, bool]]:
     """Of each two reports, one after the other, whether the run made them by itself."""
-    return list(pairwise(by_itself for by_itself, _ in run.reports))
+    return list(pairwise(by_itself for by_itself, *_ in run.reports))
 
 
 def _refusal(say: Callable[[], object]) -> Refused | None:

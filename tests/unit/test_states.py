@@ -31,10 +31,10 @@ EXPECTED = {
         "hand_back": "waiting", "restart": "waiting", "rerun": "waiting",
     },
     "deferred": {"due": "waiting", "cancel": "canceled", "skip": "skipped"},
-    "completed": {},
-    "failed": {"retry": "waiting"},
-    "rejected": {},
-    "canceled": {"retry": "waiting"},
+    "completed": {"update": "waiting"},
+    "failed": {"retry": "waiting", "update": "waiting"},
+    "rejected": {"update": "waiting"},
+    "canceled": {"retry": "waiting", "update": "waiting"},
     "skipped": {"retry": "waiting", "reopen": "waiting"},
 }  # fmt: skip
 
@@ -49,9 +49,9 @@ def test_every_state_allows_exactly_the_events_of_the_design(state: State, event
         assert move(state, event) == target
 
 
-def test_nothing_leaves_a_final_state_but_by_a_persons_retry() -> None:
+def test_nothing_leaves_a_final_state_but_by_a_persons_retry_and_report_by_an_update() -> None:
     leaving = {event for event, m in MOVES.items() if m.sources & SETTLED}
-    assert leaving == {Event.RETRY, Event.REOPEN}
+    assert leaving == {Event.RETRY, Event.REOPEN, Event.UPDATE}
 
 
 def test_the_only_way_to_ready_is_from_waiting() -> None:

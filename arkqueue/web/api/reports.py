@@ -47,6 +47,6 @@ def make_report(request: Request, response: Response, id: int, new: NewReport = 
     """Make a report of a run as it is now, with what has changed since the last one; 409 while some of its tasks have not settled."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
-    made = update_report(caller.session, run, caller.by, now=new.now)
+    made = update_report(caller.session, run, caller.by, now=new.now, approver=caller.approver)
     response.headers["Location"] = f"/api/v1/runs/{run}/reports/{made.number}"
     return next(view for view in reports.reports(caller.session, run) if view.number == made.number)

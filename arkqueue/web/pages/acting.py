@@ -92,7 +92,7 @@ def _on_run(caller: Caller, id: RunId, verb: str, text: str) -> None:
         "cancel": lambda: do_to_run(caller, Verb.CANCEL, run, Options()),
         "hold": lambda: holds.hold_run(session, run, by, text),
         "release": lambda: holds.release_run(session, run, by, text, _how(caller)),
-        "report": lambda: update_report(session, run, by),
+        "report": lambda: update_report(session, run, by, approver=caller.approver),
         "note": lambda: control.note(session, _said(text), by, run=run),
     }
     _done(_chosen(acts, verb)())

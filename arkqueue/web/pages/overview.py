@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from arkqueue.model import ArchiveId, Trigger
+from arkqueue.model import ArchiveId, TaskKind, Trigger
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives
 from arkqueue.views.attention import (
@@ -117,6 +117,8 @@ def _of_runs(recent: dict[str, list[RunView]]) -> list[Need]:
 
 
 def _failure(task: TaskView) -> Need:
+    if task.kind == TaskKind.REPORT:
+        return Need("failed", task.full_name, task.why or str(task.state))
     return Need("failed", task.full_name, task.why or str(task.state), "retry", "Retry")
 
 

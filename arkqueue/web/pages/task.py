@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from arkqueue import logs
 from arkqueue.db.session import Session
-from arkqueue.model import AttemptId, Stream, TaskId
+from arkqueue.model import AttemptId, Stream, TaskId, TaskKind
 from arkqueue.states import State
 from arkqueue.text import visible
 from arkqueue.views import tasks
@@ -38,6 +38,8 @@ HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
     State.CANCELED: (("retry", "Run it again"),),
 }
 """The verbs that help in each state, the first one first."""
+OF_REPORT: Final = frozenset(("release", "restart"))
+"""Those that REPORT takes; whatever became of it, its run has a button for another report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,11 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "explanation": explain(caller.session, id),
             "attempt": attempt,
             "log": log_of(caller.session, attempt, whole=whole) if attempt else None,
-            "helps": [verb for verb in HELPS.get(view.state, ()) if not (view.waived and verb[0] == "skip")],
+            "helps": [
+                verb
+                for verb in HELPS.get(view.state, ())
+                if not (view.waived and verb[0] == "skip") and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
+            ],
             "_facts": facts(view, attempt),
         },
     )

@@ -200,3 +200,16 @@ def test_globs_stop_at_folders_unless_doubled(glob: str, path: str, found: bool)
 def test_a_glob_with_an_exclamation_mark_takes_back() -> None:
     assert matches(["docs/**", "!docs/draft/**"], "docs/a.md")
     assert not matches(["docs/**", "!docs/draft/**"], "docs/draft/a.md")
+
+
+def test_report_has_its_command_in_every_run_whatever_started_it() -> None:
+    tasks = {"a": "on: [commit, manual, schedule]\nschedule: 0 3 * * *", "REPORT": "command: ./send"}
+    for options in ({}, {"trigger": Trigger.MANUAL, "names": ["a"]}, {"trigger": Trigger.SCHEDULE, "names": ["a"]}):
+        p = planned(tasks, **options)
+        *_, report = p.nodes
+        assert (names(p), report.kind) == (["COMMIT", "a", "REPORT"], TaskKind.REPORT)
+        assert report.definition is not None
+        assert report.definition.command == "./send"
+        assert not any(edge.target == report.key for edge in p.edges)
+    *_, plain = planned("- {name: a, command: make}\n- {name: REPORT}").nodes
+    assert (plain.kind, plain.definition) == (TaskKind.REPORT, None)
