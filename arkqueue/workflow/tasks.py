@@ -96,12 +96,7 @@ class FoundTask:
     items: tuple[Item, ...] | None = None
     """Of its list; None: it has none."""
 
-    @property
-    def foreach(self) -> Foreach | None:
-        if self.items is None:
-            return None
-        file = self.fields.foreach.file if isinstance(self.fields.foreach, ListFile) else None
-        return Foreach(digest_of(self.items), self.fields.key, file)
+    foreach: Foreach | None = None
 
     def fault(self, node: Node, message: str, suggestion: str = "") -> Fault:
         return Fault(self.path, node.line, node.column, message, node.text, suggestion)
@@ -123,6 +118,8 @@ class _File:
     speller: Speller
     lists: ListFiles
     defaults: dict[str, Entry] = field(default_factory=dict)
+    judged: dict[tuple[int | str, str | None], tuple[tuple[Item, ...], Foreach]] = field(default_factory=dict)
+    """Lists by their node, or the path of their file, and the field that identifies an item. Tasks that share one by `defaults` do not judge it again."""
 
     # --- the file ---
 
@@ -208,18 +205,26 @@ class _File:
         self._check_places(fields, entries)
         valid = fields.name if isinstance(fields, Task) else None
         self._check_self(fields, edges, valid)
-        items = self._items(fields, entries)
+        items, foreach = self._list(fields, entries)
         self._check_locks(fields, entries, valid, items)
-        return FoundTask(self.path, node, name, valid, fields, edges, items)
+        return FoundTask(self.path, node, name, valid, fields, edges, items, foreach)
 
-    def _items(self, fields: Fields, entries: dict[str, Entry]) -> tuple[Item, ...] | None:
-        """The items of a task's list; None: it has none."""
+    def _list(self, fields: Fields, entries: dict[str, Entry]) -> tuple[tuple[Item, ...] | None, Foreach | None]:
+        """The items of a task's list, and what the list is; None: it has none."""
         if fields.foreach is None:
-            return None
-        node = entries["foreach"].value
-        if not isinstance(fields.foreach, ListFile):
-            return items_of(node, fields.key, lambda at, fault: self._fault(at, fault, at.text))
-        path = fields.foreach.file
+            return None, None
+        node, key = entries["foreach"].value, fields.key
+        file = fields.foreach.file if isinstance(fields.foreach, ListFile) else None
+        place = (id(node) if file is None else file, key)
+        if place not in self.judged:
+            items = self._in_place(node, key) if file is None else self._in_file(node, file, key)
+            self.judged[place] = items, Foreach(digest_of(items), key, file)
+        return self.judged[place]
+
+    def _in_place(self, node: Node, key: str | None) -> tuple[Item, ...]:
+        return items_of(node, key, lambda at, fault: self._fault(at, fault, at.text))
+
+    def _in_file(self, node: Node, path: str, key: str | None) -> tuple[Item, ...]:
         found, fault = self.lists.nodes(path, self.faults)
         if fault:
             assert isinstance(node.value, dict)
@@ -227,7 +232,7 @@ class _File:
         if found is None:
             return ()
         return items_of(
-            found, fields.key, lambda at, fault: self.faults.append(Fault(path, at.line, at.column, fault, at.text))
+            found, key, lambda at, fault: self.faults.append(Fault(path, at.line, at.column, fault, at.text))
         )
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, MOST_ITEMS, SourceFile, Workflow
-from arkqueue.workflow import from_json, parse, to_json
+from arkqueue.workflow import from_json, lists, parse, tasks, to_json
 from arkqueue.workflow.format import NOT_YET, Task
 from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.parsing import LONGEST_MESSAGE, LONGEST_WORD
@@ -278,3 +279,16 @@ def test_equal_lists_are_one_list_however_they_are_written() -> None:
         "- {name: a, command: x, foreach: [{id: 1, on: x}]}\n- {name: b, command: x, foreach: [{'id': 1, 'on': 'x'}]}"
     )
     assert workflow.tasks[0].foreach == workflow.tasks[1].foreach
+
+
+def test_a_list_that_is_a_default_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[object] = []
+
+    def items_of(*given: Any) -> Any:
+        judged.append(given[0])
+        return lists.items_of(*given)
+
+    monkeypatch.setattr(tasks, "items_of", items_of)
+    file = {"defaults": {"foreach": [1, 2]}, "tasks": [{"name": f"t{n}", "command": "x"} for n in range(50)]}
+    workflow = a_workflow(json.dumps(file), "a.json")
+    assert (len(workflow.tasks), workflow.item_tasks, len(judged)) == (50, 100, 1)
