@@ -203,6 +203,9 @@ def show(client: Client, name: str, files: int, items: bool, states: Sequence[st
         _show_run(thing, states, items=items)
     else:
         _show_task(thing)
+    if found["earlier"] and not as_json:
+        say()
+        say(f"A ledger from before a rewind has this number, too: arkqueue show {visible(found['earlier'])}")
 
 
 @click.command(epilog="Example: arkqueue graph papers@2 papers@3 --format dot | dot -Tsvg > papers.svg")

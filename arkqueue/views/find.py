@@ -218,6 +218,13 @@ def _in_a_retired_branch(session: Session, archive: ArchiveId, name: Name) -> Na
     return replace(name, branch=retired[newest.branch_id]) if newest else None
 
 
+def earlier_one(session: Session, archive: ArchiveId, name: Name) -> Name | None:
+    """The revision of the same number in the newest ledger from before a rewind, for a name that says neither a branch nor an id."""
+    if name.branch is not None or name.revision.startswith("g"):
+        return None
+    return _in_a_retired_branch(session, archive, name)
+
+
 def _in_a_removed_archive(session: Session, name: Name) -> Name | None:
     """What a revision is called that an archive had which was removed, and whose name another one got."""
     for row in session.rows("archives_renamed", name=name.archive):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -131,12 +131,13 @@ _OF_RUNS = _MEANT | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a name means. ``task`` None: it is the name of a run, or of an ``item`` of it (``RUN/*/KEY``)."""
+    """What a name means. ``task`` None: it is the name of a run, or of an ``item`` of it (``RUN/*/KEY``). ``earlier``: the revision of the same number in a ledger from before a rewind; None: there is none, or the name says which is meant."""
 
     full_name: str
     run: int
     task: int | None
     item: str | None = None
+    earlier: str | None = None
 
 
 # Runs
@@ -427,15 +428,18 @@ def find_name(request: Request, name: str) -> Found:
     caller = admit(request, Scope.READ)
     parsed = parse_name(name)
     caller.archive(parsed.archive)
+    archive = find.find_archive(caller.session, parsed.archive)
+    before = find.earlier_one(caller.session, archive, replace(parsed, run=None, task=None, item=""))
+    earlier = str(before) if before else None
     if parsed.task is None:
         run = runs.run(caller.session, find.find_run(caller.session, parsed))
-        return Found(full_name=run.full_name, run=run.id, task=None)
+        return Found(full_name=run.full_name, run=run.id, task=None, earlier=earlier)
     if parsed.task == EVERY_TASK and parsed.item:
         run = runs.run(caller.session, find.find_item(caller.session, parsed))
         name = run.full_name + task_in_run(EVERY_TASK, parsed.item)
-        return Found(full_name=name, run=run.id, task=None, item=parsed.item)
+        return Found(full_name=name, run=run.id, task=None, item=parsed.item, earlier=earlier)
     task = tasks.task(caller.session, find.find_task(caller.session, parsed))
-    return Found(full_name=task.full_name, run=task.run_id, task=task.id)
+    return Found(full_name=task.full_name, run=task.run_id, task=task.id, earlier=earlier)
 
 
 @router.get("/explain")

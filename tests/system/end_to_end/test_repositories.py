@@ -144,6 +144,15 @@ def test_restored_backup_stops_the_archive_until_it_is_rewound(
     rev = papers.commit({"paper.tex": "new\n"})
     papers.wait_for_run(rev)
     assert papers.log(f"index@{rev}") == "new\n"
+    # The number 3 was given again: the address means the newest ledger, and says how the older one is named.
+    older = f"{papers.name}:rewound~1@3"
+    for name in (papers.run(3), *([papers.task("index@3")] if rev == 3 else [])):
+        assert shared("show", name).out.endswith(
+            f"A ledger from before a rewind has this number, too: arkqueue show {older}\n"
+        )
+    then = shared("show", older).out
+    assert before["revision"] in then
+    assert "before a rewind" not in then
 
 
 def replace_repository(papers: Archive, changes: Mapping[str, Content]) -> Path:

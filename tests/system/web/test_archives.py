@@ -390,7 +390,8 @@ def test_rewind_takes_up_a_stopped_archive(
         ("", True, False, 2), ("rewound~1", False, True, 3)
     ]  # fmt: skip
     problem(admin.get("/find", params={"name": "papers@3"}), 404, "What was before is papers:rewound~1@3.")
-    assert admin.get("/find", params={"name": "papers:rewound~1@3"}).status_code == 200
+    assert admin.get("/find", params={"name": "papers:rewound~1@3"}).json()["earlier"] is None
+    assert admin.get("/find", params={"name": "papers@2"}).json()["earlier"] is None, "watching began at 3"
 
 
 def test_failures_are_waived_up_to_a_revision(operator: httpx.Client, reader: httpx.Client, session: Session) -> None:
