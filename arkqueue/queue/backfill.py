@@ -152,6 +152,8 @@ def _plan_run(graph: Graph, fill: Any, revision: int, asked: _Asked | None) -> i
 def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
     """Hold what has not started of a backfill, also what is planned of it from now on, until it is released."""
     fill = _found(session, backfill)
+    if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
+        raise Conflict(_name(fill), "has no task left that has not started")
 
     def begin(graph: Graph) -> int:
         (entry,) = _remember(graph, fill, by, "hold", reason)
@@ -165,10 +167,7 @@ def hold(session: Session, backfill: int, by: str, reason: str = "") -> Done:
         graph.rows("lock_tasks", tasks=tasks)
         return Done(sorted(graph.ids("hold", tasks=tasks, hold=entry, unbegun=False)))
 
-    done = in_portions(session, fill.archive_id, session.rows("runs_to_hold_of_backfill", backfill=backfill), work)
-    if not (done.tasks or done.left or _found(session, backfill).next is not None):
-        raise Conflict(_name(fill), "has no task left that has not started")
-    return done
+    return in_portions(session, fill.archive_id, session.rows("runs_to_hold_of_backfill", backfill=backfill), work)
 
 
 def release(session: Session, backfill: int, by: str, reason: str = "", how: How = How()) -> Done:  # noqa: B008  frozen
@@ -228,6 +227,8 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
 def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
     """Set the priority of what has not started of a backfill, also of what is planned of it from now on."""
     fill = _found(session, backfill)
+    if fill.next is None and not session.rows("runs_to_hold_of_backfill", backfill=backfill):
+        raise Conflict(_name(fill), "has nothing left that has not started")
 
     def begin(graph: Graph) -> None:
         graph.do("prioritize_backfill", backfill=backfill, priority=priority)
@@ -235,10 +236,7 @@ def prioritize(session: Session, backfill: int, priority: int, by: str) -> Done:
 
     change(session, [fill.archive_id], begin)
     found = session.rows("open_runs_of_backfill", backfill=backfill)
-    done = in_portions(session, fill.archive_id, found, lambda graph, runs: Done(_prioritize(graph, runs, priority)))
-    if not (done.tasks or done.left or fill.next is not None):
-        raise Conflict(_name(fill), "has nothing left that has not started")
-    return done
+    return in_portions(session, fill.archive_id, found, lambda graph, runs: Done(_prioritize(graph, runs, priority)))
 
 
 def _prioritize(graph: Graph, runs: Sequence[int], priority: int) -> list[int]:

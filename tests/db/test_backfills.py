@@ -360,6 +360,18 @@ def test_a_priority_counts_for_what_is_planned_later_and_for_good(session: Sessi
     assert rows == [{"priority": 7, "prioritized": True}]
 
 
+def test_what_is_refused_changes_nothing(session: Session) -> None:
+    archive = an_old_archive(session)
+    id = fill(archive, 2)
+    archive.run("thumbs@2.2", "thumbs@3.2", "thumbs@4.2")
+    before = archive.sql("select * from backfill"), archive.sql("select * from deed")
+    with pytest.raises(Conflict, match="papers@fill:1: has no task left that has not started"):
+        backfill.hold(session, id, "ann")
+    with pytest.raises(Conflict, match="papers@fill:1: has nothing left that has not started"):
+        backfill.prioritize(session, id, 3, "ann")
+    assert (archive.sql("select * from backfill"), archive.sql("select * from deed")) == before
+
+
 def test_what_was_done_is_in_the_audit_log(session: Session) -> None:
     archive = an_old_archive(session)
     id = fill(archive, 2)
