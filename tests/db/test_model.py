@@ -544,11 +544,19 @@ class Beside(RuleBasedStateMachine):
         return [task.key for task in tasks if task.bad and task.state is not State.REJECTED and not task.root]
 
     def report(self, data: st.DataObject) -> None:
-        """Rather a run that has changed since its last report, or is about to."""
+        """Rather a run that has changed since its last report. One whose REPORT has a command is changed before, and its command ends after, so that reports are sent."""
         runs = self.model.runs
+        commands = [
+            run for run in runs if not run.deleted and Name(REPORT) in run.tasks and not run.tasks[Name(REPORT)].is_gate
+        ]
         changed = [run for run in runs if run.changed_since_report]
         now = data.draw(st.sampled_from([False, False, True]))
-        run = self.draw_run(data, changed * 4 + runs)
+        run = self.draw_run(data, commands if commands and data.draw(st.booleans()) else changed * 4 + runs)
+        if run in commands:
+            self.settle(run)
+            bad = [task.key for task in run.own if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+            if bad and run.has_reported:
+                self.both("skip", bad[0], False, False, judged_again=bad[:1])
         was = run.changed_since_report
         count, reports = len(run.reports), [task for task in run.tasks.values() if task.name == REPORT]
         self.both("report", run.key, now, judged_again=[task.key for task in reports])
@@ -558,8 +566,22 @@ class Beside(RuleBasedStateMachine):
             self.saw("a report of what has changed", was and not run.changed_since_report)
             self.saw("a report now", now and not all(task.settled for task in run.own))
             self.saw("a report without changes", not run.reports[-1].changes)
+        if run in commands:
+            self.settle(run)
         if data.draw(st.booleans()) and (bad := [task.key for task in run.own if task.state in BAD]):
             self.retry_one(data, data.draw(st.sampled_from(bad)))
+
+    def settle(self, run: Run) -> None:
+        """End what is ready or runs of a run; the first task of its file fails, and then its REPORT runs."""
+        self.claim_all()
+        for _ in run.tasks:
+            going = [task for task in run.tasks.values() if task.state is State.RUNNING]
+            for task in going:
+                code = 1 if task in run.own[:1] else 0
+                self.both("finish", task.key, *((End.STOPPED, None) if task.stop else (End.EXITED, code)))
+            self.claim_all()
+            if not going:
+                return
 
     def prioritize(self, data: st.DataObject) -> None:
         key, priority = self.pick_any(data, State.WAITING, State.READY), data.draw(strategies.priorities)
