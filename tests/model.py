@@ -174,6 +174,8 @@ class Run:
     """The reports that the command of REPORT has sent, by their places."""
     updating: int | None = None
     """For which of a person's reports the command runs."""
+    made: int = 0
+    """When it was planned, among all changes of the installation."""
 
     @property
     def key(self) -> RunKey:
@@ -261,7 +263,7 @@ class Task:
     asks: bool = False
     """It waits for nothing but its locks (design 5.25)."""
     granted: int = 0
-    """When it was granted its locks, among all grants."""
+    """When it was granted its locks, among all changes of the installation."""
     item: str = ""
     purged_starts: set[Key] = field(default_factory=set)
     """What of purged runs had started because of it, or let others of later runs start (design 5.19)."""
@@ -399,7 +401,7 @@ def is_global(lock: str) -> bool:
 
 
 class Installation:
-    """What archives have in common: locks at which they take turns (design 5.25)."""
+    """What archives have in common: claims and locks, at which they take turns (design 5.24, 5.25)."""
 
     def __init__(self, archives: Sequence[Model]) -> None:
         self.archives = list(archives)
@@ -410,17 +412,44 @@ class Installation:
         self.paused_locks: set[str] = set()
         self.turns: dict[str, Model] = {}
         """Whose turn it was the last time, by lock."""
-        self.grants = 0
+        self.last_claimed: Model | None = None
+        """Of which archive the last claim took a task."""
+        self.moment = 0
+        """How many changes there were. What one change grants, also in several archives, is granted at one moment."""
         self.late = 0
         """What was granted up to here should have started by now."""
 
-    def count(self) -> int:
-        self.grants += 1
-        return self.grants
+    def next_to_claim(self, labels: Collection[str]) -> tuple[Model, Task] | None:
+        """What a claim takes next: archives of the lowest tier that have a task which it may take go in turns, and in an archive the claim's order counts (design 5.24)."""
+        having = [archive for archive in self._in_turn(self.last_claimed) if archive.claimable(labels)]
+        if not having:
+            return None
+        archive = min(having, key=lambda archive: archive.tier)  # of several the first in turn
+        return archive, min(archive.claimable(labels), key=archive.claim_order)
+
+    def claim(self, archive: Model, key: Key) -> None:
+        archive.claim(key)
+        self.last_claimed = archive
+
+    def _in_turn(self, last: Model | None) -> list[Model]:
+        """The archives in the order of their ids, those after the last one first."""
+        behind = 0 if last is None else self.archives.index(last) + 1
+        return self.archives[behind:] + self.archives[:behind]
+
+    def change(self) -> int:
+        """The moment of a change."""
+        self.moment += 1
+        return self.moment
 
     def time_passes(self) -> None:
         """10 s, for all that was granted so far."""
-        self.late = self.grants
+        self.late = self.moment
+
+    def man(self, labels: Collection[str]) -> None:
+        """One task manager lives, and no other."""
+        for archive in self.archives:
+            archive.labels = [labels]
+        self._judge_all()
 
     def set_lock(self, name: str, capacity: int | None) -> None:
         self.capacities[name] = capacity
@@ -437,6 +466,7 @@ class Installation:
         self._judge_all()
 
     def _judge_all(self) -> None:
+        self.change()
         for archive in self.archives:
             archive.grant()
 
@@ -466,22 +496,23 @@ class Installation:
         capacity, having = self.capacities.get(name, 1), self.having(name)
         if capacity is None:
             return False
+        # Of what was granted at one moment, what was planned first has been granted first.
         granted = sorted(
-            (task.granted, self.archives.index(archive)) for archive, task in having if task.state is State.READY
+            (task.granted, task.run.made, self.archives.index(archive))
+            for archive, task in having
+            if task.state is State.READY
         )
         if len(having) > capacity:
-            return any(self._take_back(name, self.archives[of]) for _, of in reversed(granted))
+            return any(self._take_back(name, self.archives[of]) for *_, of in reversed(granted))
         if len(having) < capacity:
             return any(self._give(name, archive) for archive in self.wanting(name))
-        late = [self.archives[of] for at, of in granted if at <= self.late]
+        late = [self.archives[of] for at, _, of in granted if at <= self.late]
         wanting = self.wanting(name, as_free=name) if late else []
         return any(self._take_back(name, one) for one in late if any(archive is not one for archive in wanting))
 
     def wanting(self, name: str, as_free: str | None = None) -> list[Model]:
         """The archives whose first task in the line would fit if it got a place, in their turns."""
-        last = self.archives.index(self.turns[name]) if name in self.turns else -1
-        turns = self.archives[last + 1 :] + self.archives[: last + 1]
-        return [archive for archive in turns if self._could_start(archive, name, as_free)]
+        return [archive for archive in self._in_turn(self.turns.get(name)) if self._could_start(archive, name, as_free)]
 
     def _could_start(self, archive: Model, name: str, as_free: str | None = None) -> list[Task]:
         judged = archive.judged_lines(self._free(as_free))
@@ -498,6 +529,7 @@ class Installation:
 
     def _give(self, name: str, archive: Model) -> bool:
         (task,) = self._could_start(archive, name)
+        self.change()
         archive.grant_or_take(task, True)
         self.turns[name] = archive
         return True
@@ -507,6 +539,8 @@ class Installation:
         for task, fits in archive.judged_lines({name: -1}).items():
             if not fits and not task.asks:
                 archive.grant_or_take(task, False)
+        self.change()
+        archive.grant()
         self.turns[name] = archive  # others have their turn before it gets another place
         return len(self.having(name)) < before
 
@@ -535,6 +569,8 @@ class Model:
         self.deleted_branches: set[str] = set()
         self.paused = False
         """Nothing is claimed, and no ``cancels`` fires (design 5.23)."""
+        self.tier = 5
+        """Archives of a lower tier go before it (design 5.24)."""
         self.max_running: int | None = None
         """How many attempts run at once (design 5.26)."""
         self.on_hold = False
@@ -867,9 +903,12 @@ class Model:
 
     def _follow(self, before: Mapping[Key, State], planned: Collection[Run] = ()) -> Changes:
         """What a step sets off, round by round until nothing moves; what it ``planned`` enters by its gates first (decision 0001, point 3)."""
+        for run in planned:
+            run.made = self.installation.change()
         later = {task for run in planned for task in (*run.own, run.tasks[Name(REPORT)])}
         while self._meet() | self._skip() | self._enter(later) or later:
             later = set()
+        self.installation.change()
         self.grant()
         after = self.states()
         return {key: (before.get(key), state) for key, state in after.items() if before.get(key) is not state}
@@ -1002,15 +1041,24 @@ class Model:
         """Let each lock's line judge anew who has it (design 5.25): all locks or none, in the claim's order; who has them and has not started may lose them."""
         for task in self.tasks():
             task.asks = task.asks and task.state is State.WAITING and not self.unmet(task)
-        for task, fits in self.judged_lines().items():
-            self.grant_or_take(task, fits)
+        # Again as long as a place of the installation was given back: who stands behind in that line has one place less.
+        while self._grant_once():
+            pass
 
-    def grant_or_take(self, task: Task, fits: bool) -> None:
+    def _grant_once(self) -> bool:
+        """Returns whether a task gave its locks back."""
+        given_back = [self.grant_or_take(task, fits) for task, fits in self.judged_lines().items()]
+        return any(given_back)
+
+    def grant_or_take(self, task: Task, fits: bool) -> bool:
+        """Returns whether the task gave its locks back."""
         if fits and task.asks:
             task.state, task.asks = move(task.state, Event.ENABLE), False
-            task.granted = self.installation.count()
+            task.granted = self.installation.moment
         elif not fits and not task.asks:
             task.state, task.asks = move(task.state, Event.GIVE_BACK), True
+            return True
+        return False
 
     def judged_lines(self, more: Mapping[str, int] | None = None) -> dict[Task, bool]:
         """Whether each task that asks, or was granted its locks and has not started, fits. ``more``: places at locks of the installation beyond those that are had."""
@@ -1113,6 +1161,12 @@ class Model:
     def takes(self, key: Key, labels: Collection[str]) -> bool:
         """Whether a task manager with these labels may run a task: it has all that the task names (design 5.26)."""
         return set(self.task(key).definition.runs_on) <= set(labels)
+
+    def claimable(self, labels: Collection[str]) -> list[Task]:
+        """The ready tasks that a task manager with these labels may claim now."""
+        if not self.may_claim():
+            return []
+        return [task for task in self.tasks() if task.state is State.READY and self.takes(task.key, labels)]
 
     def may_claim(self) -> bool:
         running = sum(task.state is State.RUNNING for task in self.tasks())

@@ -234,6 +234,9 @@ class Graph:
             for archive, tasks in by_archive.items():
                 self.do("offer", archive=archive, tasks=tasks)
             self.ready.update(granted)
+        # Whoever stands behind one that gave back a place of the installation has one place less in that line.
+        if back and (behind := self._lines("lines_behind", tasks=back)):
+            granted += self.judge(behind)
         return granted
 
     def _fire(self, entering: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -159,11 +159,11 @@ group by u.task_id, u.archive_id;
 select t.id from task t where t.id = any(%(tasks)s) and {from give_back t} order by t.id for no key update;
 
 -- name: grant
--- Make tasks ready that have room in all of their lines.
+-- Make tasks ready that have room in all of their lines. All have the same `ready_at`, so that `places` goes by their ids and not by the order in which rows lie.
 with granted as (
     update lock_use set granted = true where task_id = any(%(tasks)s)
 )
-update task t set state = {to enable}, asks = false, ready_at = clock_timestamp()
+update task t set state = {to enable}, asks = false, ready_at = (select clock_timestamp())
 where t.id = any(%(tasks)s) and {from enable t} and t.asks
 returning t.id, t.archive_id;
 
@@ -175,6 +175,10 @@ with given_back as (
 update task t set state = {to give_back}, asks = true, ready_at = null
 where t.id = any(%(tasks)s) and {from give_back t}
 returning t.id;
+
+-- name: lines_behind
+-- The lines of locks of the installation in which tasks stand again that have given their locks back.
+select scope, name, archive_id from lock_use where task_id = any(%(tasks)s) and scope = 0 and not granted;
 
 -- name: archives_with_locks
 -- The archives of which a task has ever asked for locks.
@@ -211,7 +215,7 @@ order by archive_id <= coalesce((select t.archive_id from lock_turn t where t.na
 
 -- name: places
 -- How many tasks have a lock of the installation, of how many that may (null: any number); the archives that were granted it and have not started, the last one
--- first; and those of them that have not started %(patience)s seconds after, the first one first.
+-- first (of those granted at once, the one whose task was planned last); and those of them that have not started %(patience)s seconds after, the first one first.
 select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.scope = 0 and k.name = %(name)s) as capacity,
        count(*) as n,
        array_agg(u.archive_id order by t.ready_at desc, t.id desc) filter (where t.state = 'ready') as granted,

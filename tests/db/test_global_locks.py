@@ -176,6 +176,47 @@ def test_a_pause_of_a_lock_of_the_installation_is_one_of_every_archive(archives:
         locks.resume(one.session, INSTALLATION, "global/printer", "global/printer", "ann")
 
 
+def test_who_gives_one_lock_back_takes_along_who_stands_behind_it_at_another_lock(
+    archives: tuple[AnArchive, AnArchive],
+) -> None:
+    """Nobody of an archive overtakes an earlier task at a lock that both want, also where that one had it and wants it again."""
+    one, other = archives
+    locks.set_capacity(one.session, INSTALLATION, "global/printer", 2, "ann")
+    one.commit({"a": "lock: [global/printer, global/paper]", "c": GLOBAL})
+    pass_on(one)
+    assert (one.state("a@2"), one.state("c@2")) == ("ready", "ready")
+    other.commit({"x": "lock: global/paper"})
+    one.sql(TEN_SECONDS)
+    pass_on(one)
+    assert other.state("x@2") == "ready"
+    assert (one.state("a@2"), one.state("c@2")) == ("waiting", "waiting")
+    other.run("x@2")
+    pass_on(one)
+    assert (one.state("a@2"), one.state("c@2")) == ("ready", "ready")
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["of the first archive", "of the other archive"])
+def test_of_those_that_were_granted_a_lock_at_once_the_one_planned_last_gives_it_back(
+    archives: tuple[AnArchive, AnArchive], first: int
+) -> None:
+    """They have been granted it at one moment, so that no row of the database says more than another whose turn it is."""
+    session = archives[0].session
+    early, late = archives[first], archives[1 - first]
+    locks.pause(session, INSTALLATION, "global/printer", "", "ann")
+    for archive in (early, late):
+        archive.commit({"a": GLOBAL})
+    # Where the rows of tasks lie says nothing: the one planned first is moved behind the other one.
+    early.sql("update task set priority = priority where archive_id = %s", early.id)
+    locks.set_capacity(session, INSTALLATION, "global/printer", None, "ann")
+    locks.resume(session, INSTALLATION, "global/printer", "global/printer", "ann")
+    assert early.state("a@2") == late.state("a@2") == "ready"
+    (granted,) = early.sql("select count(distinct ready_at) as moments from task where name = 'a'")
+    assert granted["moments"] == 1
+    locks.set_capacity(session, INSTALLATION, "global/printer", 1, "ann")
+    pass_on(early)
+    assert (early.state("a@2"), late.state("a@2")) == ("ready", "waiting")
+
+
 def test_capacity_of_a_lock_of_the_installation(archives: tuple[AnArchive, AnArchive]) -> None:
     one, other = archives
     locks.set_capacity(one.session, INSTALLATION, "global/printer", 2, "ann")

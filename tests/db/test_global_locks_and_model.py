@@ -1,4 +1,7 @@
-"""Locks of the whole installation beside the model (design 5.25): after every step, the tasks of three archives are where the model has them."""
+"""Three archives beside the model: whose turn it is at a claim (tiers, design 5.24) and at locks of the whole installation (5.25).
+
+After every step, the tasks of all archives are where the model has them, and each claim takes the task that the model says.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from arkqueue.model import INSTALLATION, ArchiveId, AttemptId, Cancels, Depends,
 from arkqueue.queue import claim, control, holds, locks, pauses
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.db.test_limits import change
 from tests.model import Installation, Key, Model, Refused, is_global
 from tests.postgres import Kept
 
@@ -25,9 +29,24 @@ LOCKS = ("global/x", "global/y", "tex")
 SETS = [(), ("global/x",), ("global/x",), ("global/y",), ("global/x", "global/y"), ("global/x", "tex"), ("tex",)]
 ARCHIVES = ("one", "other", "third")
 STEPS = 24
-EXAMPLES = 25
+IS_LONG = settings().max_examples > 300
+EXAMPLES = max(300, settings().max_examples)
+SHARDS = 10
+"""The number of tests among which the examples are divided. `make test` has the first of them, and `make test-long` all."""
+MORE = 4
+"""How often a shard draws as many examples again, while an ingredient is missing."""
+TIERS = [5, 5, 5, 1, 1, 9]
+LIMITS = [None, None, None, 1, 2]
+UNUSED = 3600.0
+"""Seconds after which a grant is late here, instead of 10: an example takes longer than that on a busy machine, and the model has no clock."""
 SEEN: Counter[str] = Counter()
 """What the examples had in them."""
+INGREDIENTS = {
+    *("passes on", "two archives have one lock", "two archives wait for one lock"),
+    *("waits for another lock while this one is free", "gives back what it has not used"),
+    *("a lower tier goes first", "those of one tier take turns", "what a lower tier has is for others, or too much"),
+}
+"""What the random examples must have, so that nobody takes it from them unseen."""
 
 
 @st.composite
@@ -74,13 +93,15 @@ class Both:
         self.installation = Installation([one.model for one in self.ones])
         for one in self.ones:
             one.model.baseline("", 1)
+            self.set_tier(one)
         locks.set_capacity(self.session, INSTALLATION, "global/x", 2, "ann")
         self.installation.set_lock("global/x", 2)
         self.attempts: dict[tuple[int, Key], AttemptId] = {}
+        self.turns = claim.Turns()
 
     def step(self) -> None:
         verbs = [self.commit, self.claim, self.claim, self.end, self.end, self.pass_on, self.pass_on, self.pass_on, self.time_passes, self.prioritize,
-                 self.change_task, self.hold_or_release, self.pause_or_resume, self.set_lock, self.set_lock, self.pause_or_resume_lock, self.man]  # fmt: skip
+                 self.change_task, self.hold_or_release, self.pause_or_resume, self.set_lock, self.set_lock, self.pause_or_resume_lock, self.man, self.set_tier, self.limit]  # fmt: skip
         self.data.draw(st.sampled_from(verbs))()
         self.compare()
 
@@ -95,12 +116,45 @@ class Both:
 
     def claim(self) -> None:
         labels = self.data.draw(st.sampled_from([("gpu",), ("gpu",), ()]))
-        for found in claim.claim(self.session, PROCESS, HOST, 1, labels=labels):
-            one = next(one for one in self.ones if one.archive.name == found.archive.name)
-            key = Key(found.branch, found.number, found.run, found.name, found.item)
-            assert one.model.takes(key, labels)
-            one.model.claim(key)
-            self.attempts[one.archive.id, key] = found.attempt
+        for _ in range(self.data.draw(st.sampled_from([1, 2, 3]))):
+            self.look_at_tiers(labels)
+            expected = self.installation.next_to_claim(labels)
+            found = claim.claim(self.session, PROCESS, HOST, 1, labels=labels, turns=self.turns)
+            ours = [] if expected is None else [(expected[0], expected[1].key)]
+            keys = [
+                (self.of(row.archive.id).model, Key(row.branch, row.number, row.run, row.name, row.item))
+                for row in found
+            ]
+            assert keys == ours, f"{[key for _, key in keys]} was claimed, and not {[key for _, key in ours]}"
+            for row, (model, key) in zip(found, keys, strict=True):
+                self.installation.claim(model, key)
+                self.attempts[row.archive.id, key] = row.attempt
+
+    def look_at_tiers(self, labels: tuple[str, ...]) -> None:
+        having = [one.model for one in self.ones if one.model.claimable(labels)]
+        tiers = sorted(model.tier for model in having)
+        self.saw("a lower tier goes first", len(set(tiers)) > 1)
+        first = [model for model in having if model.tier == tiers[0]]
+        expected = self.installation.next_to_claim(labels)
+        self.saw("those of one tier take turns", expected is not None and expected[0] is not first[0])
+        passed_over = [
+            one.model for one in self.ones if one.model not in having and tiers and one.model.tier < tiers[0]
+        ]
+        ready = [task for model in passed_over for task in model.tasks() if task.state is State.READY]
+        self.saw("what a lower tier has is for others, or too much", ready)
+
+    def of(self, archive: int) -> One:
+        return next(one for one in self.ones if one.archive.id == archive)
+
+    def set_tier(self, one: One | None = None) -> None:
+        one, tier = one or self.one(), self.data.draw(st.sampled_from(TIERS))
+        change(one.archive, tier=tier)
+        one.model.tier = tier
+
+    def limit(self) -> None:
+        one, most = self.one(), self.data.draw(st.sampled_from(LIMITS))
+        change(one.archive, max_running=most)
+        one.model.limit(most)
 
     def end(self) -> None:
         running = sorted(
@@ -141,7 +195,9 @@ class Both:
         self.commit()
         for one in self.ones:
             one.archive.sql(
-                "update task set ready_at = ready_at - interval '11 s' where archive_id = %s", one.archive.id
+                "update task set ready_at = ready_at - make_interval(secs => %s) where archive_id = %s",
+                UNUSED + 1,
+                one.archive.id,
             )
         self.installation.time_passes()
         before = {key for key, state in self.states().items() if state is State.READY}
@@ -235,10 +291,9 @@ class Both:
         claim.register(self.session, PROCESS, HOST, HOST, 1, labels=labels)
         self.ones[0].archive.sql("update task_manager set seen_at = 'infinity'")
         locks.judge_all(self.session)
-        for one in self.ones:
-            one.model.man(labels)
+        self.installation.man(labels)
 
-    def saw(self, what: str, is_so: bool = True) -> None:
+    def saw(self, what: str, is_so: object = True) -> None:
         if is_so:
             SEEN[what] += 1
 
@@ -265,12 +320,18 @@ class Both:
             self.saw("more have a lock than may from now on", capacity is not None and len(having) > capacity)
 
 
-@pytest.mark.timeout(3600)
-def test_queue_and_model_agree_on_locks_of_the_installation(session: Session, kept: Kept) -> None:
+@pytest.mark.timeout(24 * EXAMPLES)
+@pytest.mark.parametrize(
+    "shard", [0, *(pytest.param(shard, marks=[] if IS_LONG else pytest.mark.full) for shard in range(1, SHARDS))]
+)
+def test_queue_and_model_agree_on_what_archives_share(
+    session: Session, kept: Kept, monkeypatch: pytest.MonkeyPatch, shard: int
+) -> None:
+    monkeypatch.setattr(locks, "UNUSED", UNUSED)
     SEEN.clear()
 
     @settings(
-        max_examples=max(EXAMPLES, settings().max_examples // 3),
+        max_examples=EXAMPLES // SHARDS,
         deadline=None,
         database=None,
         phases=[Phase.generate],
@@ -278,6 +339,7 @@ def test_queue_and_model_agree_on_locks_of_the_installation(session: Session, ke
     )
     @given(st.data())
     def examples(data: st.DataObject) -> None:
+        SEEN["examples"] += 1
         both = Both(session, kept, data)
         for _ in range(3):
             both.commit()
@@ -286,8 +348,10 @@ def test_queue_and_model_agree_on_locks_of_the_installation(session: Session, ke
             both.step()
 
     examples()
-    lacking = {
-        "passes on", "two archives have one lock", "two archives wait for one lock", "waits for another lock while this one is free",
-        "gives back what it has not used",
-    } - SEEN.keys()  # fmt: skip
-    assert not lacking, f"no example has {lacking}"
+    assert SEEN["examples"] >= EXAMPLES // SHARDS, f"shard {shard}"
+    for _ in range(MORE):
+        if SEEN.keys() >= INGREDIENTS:
+            break
+        examples()
+    assert SEEN.keys() >= INGREDIENTS, f"no example has {INGREDIENTS - SEEN.keys()}"
+    print("\n".join(f"{SEEN[what]:6} {what}" for what in sorted(SEEN)))
