@@ -63,7 +63,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
     """Cancel what is not settled of a run; its COMMIT and REPORT go on.
 
     A large run takes several transactions (`portions`). The first one asks all that runs to stop and holds everything else, so that nothing of the run
-    starts meanwhile; after a crash the rest stays held. What waits for others comes first, so that it is canceled and not skipped.
+    starts meanwhile, and cancels its own portion; after a crash the rest stays held. What waits for others comes first, so that it is canceled and not skipped.
     """
     done, left = Done(), list[int]()
 
@@ -92,7 +92,7 @@ def cancel_run(session: Session, run: RunId, by: str, *, approver: Approver | No
             left[:] = _last_first(graph, run, tasks)
             running = [task.id for task in graph.rows("lock_tasks", tasks=tasks) if task.state == State.RUNNING]
             ask_to_stop(graph, running, "cancel", by)
-            graph.do("set_aside", tasks=tasks, hold=entry, delay=LONGEST_CANCELLATION)
+            graph.do("set_aside", tasks=left[MOST_TASKS:], hold=entry, delay=LONGEST_CANCELLATION)
         done.tasks = go_on(graph, left[:MOST_TASKS]).tasks
 
     def go_on(graph: Graph, tasks: Sequence[int]) -> Done:
