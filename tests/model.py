@@ -506,9 +506,18 @@ class Installation:
             return any(self._take_back(name, self.archives[of]) for *_, of in reversed(granted))
         if len(having) < capacity:
             return any(self._give(name, archive) for archive in self.wanting(name))
-        late = [self.archives[of] for at, _, of in granted if at <= self.late]
+        late = self._late(having)
         wanting = self.wanting(name, as_free=name) if late else []
         return any(self._take_back(name, one) for one in late if any(archive is not one for archive in wanting))
+
+    def _late(self, having: Sequence[tuple[Model, Task]]) -> list[Model]:
+        """The archives whose last one in line should have started by now: it would give its place back."""
+        last = {
+            archive: max((t for a, t in having if a is archive and t.state is State.READY), key=archive.claim_order)
+            for archive in {a: None for a, t in having if t.state is State.READY}
+        }
+        late = [(task.granted, task.run.made, archive) for archive, task in last.items() if task.granted <= self.late]
+        return [archive for *_, archive in sorted(late, key=lambda one: one[:2])]
 
     def wanting(self, name: str, as_free: str | None = None) -> list[Model]:
         """The archives whose first task in the line would fit if it got a place, in their turns."""

@@ -215,11 +215,17 @@ order by archive_id <= coalesce((select t.archive_id from lock_turn t where t.na
 
 -- name: places
 -- How many tasks have a lock of the installation, of how many that may (null: any number); the archives that were granted it and have not started, the last one
--- first (of those granted at once, the one whose task was planned last); and those of them that have not started %(patience)s seconds after, the first one first.
+-- first (of those granted at once, the one whose task was planned last); and those of them whose last one in line, which would give its place back, has not started
+-- %(patience)s seconds after, the first one first. A place that was just given makes nobody late: two archives would take it from each other for ever.
 select (select case when k.name is null then 1 else k.capacity end from (select 1) o left join lock k on k.scope = 0 and k.name = %(name)s) as capacity,
        count(*) as n,
        array_agg(u.archive_id order by t.ready_at desc, t.id desc) filter (where t.state = 'ready') as granted,
-       array_agg(u.archive_id order by t.ready_at, t.id) filter (where t.state = 'ready' and t.ready_at < clock_timestamp() - make_interval(secs => %(patience)s)) as late
+       (select array_agg(l.archive_id order by l.ready_at, l.id)
+        from (select distinct on (u.archive_id) u.archive_id, t.ready_at, t.id
+              from lock_use u join task t on t.id = u.task_id
+              where u.scope = 0 and u.name = %(name)s and u.granted and t.state = 'ready'
+              order by u.archive_id, u.priority desc, u.entry_id desc, u.run desc, u.position desc, u.task_id desc) l
+        where l.ready_at < clock_timestamp() - make_interval(secs => %(patience)s)) as late
 from lock_use u join task t on t.id = u.task_id
 where u.scope = 0 and u.name = %(name)s and u.granted;
 

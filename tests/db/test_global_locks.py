@@ -140,6 +140,22 @@ def test_a_place_that_was_given_back_is_not_given_to_the_same_archive_again(sess
     assert states(one, other, third) == {"one/a@2": "waiting", "other/b@2": "ready", "third/c@2": "ready"}
 
 
+def test_two_archives_do_not_take_a_place_from_each_other_for_ever(archives: tuple[AnArchive, AnArchive]) -> None:
+    """Each has a task that has not started for long and one that waits: the place that one of them was just given is not late."""
+    one, _ = archives
+    locks.set_capacity(one.session, INSTALLATION, "global/printer", 2, "ann")
+    for archive in archives:
+        archive.commit({"a": GLOBAL, "b": GLOBAL})
+    pass_on(one)
+    one.sql(TEN_SECONDS)
+    locks.set_capacity(one.session, INSTALLATION, "global/printer", 3, "ann")
+    pass_on(one)
+    assert sorted(states(*archives).values()).count("ready") == 3
+    before = states(*archives)
+    pass_on(one)
+    assert states(*archives) == before, "nobody is late"
+
+
 def test_a_paused_archive_that_sits_on_a_lock_of_the_installation_gives_it_back(
     archives: tuple[AnArchive, AnArchive],
 ) -> None:
