@@ -622,7 +622,7 @@ class Verbs:
 EXAMPLES = max(300, settings().max_examples)
 SHARDS = 12
 """The number of tests among which the examples are divided, so that all workers take part."""
-MORE = 4
+MORE = 12
 """How often the last of them draws as many examples again, while an ingredient is missing."""
 INGREDIENTS = {
     *(f"depends {word} {when}" for word in ("x", "PREV", "PREV:x", "PREV:*") for when in ("completed", "settled")),
@@ -765,7 +765,7 @@ def gates_pass_on_alone_from_the_first_round(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("plans_outlive_rollbacks", "gates_pass_on_alone_from_the_first_round")
-@pytest.mark.timeout(24 * EXAMPLES // SHARDS)
+@pytest.mark.timeout(72 * EXAMPLES // SHARDS)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_queue_and_model_agree_after_every_step(
     session: Session, kept: Kept, tmp_path: Path, folder_of_the_run: Path, shard: int
