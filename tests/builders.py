@@ -213,6 +213,14 @@ def an_archive(
     return the_archive(session, name)
 
 
+def a_list(session: Session) -> AnArchive:
+    """papers@2 with three steps over the items ``a`` and ``b/c``."""
+    archive = an_archive(session)
+    steps = {"fetch": "", "check": "depends: [fetch]", "store": "depends: [check]"}
+    archive.commit({name: f"foreach: [a, b/c]\n{more}" for name, more in steps.items()})
+    return archive
+
+
 def the_archive(session: Session, name: str) -> AnArchive:
     """An archive that is registered already, to go on with."""
     (id,) = (row.id for row in archives.watched(session) if row.name == name)

@@ -15,12 +15,12 @@ from arkqueue.cli.verbs import act, each, is_archive, many_lines, tasks
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
 
-_names = click.argument("names", metavar="ARCHIVE|RUN|TASK…", nargs=-1, required=True)
+_names = click.argument("names", metavar="ARCHIVE|RUN|ITEM|TASK…", nargs=-1, required=True)
 _reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the audit log and whoever looks next.")
 
 
 @click.command(
-    epilog="Examples: arkqueue hold papers --reason 'the disk is being replaced'; arkqueue hold papers@12; arkqueue hold papers@12/deposit"
+    epilog="Examples: arkqueue hold papers --reason 'the disk is being replaced'; arkqueue hold papers@12; arkqueue hold 'papers@12/*/volume-7'; arkqueue hold papers@12/deposit"
 )
 @_names
 @_reason

@@ -1,9 +1,9 @@
-"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip (design 5.33).
+"""Verbs on the tasks of a run or an archive that judge each task for itself: restart, retry, skip; and every verb on the tasks of an item (design 5.33).
 
 Each task has a transaction of its own, the oldest first. So what is refused keeps no other from it and is unchanged, what one brings about is seen by the next, and no
 archive is locked for longer than by a verb on one task. A command acts for so long (`LONGEST`) and says how many tasks it has not reached. Whoever gives it
-again, then or after a crash, continues it. It ends when somebody cancels or deletes the run meanwhile, so that it takes nothing of that back. What acts alike on all tasks (cancel,
-prioritize, hold, release) takes many with each transaction, and stands with the same verb on one task.
+again, then or after a crash, continues it. It ends when somebody cancels or deletes the run meanwhile, so that it takes nothing of that back. What acts alike on all tasks of a run (cancel,
+prioritize, hold, release) takes many with each transaction, and stands with the same verb on one task. An item has few tasks, so that no verb on one needs that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from arkqueue.states import MOVES, SETTLED, Event, State
 LONGEST = 60.0
 """Seconds for which one command acts: an answer comes before its caller gives up."""
 
-Act = Callable[[TaskId], None]
+Act = Callable[[TaskId], object]
 """Does to one task what is done to all; raises ``Conflict`` or ``Forbidden`` where it may not be."""
 
 
@@ -88,23 +88,25 @@ def retry_failed(session: Session, run: RunId, by: str, approver: Approver | Non
     )
 
 
-def act_on_item(session: Session, run: RunId, item: str, event: Event, act: Act, *, failed: bool = False) -> Done:
+def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *, failed: bool = False) -> Done:
     """Act on the tasks of an item. ``failed``: on those alone that failed and that nobody waived. What waits for others is canceled first, so that it is not skipped."""
-    of_event: dict[Event, Callable[[Any], bool]] = {
-        Event.RESTART: _runs,
-        Event.RETRY: _has_failed if failed else _may_be_retried,
-        Event.SKIP: _may_be_skipped,
-        Event.CANCEL: lambda row: row.state not in SETTLED,
+    of_verb: dict[str, Callable[[Any], bool]] = {
+        "restart": _runs,
+        "retry": _has_failed if failed else _may_be_retried,
+        "skip": _may_be_skipped,
+        "cancel": lambda row: row.state not in SETTLED,
+        "hold": lambda row: row.program and row.state in MOVES[Event.HOLD].sources,
+        "release": lambda row: row.state == State.HELD,
     }
-    concerns = of_event[event]
-    nothing = f"has no task of the item {item} to {'retry' if failed else event}"
+    concerns = of_verb[verb]
+    nothing = f"has no task of the item {item} to {verb}"
     return _on_run(
         session,
         run,
         nothing,
         lambda row: row.item == item and concerns(row),
         act,
-        last_first=event is Event.CANCEL,
+        last_first=verb == "cancel",
     )
 
 

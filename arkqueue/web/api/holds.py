@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from arkqueue.queue import holds
+from arkqueue.queue import holds, many
 from arkqueue.queue.holds import How
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
@@ -15,7 +15,7 @@ from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import DryRun, calls
-from arkqueue.web.api.runs import LONGEST_NOTE
+from arkqueue.web.api.runs import LONGEST_NOTE, Item
 
 router = calls("holds")
 
@@ -33,6 +33,18 @@ class Release(Hold):
 
     force: bool = False
     skip_outdated: bool = False
+
+
+class HoldOfRun(Hold):
+    """The same of a run. ``item``: only the tasks of this item."""
+
+    item: Item = None
+
+
+class ReleaseOfRun(Release):
+    """The same of a run. ``item``: only the tasks of this item."""
+
+    item: Item = None
 
 
 @router.post("/tasks/{id}/hold")
@@ -69,29 +81,35 @@ def release_task(
 def hold_run(
     request: Request,
     id: int,
-    hold: Hold = Hold(),  # noqa: B008  frozen by use
+    hold: HoldOfRun = HoldOfRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Hold the tasks of a run that have not started."""
+    """Hold the tasks of a run, or of an item of it, that have not started."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     with caller.acting(dry_run, run=run) as caller:
-        return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
+        if hold.item is None:
+            return on_run(caller, run, holds.hold_run(caller.session, run, caller.by, hold.reason))
+        act = lambda task: holds.hold(caller.session, task, caller.by, hold.reason)  # noqa: E731
+        return on_run(caller, run, many.act_on_item(caller.session, run, hold.item, "hold", act))
 
 
 @router.post("/runs/{id}/release")
 def release_run(
     request: Request,
     id: int,
-    release: Release = Release(),  # noqa: B008  frozen by use
+    release: ReleaseOfRun = ReleaseOfRun(),  # noqa: B008  frozen by use
     dry_run: DryRun = False,
 ) -> RunAction:
-    """Release the held tasks of a run."""
+    """Release the held tasks of a run, or of an item of it."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id)
     with caller.acting(dry_run, run=run) as caller:
-        done = holds.release_run(caller.session, run, caller.by, release.reason, how(caller, release))
-        return on_run(caller, run, done)
+        meant = how(caller, release)
+        if release.item is None:
+            return on_run(caller, run, holds.release_run(caller.session, run, caller.by, release.reason, meant))
+        act = lambda task: holds.release(caller.session, task, caller.by, release.reason, meant)  # noqa: E731
+        return on_run(caller, run, many.act_on_item(caller.session, run, release.item, "release", act))
 
 
 @router.post("/archives/{name}/hold")

@@ -20,7 +20,7 @@ from arkqueue.queue import control, deletion, many, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
-from arkqueue.states import Event, RunState
+from arkqueue.states import RunState
 from arkqueue.views import find, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
@@ -51,6 +51,10 @@ class NewRun(BaseModel):
     force: bool = False
 
 
+Item = Annotated[str | None, Field(min_length=1, max_length=LONGEST_KEY)]
+"""The key of an item, where a verb on a run is for the tasks of that item alone."""
+
+
 class Verb(StrEnum):
     CANCEL = "cancel"
     RESTART = "restart"
@@ -75,7 +79,7 @@ class Options(BaseModel):
     failed: bool = False
     from_start: bool = False
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
-    item: str | None = Field(default=None, min_length=1, max_length=LONGEST_KEY)
+    item: Item = None
 
     def check(self, *meant: str) -> None:
         """Raise ``Invalid`` where an option is set that means nothing here, rather than do half of what was asked."""
@@ -118,8 +122,6 @@ _MEANT: dict[Verb, tuple[str, ...]] = {
     Verb.PRIORITIZE: ("priority",),
 }
 """The options of each verb on a task."""
-_OF_ITEMS = {Verb.CANCEL: Event.CANCEL, Verb.RESTART: Event.RESTART, Verb.RETRY: Event.RETRY, Verb.SKIP: Event.SKIP}
-"""What verbs on an item do to each of its tasks."""
 _OF_RUNS = _MEANT | {
     Verb.CANCEL: ("item",),
     Verb.RESTART: ("item",),
@@ -327,7 +329,7 @@ def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Opti
     failed = options.the_failed()
     of_each = Options(**options.model_dump(exclude_unset=True, exclude={"item", "failed"}))
     return many.act_on_item(
-        caller.session, run, item, _OF_ITEMS[verb], lambda task: do_to_task(caller, verb, task, of_each), failed=failed
+        caller.session, run, item, verb, lambda task: do_to_task(caller, verb, task, of_each), failed=failed
     )
 
 

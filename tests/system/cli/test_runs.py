@@ -14,7 +14,7 @@ from arkqueue import cli
 from arkqueue.db.connections import Connection
 from arkqueue.db.session import Session
 from arkqueue.plan import Entry
-from tests.builders import AnArchive, a_revision, an_archive, faulty
+from tests.builders import AnArchive, a_list, a_revision, an_archive, faulty
 from tests.db.test_example import example
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import Cli, Start, the_rest
@@ -676,14 +676,6 @@ def test_an_archive_that_too_many_want_to_change_is_told_from_a_server_that_is_a
 # Items of lists
 
 
-def a_list(session: Session) -> AnArchive:
-    """papers@2 with three steps over the items ``a`` and ``b/c``."""
-    archive = an_archive(session)
-    steps = {"fetch": "", "check": "depends: [fetch]", "store": "depends: [check]"}
-    archive.commit({name: f"foreach: [a, b/c]\n{more}" for name, more in steps.items()})
-    return archive
-
-
 def test_an_item_is_retried_at_the_step_that_failed_and_no_other_item_is(arkqueue: Cli, session: Session) -> None:
     archive = a_list(session)
     archive.run("fetch/a@2")
@@ -713,7 +705,7 @@ def test_what_is_no_item_and_what_takes_none_is_refused(arkqueue: Cli, session: 
     archive = a_list(session)
     assert "papers@2 has no item 'x'" in arkqueue("retry", "papers@2/*/x").err
     assert "has no task of the item a to retry" in arkqueue("retry", "papers@2/*/a").err
-    for words in (("hold",), ("release",), ("prioritize", "3"), ("delete",), ("show",), ("refresh",)):
+    for words in (("prioritize", "3"), ("delete",), ("show",), ("refresh",)):
         verb, *more = words
         done = arkqueue(verb, "papers@2/*/a", *more)
         assert done.code != 0

@@ -1,0 +1,25 @@
+"""Verbs on an item of a list on the command line, by its name ``RUN/*/KEY``."""
+
+from __future__ import annotations
+
+from arkqueue.db.session import Session
+from tests.builders import a_list
+from tests.system.cli.conftest import Cli
+
+
+def test_an_item_is_held_and_released(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.run("fetch/a@2")
+    done = arkqueue("hold", "papers@2/*/a", "--reason", "the scan is bad")
+    assert done.code == 0
+    assert [line.partition(" (")[0] for line in done.lines] == ["papers@2/check/a: held", "papers@2/store/a: held"]
+    assert archive.state("check/b/c@2") == "waiting"
+    assert "the scan is bad" in arkqueue("explain", "papers@2/store/a").out
+    assert "the scan is bad" in arkqueue("show", "papers@2/check/a").out
+    tried = arkqueue("release", "papers@2/*/a", "--dry-run")
+    assert tried.lines[0] == "Nothing is changed. It would be:"
+    assert archive.state("check/a@2") == "held"
+    assert arkqueue("release", "papers@2/*/a").lines == [
+        "papers@2/check/a: ready", "papers@2/store/a: waiting (for papers@2/check/a)",
+    ]  # fmt: skip
+    assert "papers@2: has no task of the item a to release" in arkqueue("release", "papers@2/*/a").err

@@ -1,0 +1,89 @@
+"""Verbs on an item of a list over HTTP: the ``item`` of a verb on its run."""
+
+from __future__ import annotations
+
+import httpx
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, a_list, an_archive
+from tests.system.web.conftest import Client, problem
+
+
+def run_of(archive: AnArchive, number: int = 2) -> str:
+    return f"/runs/{archive.run_id(number)}"
+
+
+def test_a_hold_of_an_item_holds_what_has_not_started_of_it(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {"fetch": "foreach: [a, b]", "seen": "foreach: [a, b]\n# gate", "store": "foreach: [a, b]\ndepends: [fetch]"}
+    )
+    archive.claim("fetch/a@2")
+    done = operator.post(f"{run_of(archive)}/hold", json={"item": "a", "reason": "look first"}).json()
+    assert (done["done"], done["refused"]) == (["papers@2/store/a"], [])
+    assert archive.state("fetch/a@2") == "running", "what runs goes on to its end"
+    assert [archive.state(f"{key}@2") for key in ("seen/a", "store/b")] == ["completed", "waiting"]
+    deeds = operator.get(f"/tasks/{archive.task('store/a@2')}").json()["deeds"]
+    assert [(deed["verb"], deed["by"], deed["note"]) for deed in deeds] == [("hold", "operate test", "look first")]
+    problem(
+        operator.post(f"{run_of(archive)}/hold", json={"item": "a"}), 409, "papers@2: has no task of the item a to hold"
+    )
+
+
+def test_a_release_of_an_item_releases_nothing_of_another(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    operator.post(f"{run_of(archive)}/hold", json={})
+    done = operator.post(f"{run_of(archive)}/release", json={"item": "b/c", "reason": "seen"}).json()
+    assert done["done"] == [f"papers@2/{name}/b%2Fc" for name in ("fetch", "check", "store")]
+    assert [archive.state(f"fetch/{item}@2") for item in ("a", "b/c")] == ["held", "ready"]
+    deeds = operator.get(f"/tasks/{archive.task('store/b/c@2')}").json()["deeds"]
+    assert [(deed["verb"], deed["note"]) for deed in deeds][-1] == ("release", "seen")
+
+
+def test_what_is_outdated_of_an_item_is_refused_forced_or_waived(operator: httpx.Client, session: Session) -> None:
+    """The later revision has stored the items; nobody has checked one since."""
+    archive = an_archive(session)
+    archive.commit({"check": "foreach: [a, b, c]", "store": "foreach: [a, b, c]"})
+    release = f"{run_of(archive)}/release"
+    operator.post(f"{run_of(archive)}/hold", json={})
+    archive.commit({"store": "foreach: [a, b, c]"})
+    archive.run("store/a@3", "store/b@3", "store/c@3")
+    done = operator.post(release, json={"item": "a"}).json()
+    assert done["done"] == ["papers@2/check/a"]
+    assert [refusal["task"] for refusal in done["refused"]] == ["papers@2/store/a"]
+    assert "papers@3/store/a" in done["refused"][0]["reason"]
+    problem(operator.post(release, json={"item": "a"}), 409, "papers@3/store/a")
+    assert operator.post(release, json={"item": "a", "force": True}).json()["done"] == ["papers@2/store/a"]
+    done = operator.post(release, json={"item": "b", "skip_outdated": True}).json()
+    assert done["refused"] == []
+    assert [archive.state(f"{key}@2") for key in ("check/b", "store/b", "store/c")] == ["ready", "skipped", "held"]
+
+
+def test_what_a_guard_holds_of_an_item_takes_an_approver(client: Client, session: Session) -> None:
+    operator, approver, archive = client(Scope.OPERATE), client(Scope.APPROVE), an_archive(session)
+    archive.sql('update archive set settings = settings || \'{"require_approval": ["store"]}\'')
+    archive.commit({"check": "foreach: [a, b]\nhold: true", "store": "foreach: [a, b]"})
+    release = f"{run_of(archive)}/release"
+    done = operator.post(release, json={"item": "a"}).json()
+    assert done["done"] == ["papers@2/check/a"]
+    assert [refusal["task"] for refusal in done["refused"]] == ["papers@2/store/a"]
+    problem(operator.post(release, json={"item": "a"}), 409, "is guarded by require-approval")
+    assert approver.post(release, json={"item": "a"}).json()["done"] == ["papers@2/store/a"]
+    assert archive.state("store/b@2") == "held"
+
+
+def test_nothing_of_an_item_is_released_while_its_archive_is_on_hold(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    operator.post("/archives/papers/hold", json={"reason": "Friday"})
+    answer = operator.post(f"{run_of(archive)}/release", json={"item": "a"})
+    problem(answer, 409, "is on hold (by operate test: Friday)", "arkqueue unhold papers")
+    assert archive.state("fetch/a@2") == "held"
+
+
+def test_an_item_is_named_for_runs_alone(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    for verb in ("hold", "release"):
+        for place in (f"/tasks/{archive.task('fetch/a@2')}", "/archives/papers"):
+            problem(operator.post(f"{place}/{verb}", json={"item": "a"}), 422, "item")
+        problem(operator.post(f"{run_of(archive)}/{verb}", json={"item": ""}), 422, "item")
