@@ -195,7 +195,7 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
         say(f"{bold(noted['full_name'])}: noted")
 
 
-OF_ITEMS = ("cancel", "restart", "retry", "skip", "hold", "release")
+OF_ITEMS = ("cancel", "restart", "retry", "skip", "hold", "release", "prioritize")
 """The verbs that take the name of an item, ``RUN/*/KEY``."""
 
 

@@ -54,14 +54,16 @@ returning id;
 
 -- name: prioritize_behind
 -- Set the priority of what depends on some tasks inside their runs, at any distance, as they said; of what has not started, and where no person set it.
--- Where several of them say one, the lowest number counts.
-with recursive behind(id, priority) as (
-    select e.target, s.priority
-    from unnest(%(sources)s::bigint[], %(priorities)s::int[]) s(id, priority)
+-- What an item says is for the tasks of that item alone. Where several tasks say a priority, the lowest number counts.
+with recursive behind(id, item, priority) as (
+    select t.id, said.item, s.priority
+    from unnest(%(sources)s::bigint[], %(priorities)s::int[]) s(id, priority) join task said on said.id = s.id
     join edge e on e.source = s.id and e.kind = 'depends' and not e.crossing
+    join task t on t.id = e.target and (said.item = '' or t.item = said.item)
     union
-    select e.target, b.priority
+    select t.id, b.item, b.priority
     from behind b join edge e on e.source = b.id and e.kind = 'depends' and not e.crossing
+    join task t on t.id = e.target and (b.item = '' or t.item = b.item)
 )
 update task t set priority = b.priority
 from (select id, min(priority) as priority from behind group by id) b

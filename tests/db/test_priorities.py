@@ -112,6 +112,27 @@ def test_an_output_sets_the_priority_of_what_follows_in_its_run(archive: AnArchi
     assert priorities(archive)["c@2"] == 7
 
 
+def test_an_output_of_an_item_sets_the_priority_of_what_follows_in_that_item(archive: AnArchive) -> None:
+    archive.commit(
+        {"fetch": "foreach: [x, y]", "store": "foreach: [x, y]\ndepends: [fetch]", "index": "depends: [store]"}
+    )
+    archive.end("fetch/x@2", 0, outputs={PRIORITY: "10"})
+    of = {
+        key: archive.sql("select priority from task where id = %s", archive.task(f"{key}@2"))[0]["priority"]
+        for key in ("store/x", "store/y", "index")
+    }
+    assert of == {"store/x": 10, "store/y": 50, "index": 50}
+
+
+def test_an_output_of_a_task_sets_the_priority_of_all_items_behind_it(archive: AnArchive) -> None:
+    archive.commit(
+        {"mint": "", "fetch": "foreach: [x, y]\ndepends: [mint]", "store": "foreach: [x, y]\ndepends: [fetch]"}
+    )
+    archive.end("mint@2", 0, outputs={PRIORITY: "10"})
+    found = archive.sql("select distinct priority from task where item <> ''")
+    assert [row["priority"] for row in found] == [10]
+
+
 def test_a_persons_priority_wins_over_an_output(archive: AnArchive) -> None:
     archive.commit(TREE)
     prioritize(archive, "c@2", 30)

@@ -68,7 +68,7 @@ class Options(BaseModel):
     """How an action is meant. ``assume_gone``: of cancel of one task; ``force``: of retry and skip; ``as_completed``: of skip. ``failed``: of retry of
     a run or an archive, the failed tasks alone, and none that is out of date. ``from_start``: of retry, the command also of what is polled.
 
-    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item, for cancel, restart, retry and skip.
+    ``priority``: of prioritize; lower numbers go first. ``item``: of a run, only the tasks of this item.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -127,6 +127,7 @@ _OF_RUNS = _MEANT | {
     Verb.RESTART: ("item",),
     Verb.RETRY: ("force", "failed", "from_start", "item"),
     Verb.SKIP: ("as_completed", "force", "item"),
+    Verb.PRIORITIZE: ("priority", "item"),
 }
 """And on a run."""
 
@@ -328,6 +329,8 @@ def _do_to_item(caller: Caller, verb: Verb, run: RunId, item: str, options: Opti
     """Do what a verb says to the tasks of an item."""
     failed = options.the_failed()
     of_each = Options(**options.model_dump(exclude_unset=True, exclude={"item", "failed"}))
+    if verb is Verb.PRIORITIZE:
+        of_each.the_priority()
     return many.act_on_item(
         caller.session, run, item, verb, lambda task: do_to_task(caller, verb, task, of_each), failed=failed
     )

@@ -23,3 +23,13 @@ def test_an_item_is_held_and_released(arkqueue: Cli, session: Session) -> None:
         "papers@2/check/a: ready", "papers@2/store/a: waiting (for papers@2/check/a)",
     ]  # fmt: skip
     assert "papers@2: has no task of the item a to release" in arkqueue("release", "papers@2/*/a").err
+
+
+def test_an_item_is_prioritized(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.run("fetch/a@2")
+    assert arkqueue("prioritize", "papers@2/*/a", "10", "--dry-run").code == 0
+    assert arkqueue("prioritize", "papers@2/*/a", "10").lines == [
+        "papers@2/check/a: ready, priority 10", "papers@2/store/a: waiting (for papers@2/check/a), priority 10",
+    ]  # fmt: skip
+    assert arkqueue("prioritize", "papers@2/*/a", "1001").code == 2

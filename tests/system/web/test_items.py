@@ -87,3 +87,33 @@ def test_an_item_is_named_for_runs_alone(operator: httpx.Client, session: Sessio
         for place in (f"/tasks/{archive.task('fetch/a@2')}", "/archives/papers"):
             problem(operator.post(f"{place}/{verb}", json={"item": "a"}), 422, "item")
         problem(operator.post(f"{run_of(archive)}/{verb}", json={"item": ""}), 422, "item")
+
+
+def test_a_priority_of_an_item_is_for_what_has_not_started_of_it(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    archive.claim_some(1)
+    prioritize = f"{run_of(archive)}/prioritize"
+    done = operator.post(prioritize, json={"item": "a", "priority": 3}).json()
+    assert done["done"] == ["papers@2/check/a", "papers@2/store/a"]
+    changed = [task["full_name"] for task in done["run"]["tasks"] if task["priority"] == 3]
+    assert changed == done["done"]
+    deeds = operator.get(f"/tasks/{archive.task('store/a@2')}").json()["deeds"]
+    assert [(deed["verb"], deed["note"]) for deed in deeds] == [("prioritize", "3")]
+    operator.post(f"{run_of(archive)}/cancel", json={"item": "a"})
+    problem(
+        operator.post(prioritize, json={"item": "a", "priority": 3}), 409, "has no task of the item a to prioritize"
+    )
+
+
+def test_a_priority_of_an_item_has_to_be_said_also_where_nothing_is_left(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = a_list(session)
+    prioritize = f"{run_of(archive)}/prioritize"
+    problem(operator.post(prioritize, json={"item": "a"}), 422, "names no priority")
+    operator.post(f"{run_of(archive)}/cancel", json={})
+    problem(operator.post(prioritize, json={"item": "a"}), 422, "names no priority")
+    problem(operator.post(prioritize, json={"item": "a", "priority": 1.5}), 422, "priority: must be a whole number")
+    problem(
+        operator.post(prioritize, json={"item": "a", "priority": 3, "force": True}), 422, "force means nothing here"
+    )
