@@ -78,7 +78,7 @@ def retry(
 @as_json
 @calls_server
 def refresh(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Run the poll of a deferred task now, or of all of a run or an archive."""
+    """Run the poll of a deferred task now, or of all of an item, a run or an archive."""
     act(client, "refresh", names, {}, as_json, dry_run, partial(many_lines, "to be polled"))
 
 
@@ -195,7 +195,7 @@ def note(client: Client, name: str, text: str, as_json: bool) -> None:
         say(f"{bold(noted['full_name'])}: noted")
 
 
-OF_ITEMS = ("cancel", "restart", "retry", "skip", "hold", "release", "prioritize")
+OF_ITEMS = ("cancel", "restart", "retry", "refresh", "skip", "hold", "release", "prioritize")
 """The verbs that take the name of an item, ``RUN/*/KEY``."""
 
 

@@ -97,6 +97,7 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
         "cancel": lambda row: row.state not in SETTLED,
         "hold": lambda row: row.program and row.state in MOVES[Event.HOLD].sources,
         "release": lambda row: row.state == State.HELD,
+        "refresh": lambda row: row.polls and row.state == State.DEFERRED,
         "prioritize": lambda row: row.state in (State.WAITING, State.HELD, State.READY),
     }
     concerns = of_verb[verb]

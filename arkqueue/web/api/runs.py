@@ -125,6 +125,7 @@ _MEANT: dict[Verb, tuple[str, ...]] = {
 _OF_RUNS = _MEANT | {
     Verb.CANCEL: ("item",),
     Verb.RESTART: ("item",),
+    Verb.REFRESH: ("item",),
     Verb.RETRY: ("force", "failed", "from_start", "item"),
     Verb.SKIP: ("as_completed", "force", "item"),
     Verb.PRIORITIZE: ("priority", "item"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arkqueue.db.session import Session
-from tests.builders import a_list
+from tests.builders import a_list, an_archive
 from tests.system.cli.conftest import Cli
 
 
@@ -33,3 +33,14 @@ def test_an_item_is_prioritized(arkqueue: Cli, session: Session) -> None:
         "papers@2/check/a: ready, priority 10", "papers@2/store/a: waiting (for papers@2/check/a), priority 10",
     ]  # fmt: skip
     assert arkqueue("prioritize", "papers@2/*/a", "1001").code == 2
+
+
+def test_an_item_is_polled_now(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"deposit": "foreach: [a, b]\npoll: {command: ask, every: 1h}"})
+    archive.end("deposit/a@2", 75)
+    archive.end("deposit/b@2", 75)
+    assert arkqueue("refresh", "papers@2/*/b", "--dry-run").code == 0
+    done = arkqueue("refresh", "papers@2/*/b")
+    assert [line.partition(" (")[0] for line in done.lines] == ["papers@2/deposit/b: ready"]
+    assert archive.state("deposit/a@2") == "deferred"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from arkqueue.db.session import Session
+from arkqueue.model import AttemptKind
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_list, an_archive
 from tests.system.web.conftest import Client, problem
@@ -79,6 +80,21 @@ def test_nothing_of_an_item_is_released_while_its_archive_is_on_hold(operator: h
     answer = operator.post(f"{run_of(archive)}/release", json={"item": "a"})
     problem(answer, 409, "is on hold (by operate test: Friday)", "arkqueue unhold papers")
     assert archive.state("fetch/a@2") == "held"
+
+
+def test_a_refresh_of_an_item_polls_what_is_polled_of_it(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"deposit": "foreach: [a, b]\npoll: {command: ask, every: 1h}", "other": "foreach: [a, b]"})
+    for key in ("deposit/a@2", "deposit/b@2", "other/a@2"):
+        archive.end(key, 75)
+    done = operator.post(f"{run_of(archive)}/refresh", json={"item": "a"}).json()
+    assert (done["done"], done["refused"]) == (["papers@2/deposit/a"], [])
+    states = [archive.state(f"{key}@2") for key in ("deposit/a", "deposit/b", "other/a")]
+    assert states == ["ready", "deferred", "deferred"]
+    assert archive.claim("deposit/a@2").kind is AttemptKind.POLL
+    problem(
+        operator.post(f"{run_of(archive)}/refresh", json={"item": "a"}), 409, "has no task of the item a to refresh"
+    )
 
 
 def test_an_item_is_named_for_runs_alone(operator: httpx.Client, session: Session) -> None:
