@@ -37,6 +37,8 @@ WAIT_STEP = 1.0
 """Seconds of one wait for the end of a container whose output has ended or broken off."""
 ASK_AGAIN = 0.25
 """Seconds between two questions to an engine that does not answer."""
+LAST_WORDS = 5.0
+"""Seconds for what a live connection still holds of a container that has ended; after them it is hung up."""
 LOG_READINGS = 10
 """Attempts to read the log of a container that has ended to its end."""
 REMOVALS = 20
@@ -184,7 +186,9 @@ class DockerRunning:
             listener = threading.Thread(target=_keep_last, args=[live, last], name="attempt end", daemon=True)
             listener.start()
             self._copy(log, Frames(), LogReader(self._output.counts))
-            self._state_after_wait()  # when the container has ended, or nearly, so has the live connection
+            state = self._state_after_wait()
+            if state is not None and not state.is_running:
+                listener.join(LAST_WORDS)  # the engine ends the connection with the container, but its last bytes may still be on their way
             live.hang_up()
             listener.join()
         return last
