@@ -126,12 +126,12 @@ class Images:
     def prove_same_paths(self, folder: Path) -> None:
         """Prove that the engine sees a folder of this host under the same path. Raises FolderNotSeen; an ExecutorError where it cannot be known."""
         mark = folder / f".arkqueue-probe-{secrets.token_hex(8)}"
-        mark.touch()
+        mark.mkdir()
         mount = {"Type": "bind", "Source": str(folder), "Target": "/probe", "ReadOnly": True}
         fault = None
         try:
             with self._empty_image() as image, self._made(image, {"Mounts": [mount]}) as container:
-                if not self._has(container, f"/probe/{mark.name}"):
+                if not self._engine.has_folder(container, f"/probe/{mark.name}"):
                     fault = "it is another folder there"
         except APIError as error:
             if its_own := engine_fault(said(error)):
@@ -140,7 +140,7 @@ class Images:
                 raise ExecutorError(f"folder {folder}", f"the engine cannot mount it ({said(error)})") from None
             fault = "there is no such folder there"
         finally:
-            mark.unlink()
+            mark.rmdir()
         if fault:
             raise FolderNotSeen(
                 f"folder {folder}",
@@ -240,16 +240,6 @@ class Images:
                 file = members.extractfile(member) if member is not None and member.isreg() else None
                 return file.read().decode(errors="replace") if file else ""
         return ""
-
-    def _has(self, container: str, path: str) -> bool:
-        try:
-            with self._engine.calls() as api:
-                pieces, _ = api.get_archive(container, path)
-                for _ in pieces:
-                    pass
-                return True
-        except NotFound:
-            return False
 
     # --- Containers that never run ---
 

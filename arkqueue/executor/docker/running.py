@@ -188,7 +188,8 @@ class DockerRunning:
             self._copy(log, Frames(), LogReader(self._output.counts))
             state = self._state_after_wait()
             if state is not None and not state.is_running:
-                listener.join(LAST_WORDS)  # the engine ends the connection with the container, but its last bytes may still be on their way
+                # The engine ends the connection with the container, but its last bytes may still be on their way.
+                listener.join(LAST_WORDS)
             live.hang_up()
             listener.join()
         return last
