@@ -138,6 +138,12 @@ create index revision_name on revision (branch_id, name);
 create index revision_early on revision (branch_id, number) where date > read_at;
 alter table branch add foreign key (head_id) references revision;
 
+-- What a revision is found by: the words of its author and message, without punctuation. Of a long message the beginning counts.
+create function words_of(author text, message text) returns tsvector language sql immutable parallel safe as $$
+    select to_tsvector('simple', translate(left(author || ' ' || message, 10000), '!"#$%&''()*+,-./:;<=>?@[\]^_`{|}~', repeat(' ', 32)))
+$$;
+create index revision_words on revision using gin (words_of(author, message));
+
 create sequence run_id;
 create table run (
     id          bigint primary key default nextval('run_id'),

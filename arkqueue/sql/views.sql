@@ -92,6 +92,70 @@ where run.id in (select run_id from task where settled_at is null)
   and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
 order by run.id desc limit %(limit)s;
 
+-- name: page_of_matching_runs
+-- A page of runs of a branch, newest first, by id alone: of revisions with some words, of authors with some words, with a task of a name, in a state.
+select run.id
+from run
+where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
+  and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+  and (%(words)s::text is null or exists (
+      select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+         and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
+  and (%(task)s::text is null or exists (
+      select from task t where t.branch_id = run.branch_id and t.name = %(task)s and t.number = run.number and t.run = run.run
+         and (%(state)s::task_state is null or t.state = %(state)s)))
+order by run.id desc limit %(limit)s;
+
+-- name: runs_with_words
+-- The commit runs of the newest revisions with some words in their messages or authors, on present branches of watched archives.
+select run.id
+from (select r.id from revision r
+      where words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+        and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
+        and r.branch_id in (
+            select b.id from branch b join archive a on a.id = b.archive_id
+            where a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s)))
+      order by r.id desc limit %(limit)s) found
+join run on run.revision_id = found.id and run.trigger = 'commit'
+where run.deleted_at is null order by run.id desc;
+
+-- name: runs_numbered
+-- The commit runs of revisions of a number, or with an id that begins so, on present branches of watched archives, the newest first.
+select run.id
+from branch b join archive a on a.id = b.archive_id
+cross join lateral (
+    select r.id from revision r where r.branch_id = b.id and r.number = %(number)s::bigint
+    union all
+    (select r.id from revision r where r.branch_id = b.id and r.name >= %(prefix)s::text and r.name < %(prefix)s::text || 'g' limit %(limit)s)) found
+join run on run.revision_id = found.id and run.trigger = 'commit'
+where a.removed_at is null and b.deleted_at is null and run.deleted_at is null
+  and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+order by run.id desc limit %(limit)s;
+
+-- name: archives_like
+-- The names of watched archives that contain a text, the nearest first.
+select name from archive
+where strpos(lower(name), lower(%(text)s)) > 0 and removed_at is null and (%(archives)s::bigint[] is null or id = any(%(archives)s))
+order by lower(name) <> lower(%(text)s), length(name), name limit %(limit)s;
+
+-- name: task_names_like
+-- The names of tasks that contain a text, with the branches that had them, of present branches of watched archives.
+select a.name as archive, b.name as branch, b.main, n.name
+from task_name n join branch b on b.id = n.branch_id join archive a on a.id = b.archive_id
+where strpos(lower(n.name), lower(%(text)s)) > 0 and a.removed_at is null and b.deleted_at is null
+  and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+order by n.name <> %(text)s, length(n.name), n.name, a.name limit %(limit)s;
+
+-- name: tasks_of_item
+-- For each task that a list has had for a key, the newest one, of present branches of watched archives.
+select newest.id
+from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
+cross join lateral (
+    select t.id from task t join run on run.id = t.run_id
+    where t.branch_id = b.id and t.name = n.name and t.item = %(item)s and run.deleted_at is null order by t.number desc, t.run desc limit 1) newest
+where a.uses_lists and a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+order by newest.id desc limit %(limit)s;
+
 -- name: revision_of_run
 -- The revision of a run, and where its archive is.
 select a.name as archive, a.kind, a.url, a.uuid, r.name as revision, r.number, r.author, r.date, r.previous

@@ -132,6 +132,41 @@ def runs(
     filters["deleted"] = [state is RunState.DELETED for state in states] or [False]
     if block != "page_of_runs":
         filters["archives"] = None if archives is None else list(archives)
+    return _paged(session, block, filters, states, before, limit, tasks)
+
+
+def matching_runs(
+    session: Session,
+    branch: BranchId,
+    *,
+    words: str | None = None,
+    author: str | None = None,
+    task: str | None = None,
+    task_state: State | None = None,
+    states: Sequence[RunState] = (),
+    before: int | None = None,
+    limit: int = 50,
+) -> RunPage:
+    """A page of the runs of a branch with their tasks, newest first. ``words``: a query (`search.query_of`) for messages and authors, ``author`` for authors alone; ``task``: runs that have it, in ``task_state`` where that is given."""
+    filters = {
+        "branch": branch,
+        "words": words,
+        "author": author,
+        "task": task,
+        "state": task_state and str(task_state),
+    }
+    return _paged(session, "page_of_matching_runs", filters, states, before, limit, tasks=True)
+
+
+def _paged(
+    session: Session,
+    block: str,
+    filters: dict[str, Any],
+    states: Sequence[RunState],
+    before: int | None,
+    limit: int,
+    tasks: bool,
+) -> RunPage:
     found: list[RunView] = []
     looked_at = 0
     while True:

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from arkqueue import __version__
 from arkqueue.errors import ArkqueueError
 from arkqueue.text import one_line, visible
+from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, visitor_of
 
@@ -102,6 +103,11 @@ def refused_page(request: Request, visitor: Visitor | None, error: ArkqueueError
     return answer(request, visitor, Shown("error.html", names), as_problem.status_code)
 
 
+def asked(request: Request, name: str) -> str:
+    """A text of an address's query: bounded, without what no database stores; empty where it is not given."""
+    return request.query_params.get(name, "").replace("\0", "").strip()[:LONGEST]
+
+
 def local(target: str) -> str:
     """A place on this server, whatever a link or a form says."""
     is_local = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
@@ -125,9 +131,15 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "took": took,
-        "path": lambda name: quote(name, safe="/:@.~%"), "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"),
+        "person": person, "path": lambda name: quote(name, safe="/:@.~%"), "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"),
     }  # fmt: skip
     return made
+
+
+def person(author: str) -> str:
+    """The name of somebody without the address behind it: ``Ann <ann@example.org>`` is Ann."""
+    name, less, _ = author.partition(" <")
+    return one_line(name if less and name.strip() else author)
 
 
 def ago(at: datetime | None, since: str = "") -> Markup:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveId, TaskKind, Trigger
+from arkqueue.model import ArchiveId, BranchId, TaskKind, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import ATTENTION, SETTLED, RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import completed_places, unhandled_failures
 from arkqueue.views.backfills import backfills
 from arkqueue.views.find import find_branch
-from arkqueue.views.runs import ListedRun, runs
+from arkqueue.views.runs import ListedRun, RunPage, matching_runs, runs
+from arkqueue.views.search import query_of
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import Shown, took
+from arkqueue.web.pages.answer import Shown, asked, took
 from arkqueue.web.pages.visitor import Visitor
 
 ROWS: Final = 50
+RUN_STATES: Final = tuple(state for state in RunState if state is not RunState.DELETED)
 MOST_BACKFILLS: Final = 3
 MOST_TOLD: Final = 5
 """Failures that the sentence above the grid names."""
@@ -54,8 +57,31 @@ class Row:
     cells: list[Cell | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which runs a page shows, as its address says. ``state``: of a run or, where a task is named, of that task."""
+
+    state: str
+    author: str
+    task: str
+    message: str
+
+    @property
+    def address(self) -> str:
+        """What follows the question mark of an address; empty: every run is shown."""
+        return urlencode({name: value for name, value in asdict(self).items() if value})
+
+
+def filter_of(request: Request) -> Filter:
+    """The filter that an address asks for; what is no state is left aside."""
+    given = {name: asked(request, name) for name in Filter.__dataclass_fields__}
+    if given["state"] not in [str(state) for state in (State if given["task"] else RUN_STATES)]:
+        given["state"] = ""
+    return Filter(**given)
+
+
 def archive(visitor: Visitor, request: Request, name: str, named: str | None) -> Shown:
-    """The newest runs of a branch; ``?before=`` a run's id shows those before it."""
+    """The newest runs of a branch, or those of a `Filter`; ``?before=`` a run's id shows those before it."""
     caller = visitor.caller
     id = caller.archive(name)
     view = views.archive(caller.session, id)
@@ -65,12 +91,8 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         if named is not None or any(b.rev is not None for b in view.branches):
             raise
         return Shown("archive.html", _nothing_yet(view))
-    before, state = request.query_params.get("before", ""), request.query_params.get("state", "")
-    states = [RunState(state)] if state in set(RunState) - {RunState.DELETED} else []
-    page = runs(
-        caller.session, archives=[id], branch=branch, states=states, limit=ROWS, tasks=True, backfills=False,
-        before=int(before) if before.isdecimal() and len(before) < 19 else None,
-    )  # fmt: skip
+    wanted, before = filter_of(request), request.query_params.get("before", "")
+    page = _runs(visitor, id, branch, wanted, int(before) if before.isdecimal() and len(before) < 19 else None)
     shown = page.runs
     columns = _columns(shown, completed_places(caller.session, branch))
     main = next((b.name for b in view.branches if b.main), "")
@@ -85,7 +107,9 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "rows": [_row(run, columns) for run in shown],
             "columns": columns,
             "next": page.next,
-            "state": state if states else "",
+            "filter": wanted,
+            "filter_address": wanted.address,
+            "states": [str(one) for one in (State if wanted.task else RUN_STATES)],
             "newest": next((run for run in shown if run.trigger is Trigger.COMMIT), None),
             "complete": next(
                 (
@@ -113,7 +137,21 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "next": None,
         "backfills": [],
     }
-    return nothing | {"state": "", "newest": None, "complete": None, "failures": [], "failed": 0}
+    nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
+    return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0}
+
+
+def _runs(visitor: Visitor, archive: ArchiveId, branch: BranchId, wanted: Filter, before: int | None) -> RunPage:
+    session, states = visitor.caller.session, [RunState(wanted.state)] if wanted.state and not wanted.task else []
+    if not (wanted.author or wanted.task or wanted.message):
+        return runs(
+            session, archives=[archive], branch=branch, states=states, before=before, limit=ROWS, tasks=True, backfills=False
+        )  # fmt: skip
+    words, author = query_of(f"{wanted.message} {wanted.author}"), query_of(wanted.author)
+    return matching_runs(
+        session, branch, words=words, author=author, task=wanted.task or None, states=states, before=before, limit=ROWS,
+        task_state=State(wanted.state) if wanted.state and wanted.task else None,
+    )  # fmt: skip
 
 
 def _columns(shown: Sequence[ListedRun], completed: dict[str, int]) -> list[Column]:

@@ -17,7 +17,7 @@ from arkqueue.names import as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_run, find_task
-from arkqueue.web.pages import archive, backfill, overview, run, task
+from arkqueue.web.pages import archive, backfill, overview, run, search, task
 from arkqueue.web.pages.acting import Form, act
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, page, refused_page
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
@@ -42,6 +42,7 @@ def routes() -> list[BaseRoute]:
         Route(SIGN_IN, _sign_in_page),
         Route(SIGN_IN, _sign_in, methods=["POST"]),
         Route("/-/sign-out", _sign_out, methods=["POST"]),
+        Route("/-/search", page(search.look_for)),
         Route("/-/act", _act, methods=["POST"]),
         Mount("/-/static", _Static(packages=[("arkqueue.web.pages", "static")])),
         Route("/{address:path}", page(_thing)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -121,3 +122,17 @@ def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, wi
 def test_the_dark_page_is_dark(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
     page = opened("/", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(20, 22, 26)"
+
+
+def test_the_search_has_a_key(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001  it has something to find
+    page = opened("/papers")
+    page.keyboard.press("/")
+    page.keyboard.type("3/pdf")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("papers@3/pdf")
+    page.goto("/papers")
+    page.keyboard.press("f")
+    page.keyboard.type("change 2")
+    page.keyboard.press("Enter")
+    expect(page.locator(".grid tbody tr")).to_have_count(1)
+    expect(page).to_have_url(re.compile("message=change"))

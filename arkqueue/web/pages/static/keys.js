@@ -28,6 +28,8 @@ addEventListener("keydown", (event) => {
   const focused = document.activeElement;
   const keys = {
     j: () => toFailure(1), k: () => toFailure(-1), g: () => location.assign("/"),
+    "/": () => document.querySelector(".search input[type=search]")?.select(),
+    f: () => document.querySelector(".filter input")?.select(),
     "?": () => document.querySelector("dialog.help").showModal(),
     l: () => focused?.href ? location.assign(focused.href) : document.querySelector(".log")?.focus(),
     r: () => (focused?.closest("td, li")?.querySelector("[data-verb=retry]") ?? document.querySelector(".head [data-verb=retry]"))?.click(),

@@ -1,0 +1,95 @@
+"""What somebody looks for by a few words: archives, revisions, authors, tasks, items (design 8). Names of things are looked up in ``views.find``.
+
+Words are found whole or by their beginning, in messages and authors, however old the revision is: an index has them (``words_of``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import punctuation
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId
+from arkqueue.names import branch_name
+from arkqueue.text import visible
+from arkqueue.views.runs import RunView, views_of_runs
+from arkqueue.views.tasks import TaskView, tasks_by_id
+
+LONGEST = 200
+"""Characters of what somebody looks for that count."""
+_BLANKS = str.maketrans(dict.fromkeys(punctuation, " "))
+_SHA = re.compile(r"g?([0-9a-f]{4,64})", re.IGNORECASE)
+_NUMBER = re.compile(r"\d{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskName:
+    """A task's name, and the archive, or branch of one, that has had it."""
+
+    name: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found, of each kind some. ``exact``: commit runs of revisions that the text names by a number or by the beginning of an id; ``runs``: by words."""
+
+    archives: list[str]
+    exact: list[RunView]
+    runs: list[RunView]
+    tasks: list[TaskName]
+    items: list[TaskView]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.archives or self.exact or self.runs or self.tasks or self.items)
+
+
+def search(session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int) -> Found:
+    """What a text may mean, of each kind ``most`` at most. ``archives`` None: of all."""
+    asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "limit": most}
+    names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
+    tasks = session.rows("task_names_like", text=text, **asked) if text else []
+    items = session.rows("tasks_of_item", item=text, **asked) if text else []
+    return Found(
+        archives=names,
+        exact=_named(session, text, archives, most),
+        runs=runs_with_words(session, text, archives, most),
+        tasks=[TaskName(row.name, branch_name(row.archive, None if row.main else row.branch)) for row in tasks],
+        items=tasks_by_id(session, [row.id for row in items]),
+    )
+
+
+def runs_with_words(
+    session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int, author: str = ""
+) -> list[RunView]:
+    """The commit runs of the newest revisions that have all words of ``text``, and of ``author`` in their author."""
+    words = query_of(f"{text} {author}")
+    if words is None:
+        return []
+    asked = None if archives is None else list(archives)
+    found = session.rows("runs_with_words", words=words, author=query_of(author), archives=asked, limit=most)
+    return views_of_runs(session, [row.id for row in found])
+
+
+def query_of(text: str) -> str | None:
+    """The words of a text as the index is asked for them; None: it has none."""
+    words = visible(text[:LONGEST]).translate(_BLANKS).split()
+    return " & ".join(f"'{word}':*" for word in words) or None
+
+
+def _named(session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int) -> list[RunView]:
+    number, sha = _NUMBER.fullmatch(text), _SHA.fullmatch(text)
+    if not number and not sha:
+        return []
+    found = session.rows(
+        "runs_numbered",
+        number=int(text) if number else None,
+        prefix=sha[1].lower() if sha else None,
+        archives=None if archives is None else list(archives),
+        limit=most,
+    )
+    return views_of_runs(session, [row.id for row in found])

@@ -1,0 +1,96 @@
+"""The search: an address of the command line, or an id that one revision has, leads straight there; everything else is looked for by its words.
+
+With ``?author=`` it is the page for who has just committed: the last revisions of an author, and what failed of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from arkqueue.errors import ArkqueueError
+from arkqueue.names import as_backfill, branch_name, parse_branch, parse_name
+from arkqueue.states import RunState, State
+from arkqueue.views.backfills import find_backfill
+from arkqueue.views.find import find_branch, find_run, find_task
+from arkqueue.views.runs import RunView
+from arkqueue.views.search import Found, runs_with_words, search
+from arkqueue.views.tasks import TaskView, tasks_of
+from arkqueue.web.access import Caller
+from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
+from arkqueue.web.pages.visitor import Visitor
+
+MOST: Final = 20
+"""Things of one kind."""
+MOST_FAILED: Final = 3
+"""Failed tasks that are told of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A run, and the first tasks of it that failed."""
+
+    run: RunView
+    failed: list[TaskView]
+
+
+def look_for(visitor: Visitor, request: Request) -> Shown | Response:
+    """What ``?q=`` may mean; ``?archive=``: where a number alone is looked for first; ``?author=``: the last revisions of somebody."""
+    caller = visitor.caller
+    text, author = asked(request, "q"), asked(request, "author")
+    if text and (address := _address(caller, text, asked(request, "archive"))):
+        return RedirectResponse(local(f"/{address}"), 303, HEADERS)
+    covered = caller.archives()
+    if author:
+        nothing = Found([], [], [], [], [])
+        runs = runs_with_words(caller.session, text, covered, MOST, author)
+        return _shown(caller, text, author, nothing, runs)
+    found = search(caller.session, text, covered, MOST)
+    if len(found.exact) == 1 and not text.isdecimal():
+        return RedirectResponse(local(f"/{found.exact[0].full_name}"), 303, HEADERS)
+    known = {run.id for run in found.exact}
+    return _shown(caller, text, "", found, [*found.exact, *(run for run in found.runs if run.id not in known)])
+
+
+def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
+    failed = tasks_of(caller.session, [run for run in runs if run.state is RunState.FAILED])
+    bad = {id: [t for t in tasks if t.state in (State.FAILED, State.REJECTED)] for id, tasks in failed.items()}
+    hits = [Hit(run, bad.get(run.id, [])[:MOST_FAILED]) for run in runs]
+    is_empty = not hits and found.is_empty
+    names = {"text": text, "author": author, "found": found, "hits": hits, "is_empty": is_empty}
+    return Shown("search.html", names | {"own": caller.token.authors})
+
+
+def _address(caller: Caller, text: str, archive: str) -> str:
+    """The address that a text is, as on the command line; empty: it is none of something that is there."""
+    for name in (text, f"{archive}@{text}" if archive else "", f"{archive}@g{text}" if archive else ""):
+        try:
+            if name and _is_there(caller, name):
+                return name
+        except ArkqueueError:
+            continue
+    return ""
+
+
+def _is_there(caller: Caller, text: str) -> bool:
+    """Whether a name leads to something that the caller may see; ``NotFound`` or ``Invalid`` where it does not."""
+    if "@" not in text:
+        archive, branch = parse_branch(text)
+        id = caller.archive(archive)
+        if branch is not None:
+            find_branch(caller.session, id, branch, archive)
+        return branch_name(archive, branch) == text
+    if fill := as_backfill(text):
+        find_backfill(caller.session, caller.archive(fill[0]), *fill)
+        return True
+    name = parse_name(text)
+    caller.archive(name.archive)
+    if name.task is None:
+        find_run(caller.session, name)
+    else:
+        find_task(caller.session, name)
+    return True

@@ -1,0 +1,143 @@
+"""What the search and the filters of an archive's page find, and for whom."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, an_archive
+from tests.system.pages.conftest import Visitors
+
+SHA = "c0ffee" + "0" * 34
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit({"index": "", "pdf": "depends: [index]"}, author="Ann Lee <ann@example.org>")
+    archive.commit({"index": "", "tile": "foreach: [north, south]"}, author="Ben")
+    archive.sql("update revision set message = 'Re-draw the harbour (1911)', name = %s where number = 2", SHA)
+    return archive
+
+
+@pytest.fixture
+def reader(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.READ)
+
+
+def found(browser: httpx.Client, **asked: str) -> dict[str, list[str]]:
+    """The names of what a search shows, by kind."""
+    answer = browser.get("/-/search", params=asked | {"format": "json"})
+    assert answer.status_code == 200, answer.text
+    page = answer.json()
+    return {
+        "archives": page["found"]["archives"],
+        "runs": [hit["run"]["full_name"] for hit in page["hits"]],
+        "tasks": [f"{task['place']}/{task['name']}" for task in page["found"]["tasks"]],
+        "items": [task["full_name"] for task in page["found"]["items"]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("papers", "/papers"), ("papers@2", "/papers@2"), (" papers@3/tile/north ", "/papers@3/tile/north"), (SHA[:8], "/papers@2"), ("g" + SHA[:6], "/papers@2")],
+)  # fmt: skip
+@pytest.mark.usefixtures("archive")
+def test_an_address_or_an_id_leads_straight_there(reader: httpx.Client, text: str, address: str) -> None:
+    assert reader.get("/-/search", params={"q": text}).headers["location"] == address
+
+
+@pytest.mark.usefixtures("archive")
+def test_a_number_is_of_the_archive_whose_page_one_looks_at(reader: httpx.Client) -> None:
+    assert reader.get("/-/search", params={"q": "3", "archive": "papers"}).headers["location"] == "/papers@3"
+    assert found(reader, q="3")["runs"] == ["papers@3"]
+    assert 'name="archive" value="papers"' in reader.get("/papers").text
+
+
+@pytest.mark.parametrize("text", ["harbour", "HARB", "draw re", "1911", "lee harbour", "ann@example", "(1911)"])
+@pytest.mark.usefixtures("archive")
+def test_a_revision_is_found_by_words_of_its_message_and_author(reader: httpx.Client, text: str) -> None:
+    assert found(reader, q=text)["runs"] == ["papers@2"]
+
+
+def test_words_that_are_not_all_there_find_nothing(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({})
+    assert found(reader, q="harbour ben") == {"archives": [], "runs": [], "tasks": [], "items": []}
+    assert "Nothing that you may see" in reader.get("/-/search", params={"q": "harbour ben"}).text
+
+
+@pytest.mark.usefixtures("archive")
+def test_archives_tasks_and_items_are_found(reader: httpx.Client) -> None:
+    assert found(reader, q="aper")["archives"] == ["papers"]
+    assert found(reader, q="til")["tasks"] == ["papers/tile"]
+    assert found(reader, q="south")["items"] == ["papers@3/tile/south"]
+
+
+def test_the_last_revisions_of_an_author_say_what_failed(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("index@2")
+    (hit,) = reader.get("/-/search", params={"author": "ann lee", "format": "json"}).json()["hits"]
+    assert [hit["run"]["full_name"], [task["name"] for task in hit["failed"]]] == ["papers@2", ["index"]]
+    assert 'href="/papers@2/index"' in reader.get("/-/search", params={"author": "ann lee"}).text
+
+
+def test_nothing_is_found_that_a_token_is_not_for(visitor: Visitors, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
+    secret = an_archive(session, "secret")
+    secret.commit({"hidden": "", "tile": "foreach: [north]"}, author="Ann Lee")
+    secret.sql("update revision set name = %s where branch_id = %s and number = 2", "ba5eba11", secret.branches[""].id)
+    browser = visitor(Scope.READ, "papers")
+    for text in ("secret", "hidden", "secret@2", "secret@2/hidden", "ba5eba11", "ba5e"):
+        assert found(browser, q=text) == {"archives": [], "runs": [], "tasks": [], "items": []}, text
+        assert "secret@" not in browser.get("/-/search", params={"q": text}).text.replace(text, "")
+    assert found(browser, q="ann lee")["runs"] == ["papers@2"]
+    assert found(browser, q="north")["items"] == ["papers@3/tile/north"]
+    assert found(browser, q="2")["runs"] == ["papers@2"]
+    assert found(visitor(Scope.READ), q="hidden")["tasks"] == ["secret/hidden"]
+
+
+@pytest.mark.parametrize(
+    "text", ["'", "a' & 'b", "') ; select", "\\", "<script>x</script>", "a\0b", "!x | (y", "\u202egnp", "w" * 5000, "%", ":*"]
+)  # fmt: skip
+@pytest.mark.usefixtures("archive")
+def test_whatever_is_looked_for_is_only_text(reader: httpx.Client, text: str) -> None:
+    for asked in ({"q": text}, {"author": text}):
+        answer = reader.get("/-/search", params=asked)
+        assert answer.status_code == 200, answer.text
+        assert "<script>x" not in answer.text
+    assert (
+        reader.get("/papers", params={"message": text, "author": text, "task": text, "state": text}).status_code == 200
+    )
+
+
+# The filters of an archive's page
+
+
+def shown(browser: httpx.Client, **asked: str) -> list[int]:
+    page = browser.get("/papers", params=asked | {"format": "json"}).json()
+    return [row["run"]["rev"] for row in page["rows"]]
+
+
+def test_runs_are_filtered_by_words_author_task_and_state(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"index": ""}, author="Ann Lee")
+    archive.fail("index@2")
+    archive.run("index@3")
+    assert shown(reader, message="harbour") == [2]
+    assert shown(reader, author="ann") == [4, 2, 1]  # who made the first one is called ann, too
+    assert shown(reader, author="ann lee") == [4, 2]
+    assert shown(reader, author="harbour") == []
+    assert shown(reader, task="tile") == [3]
+    assert shown(reader, task="index", state="failed") == [2]
+    assert shown(reader, task="index", state="completed") == [3]
+    assert shown(reader, author="lee", state="processing") == [4]
+    assert shown(reader, state="failed", message="harbour", task="index", author="ann") == [2]
+
+
+def test_filtered_runs_have_pages(reader: httpx.Client, archive: AnArchive) -> None:
+    for number in range(120):
+        archive.commit({"even": ""} if number % 2 else {})
+    first = reader.get("/papers", params={"task": "even", "format": "json"}).json()
+    assert [row["run"]["rev"] for row in first["rows"]] == list(range(123, 23, -2))
+    page = reader.get("/papers", params={"task": "even"}).text
+    assert f'href="/papers?before={first["next"]}&amp;task=even"' in page
+    assert shown(reader, task="even", before=str(first["next"])) == list(range(23, 4, -2))
