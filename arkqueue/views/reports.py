@@ -134,25 +134,19 @@ def as_json(report: Report) -> dict[str, Any]:
     return plain
 
 
-def reports(session: Session, run: RunId) -> list[ReportView]:
-    """The reports of a run, the newest first; also the one that it made by itself and that is not written."""
-    return reports_of(session, run, _shown(session, run))
-
-
-def reports_of(session: Session, run: RunId, shown: Any) -> list[ReportView]:
-    """The same, where the run is at hand as a row of ``show_runs``."""
+def reports(session: Session, run: RunId, shown: Any = None) -> list[ReportView]:
+    """The reports of a run, the newest first; also the one that it made by itself and that is not written. ``shown``: the run as a row of ``show_runs``, if it is at hand."""
+    own = _own(session, run)
     rows = session.rows("list_reports", run=run)
     written = [view_of(row, ReportView, state=RunState(row.state)) for row in rows]
-    (own,) = session.rows("report_of_run", run=run)
-    return [_unwritten(session, own, shown), *written] if own.is_unwritten else written
+    return [_unwritten(session, own, shown or _shown(session, run)), *written] if own.is_unwritten else written
 
 
 def report(session: Session, run: RunId, number: int | None = None) -> Report:
     """One report of a run; without a number the newest."""
     with session.snapshot() as moment:
         shown = _shown(moment, run)
-        views = reports_of(moment, run, shown)
-        (own,) = moment.rows("report_of_run", run=run)
+        views, own = reports(moment, run, shown), _own(moment, run)
         here = run_name(shown)
         if not views:
             raise NotFound(here, "has no report yet", f"arkqueue report {here} --update --now")
@@ -160,6 +154,12 @@ def report(session: Session, run: RunId, number: int | None = None) -> Report:
         if found is None:
             raise NotFound(f"report {number} of {here}", "there is none", f"arkqueue report {here} --list")
         return _whole(moment, shown, found, is_written=not (own.is_unwritten and found is views[0]))
+
+
+def _own(session: Session, run: RunId) -> Any:
+    if not (rows := session.rows("report_of_run", run=run)):
+        raise NotFound(f"run {run}", "there is none")
+    return rows[0]
 
 
 def _shown(session: Session, run: RunId) -> Any:

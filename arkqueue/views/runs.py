@@ -18,7 +18,7 @@ from arkqueue.names import backfill_name, run_name
 from arkqueue.states import OPEN, RunState, State, run_state
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.naming import names_within
-from arkqueue.views.reports import ReportView, reports_of
+from arkqueue.views.reports import ReportView, reports
 from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import DeedView, TaskView, deeds, tasks_of, views_of
 
@@ -208,7 +208,7 @@ def run(session: Session, run: RunId) -> RunDetail:
         tasks=views_of(session, tasks, [view], names),
         edges=edges_of(session, run, tasks, names),
         deeds=deeds(session, runs=[run]),
-        reports=reports_of(session, run, rows[0]),
+        reports=reports(session, run, rows[0]),
         others=views_of_runs(
             session, [row.id for row in beside if row.id != run and row.deleted_at is None][:MOST_OTHERS]
         ),
