@@ -12,7 +12,7 @@ Called by planning and by the verbs that act on tasks. What is not guarded stand
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from arkqueue.names import task_name
 from arkqueue.plan.globs import matches
 from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
 from arkqueue.queue.graph import Graph
+from arkqueue.queue.storage import files_of
 
 _EMAIL = re.compile(r"<([^<>]+)>\s*$")
 
@@ -42,22 +43,20 @@ class WorkflowGuard:
     """Judges the workflow files of a branch's new revisions, one after the other (design 5.22, ``workflow-authors``).
 
     Files that were accepted before need nobody. What one of the ``authors`` changes in accepted files is accepted. Anything else is refused, also what an author adds to
-    files that somebody else has changed and nobody has accepted. ``accepted``: the id of the files that were accepted last. ``is_clean``: the revision before had accepted files.
+    files that somebody else has changed and nobody has accepted. ``accepted``: the digest (``files_of``) of the files that were accepted last. ``is_clean``: the revision before had accepted files.
     """
 
-    def __init__(
-        self, authors: Sequence[str], accepted: int | None, id_of: Callable[[Workflow], int], *, is_clean: bool
-    ) -> None:
+    def __init__(self, authors: Sequence[str], accepted: bytes | None, *, is_clean: bool) -> None:
         self._authors = [glob.casefold() for glob in authors]
-        self.accepted, self._is_clean, self._id_of = accepted, is_clean, id_of
+        self.accepted, self._is_clean = accepted, is_clean
 
-    def refuses(self, files: Workflow, author: str) -> bool:
+    def refuses(self, workflow: Workflow, author: str) -> bool:
         """Whether the files of the next revision are to be released first."""
-        workflow = self._id_of(files)
+        files = files_of(workflow)
         is_theirs = self._is_clean and any(matches(self._authors, spelling) for spelling in _spellings(author))
         if is_theirs:
-            self.accepted = workflow
-        self._is_clean = workflow == self.accepted
+            self.accepted = files
+        self._is_clean = files == self.accepted
         return not self._is_clean
 
 

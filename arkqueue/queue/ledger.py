@@ -85,10 +85,8 @@ def append_in(
     links = generations((entry.revision for entry in added), head.generation or 0, author)
     guard = None
     if head.authors:
-        content = content or Content(graph.kept, workflows)
-        content.store(graph.conn, graph.kept.since)
-        is_clean = not head.is_foreign or head.workflow_id == head.accepted
-        guard = WorkflowGuard(head.authors, head.accepted, content.id_of, is_clean=is_clean)
+        is_clean = not head.is_foreign or head.files == head.accepted
+        guard = WorkflowGuard(head.authors, head.accepted, is_clean=is_clean)
     for entry, generation in zip(added, links, strict=True):
         foreign = guard is not None and guard.refuses(entry.workflow, entry.revision.author)
         if entry is baseline:
@@ -109,7 +107,7 @@ def append_in(
     for deed, run in chains.items():
         graph.do("set_run_of_deed", entry=deed, run=run)
     if guard and guard.accepted != head.accepted:
-        graph.do("accept_workflow", branch=branch.id, workflow=guard.accepted)
+        graph.do("accept_workflow", branch=branch.id, files=guard.accepted)
     if is_imported:
         graph.do("end_import", branch=branch.id)
     newest = workflows[-1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -80,7 +80,7 @@ class Content:
         """What this process knows to be stored: since which start of the server, by identity, and by digest."""
         self._parsed: dict[int, tuple[Workflow | TaskDefinition, bytes]] = {}
         """The digests of what is not known by identity; the object beside its digest stays alive, so that the identity is no other's."""
-        self._workflows: dict[bytes, tuple[str, str]] = {}
+        self._workflows: dict[bytes, tuple[str, str, bytes]] = {}
         self._definitions: dict[bytes, tuple[str, str]] = {}
         self._ids: dict[bytes, int] = {}
         self._all = {id(workflow): workflow for workflow in workflows}
@@ -112,6 +112,7 @@ class Content:
                         "digests": workflows,
                         "tasks": [w[0] for w in new_workflows],
                         "faults": [w[1] for w in new_workflows],
+                        "files": [w[2] for w in new_workflows],
                     },
                 ),
                 (
@@ -159,7 +160,7 @@ class Content:
                 continue
             texts = []
             for definition in workflow.tasks:
-                text = json.dumps(to_json(definition), sort_keys=True, separators=(",", ":"))
+                text = _frozen(definition)
                 texts.append(text)
                 if definition.name != COMMIT and not (definition.name == REPORT and definition.is_gate):
                     digest = _digest(text)
@@ -170,7 +171,17 @@ class Content:
             faults = _as_json(workflow.faults)
             digest = _digest("\n".join([*texts, faults]))
             self._parsed[id(workflow)] = workflow, digest
-            self._workflows[digest] = f"[{','.join(texts)}]", faults
+            files = files_of(workflow) if workflow.list_files else digest
+            self._workflows[digest] = f"[{','.join(texts)}]", faults, files
+
+
+def files_of(workflow: Workflow) -> bytes:
+    """A digest of the workflow files of a revision, by which they are accepted (design 5.22). The items of lists in other files are no part of it."""
+    bare = [
+        replace(one, foreach=replace(one.foreach, items="")) if one.foreach and one.foreach.file else one
+        for one in workflow.tasks
+    ]
+    return _digest("\n".join([*map(_frozen, bare), _as_json(workflow.faults)]))
 
 
 def read(
@@ -332,6 +343,10 @@ def _as_json(faults: Iterable[Fault]) -> str:
 
 def _victim(name: str, cancels: Cancels) -> dict[str, Any]:
     return {"name": cancels.task or name, "here": not cancels.previous, "unstarted": cancels.only_unstarted}
+
+
+def _frozen(definition: TaskDefinition) -> str:
+    return json.dumps(to_json(definition), sort_keys=True, separators=(",", ":"))
 
 
 def _digest(text: str) -> bytes:

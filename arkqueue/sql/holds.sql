@@ -83,12 +83,12 @@ with held as materialized (
   join revision r on r.id = h.id
   join branch b on b.id = r.branch_id
   left join lateral (
-    select number from revision
-    where branch_id = b.id and number < r.number and dropped_at is null and (not is_foreign or workflow_id = b.accepted_workflow_id)
+    select number from revision join workflow w on w.id = workflow_id
+    where branch_id = b.id and number < r.number and dropped_at is null and (not is_foreign or w.files = b.accepted_files)
     order by number desc limit 1) accepted on true
   cross join lateral (
-    select author, number > coalesce(accepted.number, -1) and workflow_id is distinct from lag(workflow_id) over (order by number) as changes
-    from revision
+    select author, number > coalesce(accepted.number, -1) and w.files is distinct from lag(w.files) over (order by number) as changes
+    from revision join workflow w on w.id = workflow_id
     where branch_id = b.id and dropped_at is null and number between coalesce(accepted.number, -1) and r.number) c
   group by h.id
 )
@@ -115,9 +115,9 @@ select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
 
 -- name: accept_workflows_of
 -- Accept the workflow files of runs that were released; on a branch the last revision's. A branch whose accepted files stand in a later revision has left these behind.
-update branch b set accepted_workflow_id = l.workflow_id
-from (select distinct on (run.branch_id) run.branch_id, r.number, r.workflow_id
-      from run join revision r on r.id = run.revision_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l
+update branch b set accepted_files = l.files
+from (select distinct on (run.branch_id) run.branch_id, r.number, w.files
+      from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l
 where b.id = l.branch_id
-  and not exists (select from revision later where later.branch_id = b.id and later.number > l.number and later.dropped_at is null
-                  and later.workflow_id = b.accepted_workflow_id);
+  and not exists (select from revision later join workflow w on w.id = later.workflow_id
+                  where later.branch_id = b.id and later.number > l.number and later.dropped_at is null and w.files = b.accepted_files);

@@ -167,16 +167,16 @@ update branch set deleted_at = clock_timestamp() where id = %(branch)s;
 -- exclusive tasks of the head's commit run, and of runs that are none, that close the gate to the next revision (design 5.14).
 select b.head_id, r.number, r.name as revision, r.generation,
        b.deleted_at is not null or a.removed_at is not null as gone, a.stopped is not null as stopped, a.hold_id, b.import_id, b.import_until,
-       a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, r.workflow_id, r.is_foreign,
-       case when b.accepted_workflow_id is not null or coalesce(jsonb_array_length(a.settings->'workflow_authors'), 0) = 0 then b.accepted_workflow_id
-            else (select m.accepted_workflow_id from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
+       a.settings->'require_approval' as guards, a.settings->'workflow_authors' as authors, w.files, r.is_foreign,
+       case when b.accepted_files is not null or coalesce(jsonb_array_length(a.settings->'workflow_authors'), 0) = 0 then b.accepted_files
+            else (select m.accepted_files from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
        exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null
                and (run.trigger <> 'commit' or t.number = r.number)
                and not exists (select from edge e where e.source = t.id and e.kind = 'exclusive' and e.crossing)
              order by t.id) as exclusives
-from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id
+from branch b join archive a on a.id = b.archive_id left join revision r on r.id = b.head_id left join workflow w on w.id = r.workflow_id
 where b.id = %(branch)s for no key update of b;
 
 -- name: begin_import
@@ -189,16 +189,16 @@ update branch set import_id = null, import_until = null where id = %(branch)s;
 
 -- name: accept_workflow
 -- Accept the workflow files of a branch.
-update branch set accepted_workflow_id = %(workflow)s where id = %(branch)s;
+update branch set accepted_files = %(files)s where id = %(branch)s;
 
 -- name: accept_heads
 -- Accept the workflow files of all heads of an archive.
-update branch b set accepted_workflow_id = r.workflow_id from revision r where b.archive_id = %(archive)s and r.id = b.head_id;
+update branch b set accepted_files = w.files from revision r join workflow w on w.id = r.workflow_id where b.archive_id = %(archive)s and r.id = b.head_id;
 
 -- name: keep_workflows
 -- Keep parsed workflow files, by content.
-insert into workflow (digest, tasks, faults)
-select * from unnest(%(digests)s::bytea[], %(tasks)s::jsonb[], %(faults)s::jsonb[])
+insert into workflow (digest, files, tasks, faults)
+select * from unnest(%(digests)s::bytea[], %(files)s::bytea[], %(tasks)s::jsonb[], %(faults)s::jsonb[])
 on conflict (digest) do nothing;
 
 -- name: keep_definitions
@@ -428,7 +428,7 @@ update task set unmet = unmet + (select count(*) from stored) where id = %(gate)
 -- A revision with its workflow files, whether it, its branch or its archive is watched no more, and what holds its archive or is guarded there.
 select r.id, r.number, r.name, r.author, r.date, r.message, r.paths_digest, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone, a.hold_id,
        a.settings->'require_approval' as guards, coalesce((a.settings->>'approval_not_author')::boolean, false) as not_author, w.tasks, w.faults,
-       r.is_foreign and r.workflow_id is distinct from b.accepted_workflow_id as is_foreign,
+       r.is_foreign and w.files is distinct from b.accepted_files as is_foreign,
        a.name as archive, b.name as branch, b.main, b.archive_id, b.id as branch_id
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;

@@ -82,7 +82,7 @@ create table branch (
     -- held, however much it is: the archive was added with `--from`.
     import_id   bigint,
     import_until text,
-    accepted_workflow_id bigint,                    -- its workflow files as they were last accepted, where `workflow_authors` guards them
+    accepted_files bytea,                           -- `workflow.files` as they were last accepted, where `workflow_authors` guards them
     unique (archive_id, name)
 );
 
@@ -90,6 +90,7 @@ create table branch (
 create table workflow (
     id          bigint generated always as identity primary key,
     digest      bytea not null unique,
+    files       bytea not null,                     -- the same, whatever is in the lists that they name
     tasks       jsonb not null,
     faults      jsonb not null
 );

@@ -8,11 +8,12 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveSettings, RunId
+from arkqueue.model import ArchiveSettings, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, control, guards, holds, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.views.explain import explain
+from arkqueue.workflow import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 
 GUARDED = ArchiveSettings(process=True, require_approval=("publish", "deploy-*"))
@@ -260,6 +261,24 @@ def test_a_release_of_an_older_run_leaves_the_newer_files_accepted(watched: AnAr
     watched.commit(good, author="mallory")
     watched.commit(RENAMED, author="mallory")
     assert (watched.state("build@5"), watched.state("build@6")) == ("ready", "held")
+
+
+def test_a_list_in_a_file_is_data_and_needs_no_author(session: Session) -> None:
+    def over(items: str, commands: str = "'true'", path: str = "volumes.txt") -> Workflow:
+        text = f"- name: scan\n  foreach: {{file: {path}}}\n  command: {commands}\n"
+        return parse([SourceFile("_workflows/scan.yaml", text.encode())], lambda file: SourceFile(file, items.encode()))
+
+    archive = an_archive(session)
+    archive.commit(over("a\nb\n"))
+    archives.change_settings(session, archive.id, AUTHORS, "ann")
+    archive.commit(over("a\nc\n"), author="mallory")
+    assert archive.state("scan/c@3") == "ready"
+    archive.commit(over("a\nc\n", commands="rm -r x"), author="mallory")
+    archive.commit(over("a\nd\n", path="others.txt"), author="mallory")
+    archive.commit({"scan": "foreach: [a, d]"}, author="mallory")
+    assert [archive.state(f"scan/a@{number}") for number in (4, 5, 6)] == ["held"] * 3
+    archive.commit(over("a\ne\n"), author="mallory")  # a revert needs nobody, whatever the list is now
+    assert archive.state("scan/e@7") == "ready"
 
 
 def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session) -> None:
