@@ -544,6 +544,7 @@ create table deed (
 );
 create index deed_task on deed (task_id) where task_id is not null;
 create index deed_run on deed (run_id) where run_id is not null;
+create index deed_archive on deed (archive_id, id) where archive_id is not null;
 
 -- What stands in place of what was removed for good.
 create function removed(what text, entry deed) returns text language sql stable as $$

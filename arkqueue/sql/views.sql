@@ -288,6 +288,19 @@ order by at.task_id, at.number;
 select d.at, d.by, d.verb, t.name as task, d.note from deed d left join task t on t.id = d.task_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[]) order by d.id;
 
+-- name: audit_log
+-- A page of what people did, the newest first; of some archives alone where these are given. Of deleted runs and of tokens only where `hidden` says so.
+select d.id, d.at, d.by, d.verb, d.note, a.name as archive, b.name as branch, b.main, run.number, run.run, t.name, t.item, t.kind
+from deed d left join archive a on a.id = d.archive_id
+left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join task t on t.id = d.task_id
+where (%(before)s::bigint is null or d.id < %(before)s)
+  and (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s))
+  and (%(by)s::text = '' or strpos(lower(d.by), lower(%(by)s)) > 0)
+  and (%(verb)s::text = '' or d.verb = %(verb)s)
+  and (%(hidden)s or d.verb not in ('create token', 'revoke token')
+                     and (run.deleted_at is null or d.verb in ('delete', 'undelete')))
+order by d.id desc limit %(limit)s;
+
 -- name: show_edges
 -- Every edge into the tasks of some runs.
 select e.target, e.source, e.kind, e.settled, e.crossing, e.declared, e.failed, e.met
@@ -454,6 +467,16 @@ from task_manager tm left join drain d on d.host = tm.host
 left join (select process, count(*) as running from attempt where ended_at is null group by process) a on a.process = tm.process
 where tm.stopped_at is null or tm.stopped_at > clock_timestamp() - interval '1 day'
 order by alive desc, tm.seen_at desc limit 1000;
+
+-- name: pause_of_all
+-- The pause of the whole installation, where it is paused.
+select paused_at, paused_by, reason from pause where paused_at is not null;
+
+-- name: running_now
+-- The tasks that run on task managers, those that began first first; of some archives alone where these are given.
+select at.process, at.task_id from attempt at join task t on t.id = at.task_id
+where at.ended_at is null and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+order by at.id limit %(limit)s;
 
 -- name: task_before
 -- A task and its earlier occurrences on the branch, the nearest first.

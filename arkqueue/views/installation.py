@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from arkqueue.db.connections import CALL_TIMEOUT
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import SILENCE
+from arkqueue.model import SILENCE, ArchiveId
+from arkqueue.views.naming import task_names
 from arkqueue.views.rows import view_of
 
 
@@ -48,6 +49,31 @@ class TaskManagerView:
 def task_managers(session: Session) -> list[TaskManagerView]:
     """The task managers that run, or ran within a day."""
     return [view_of(row, TaskManagerView) for row in session.rows("show_task_managers", silence=SILENCE)]
+
+
+def running_now(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> dict[str, list[str]]:
+    """The names of the tasks that run, by the process of their task manager; ``most`` in all. ``archives`` None: of all."""
+    rows = session.rows("running_now", archives=None if archives is None else list(archives), limit=most)
+    names = task_names(session, [row.task_id for row in rows])
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.process, []).append(names[row.task_id])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PauseOfAll:
+    """Nothing of any archive starts, since when and because of whom."""
+
+    paused_at: datetime
+    paused_by: str
+    reason: str | None
+
+
+def pause_of_all(session: Session) -> PauseOfAll | None:
+    """The pause of the whole installation; None: it is not paused."""
+    rows = session.rows("pause_of_all")
+    return view_of(rows[0], PauseOfAll) if rows else None
 
 
 def called(manager: TaskManagerView, known: Collection[TaskManagerView]) -> str:

@@ -130,7 +130,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "took": took,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ago": ago, "until": until, "took": took,
         "person": person, "path": lambda name: quote(name, safe="/:@.~%"), "number": lambda n: f"{n:,}", "shape": lambda state: SHAPES.get(str(state), "left"),
     }  # fmt: skip
     return made
@@ -150,6 +150,16 @@ def ago(at: datetime | None, since: str = "") -> Markup:
     exact = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         at.isoformat(), exact, _age(datetime.now(UTC) - at, since)
+    )
+
+
+def until(at: datetime) -> Markup:
+    """A moment to come, like ``in 3 h, 03:00 UTC``; its title has the moment itself."""
+    at, now = at.astimezone(UTC), datetime.now(UTC)
+    day = "" if at - now < timedelta(days=1) else f"{at:%d %b} "
+    words = "now" if at <= now else f"in {_age(at - now, '').replace('now', 'a moment')}, {day}{at:%H:%M} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", words
     )
 
 

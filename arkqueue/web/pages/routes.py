@@ -17,8 +17,9 @@ from arkqueue.names import as_backfill, parse_branch, parse_name
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_run, find_task
-from arkqueue.web.pages import archive, backfill, overview, run, search, task
+from arkqueue.web.pages import administration, archive, backfill, overview, run, search, task
 from arkqueue.web.pages.acting import Form, act
+from arkqueue.web.pages.administering import administer
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, page, refused_page
 from arkqueue.web.pages.visitor import COOKIE, SignInNeeded, Visitor, check_form, check_host, keep, visitor_of
 from arkqueue.web.problems import Refused
@@ -43,6 +44,14 @@ def routes() -> list[BaseRoute]:
         Route(SIGN_IN, _sign_in, methods=["POST"]),
         Route("/-/sign-out", _sign_out, methods=["POST"]),
         Route("/-/search", page(search.look_for)),
+        Route("/-/locks", page(administration.locks_page)),
+        Route("/-/schedules", page(administration.schedules_page)),
+        Route("/-/task-managers", page(administration.task_managers_page)),
+        Route("/-/tokens", page(administration.tokens_page)),
+        Route("/-/audit-log", page(administration.audit_page)),
+        Route("/-/settings/{name}", page(administration.settings_page)),
+        Route("/-/add-archive", page(administration.adding_page)),
+        Route("/-/act/{act}", _administer, methods=["POST"]),
         Route("/-/act", _act, methods=["POST"]),
         Mount("/-/static", _Static(packages=[("arkqueue.web.pages", "static")])),
         Route("/{address:path}", page(_thing)),
@@ -142,4 +151,10 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
 async def _act(request: Request) -> Response:
     body = await request.body()
     endpoint = page(lambda visitor, request: act(visitor, request, body))
+    return await run_in_threadpool(endpoint, request)
+
+
+async def _administer(request: Request) -> Response:
+    body = await request.body()
+    endpoint = page(lambda visitor, request: administer(visitor, request, body))
     return await run_in_threadpool(endpoint, request)

@@ -41,6 +41,15 @@ class Visitor:
     def may_act(self) -> bool:
         return bool(self.form) and self.caller.token.scope.allows(Scope.OPERATE)
 
+    @property
+    def may_administer(self) -> bool:
+        return bool(self.form) and self.caller.token.scope.allows(Scope.ADMIN)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the token is for every archive, and so for the installation."""
+        return self.caller.token.archives is None
+
 
 def visitor_of(request: Request) -> Visitor:
     """The visitor of a request; raises `SignInNeeded`, or what becomes an error page."""

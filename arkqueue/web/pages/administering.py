@@ -1,0 +1,148 @@
+"""What the forms of the pages beside the runs do: the API's own verbs, with the scopes that these ask for (`web.api`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from arkqueue.errors import Invalid, NotFound
+from arkqueue.names import branch_name
+from arkqueue.web.api import administration, archives, locks
+from arkqueue.web.api.administration import NewToken
+from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
+from arkqueue.web.api.locks import Capacity
+from arkqueue.web.pages.acting import Form
+from arkqueue.web.pages.administration import LONG, shown_settings, tokens_page
+from arkqueue.web.pages.answer import HEADERS, Shown, local
+from arkqueue.web.pages.visitor import Visitor, check_form
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
+    """Do what a form asks for, and show the page that it came from again, or what it made."""
+    form = Form(body)
+    check_form(request, visitor, form["form"])
+    act = ACTS.get(request.path_params["act"])
+    if act is None:
+        raise NotFound(f"the form {request.path_params['act']!r}", "does nothing here", "Open the page again.")
+    went = act(visitor, request, form)
+    return went if isinstance(went, Shown) else RedirectResponse(local(went or form["back"]), 303, HEADERS)
+
+
+def _set_lock(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001  all acts are called alike
+    capacity = None if form["capacity"] in ("", "unlimited") else _number("the capacity", form["capacity"])
+    locks.set_lock(request, form["name"], _valid(Capacity, capacity=capacity))
+
+
+def _make_token(visitor: Visitor, request: Request, form: Form) -> Shown:
+    wanted = _valid(NewToken, name=form["name"], scope=form["scope"], archives=form["archives"].split() or None, authors=_lines(form["authors"]))  # fmt: skip
+    return tokens_page(visitor, request, administration.create_token(request, wanted))
+
+
+def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | str:  # noqa: ARG001
+    """Change what differs from what the form showed, so that what another person has changed meanwhile stays."""
+    try:
+        was = json.loads(form["was"])
+        changed = {name for name in Settings.model_fields if form[name].split() != str(was[name]).split()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise Invalid("the form", "is not as the page had it", "Open the page again, and send it there.") from error
+    wanted = _valid(Settings, **{name: _value(name, form[name]) for name in changed})
+    is_trial = form["try"] == "yes"
+    shown = archives.change_archive(request, form["name"], wanted, dry_run=is_trial)
+    return shown_settings(shown, shown.goes) if is_trial else ""
+
+
+def _add_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa: ARG001
+    given: dict[str, Any] = {name: form[name] for name in ("name", "url", "kind", "start", "image") if form[name]}
+    archives.add_archive(request, Response(), _valid(NewArchive, **given, process=form["process"] == "yes"))
+    return f"/{branch_name(form['name'], None)}"
+
+
+def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa: ARG001
+    if form["text"] != form["name"]:
+        raise Invalid(
+            f"archive {form['name']}", "was not confirmed", "Write its name into the field, and press the button again."
+        )
+    archives.remove_archive(request, form["name"])
+    return "/"
+
+
+def _rewind(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
+    wanted = _valid(Rewind, revision=form["revision"], branch=form["branch"] or None)
+    archives.rewind_archive(request, form["name"], wanted)
+
+
+def _accept(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
+    revision = _number("the revision", form["revision"])
+    archives.accept_correction(request, form["name"], _valid(Correction, revision=revision))
+
+
+def _waive(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
+    until = _number("the revision", form["revision"])
+    wanted = _valid(Waiver, task=form["task"], until=until, branch=form["branch"] or None)
+    archives.waive_until(request, form["name"], wanted)
+
+
+ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | str | None]]] = {
+    "set-lock": _set_lock,
+    "pause-lock": lambda _, request, form: _done(locks.pause_lock(request, form["name"], _why(form))),
+    "resume-lock": lambda _, request, form: _done(locks.resume_lock(request, form["name"])),
+    "drain": lambda _, request, form: _done(administration.drain(request, form["name"], _why(form))),
+    "undrain": lambda _, request, form: _done(administration.undrain(request, form["name"])),
+    "pause-all": lambda _, request, form: _done(administration.pause_all(request, _why(form))),
+    "resume-all": lambda _, request, _form: _done(administration.resume_all(request)),
+    "make-token": _make_token,
+    "revoke-token": lambda _, request, form: _done(administration.revoke_token(request, _number("the token", form["name"]))),
+    "change-settings": _change_settings,
+    "add-archive": _add_archive,
+    "remove-archive": _remove_archive,
+    "rewind": _rewind,
+    "accept": _accept,
+    "waive": _waive,
+}  # fmt: skip
+
+
+def _done(_: object) -> None:
+    """The page that the form came from shows what became of it."""
+
+
+def _why(form: Form) -> NewPause:
+    return _valid(NewPause, reason=form["text"])
+
+
+def _number(thing: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise Invalid(thing, f"is no number: {text!r}", "Write digits.")
+    return int(text)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _value(name: str, text: str) -> Any:
+    """A setting from the text of its field."""
+    if name == "keep":
+        pairs = [line.partition(" ") for line in _lines(text)]
+        return {state: age.strip() for state, _, age in pairs} or None
+    if name in LONG:
+        return _lines(text) or None
+    if name in ("process", "approval_not_author"):
+        return text == "yes"
+    if name in ("tier", "max_running"):
+        return _number(name, text) if text else None
+    return text or None
+
+
+def _valid(model: type[M], **given: Any) -> M:
+    try:
+        return model(**given)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
+        raise Invalid("the form", "; ".join(faults).removeprefix(": "), "Correct it, and send it again.") from error

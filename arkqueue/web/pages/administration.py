@@ -1,0 +1,172 @@
+"""The pages of what is not an archive's run: locks, schedules, task managers, tokens, the audit log, and the settings of archives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from arkqueue.model import ArchiveSettings
+from arkqueue.names import branch_name
+from arkqueue.queue.tokens import Scope
+from arkqueue.views.archives import ArchiveView, ScheduleView, archives
+from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.audit import audit_log
+from arkqueue.views.installation import TaskManagerView, called, pause_of_all, running_now, task_managers
+from arkqueue.views.locks import locks
+from arkqueue.web.access import admit
+from arkqueue.web.api.administration import list_tokens
+from arkqueue.web.api.archives import HOST, Settings
+from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.visitor import Visitor
+
+MOST_RUNNING: Final = 500
+"""Running tasks that the page of the task managers names."""
+ENTRIES: Final = 50
+"""Of the audit log on a page."""
+LONG: Final = frozenset({"branches", "follow", "images", "users", "networks", "require_approval", "workflow_authors", "keep"})  # fmt: skip
+"""Settings that have a line for each of their parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A setting as a form shows it. ``about``: what it means; ``is_host``: only a token for every archive changes it."""
+
+    name: str
+    value: str
+    about: str
+    kind: str
+    is_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A schedule, and the address of the archive or branch that it is of."""
+
+    address: str
+    schedule: ScheduleView
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """A task manager. ``name``: what commands call it; ``running``: the tasks that run there, of those that the visitor may see."""
+
+    name: str
+    manager: TaskManagerView
+    running: list[str]
+
+
+def locks_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001  every page gets its request
+    """Who has each lock, and who is next."""
+    caller = visitor.caller
+    return Shown("locks.html", {"locks": locks(caller.session, caller.archives())})
+
+
+def schedules_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
+    """What is run by itself, the next first."""
+    caller = visitor.caller
+    found = [
+        Scheduled(branch_name(archive.name, None if schedule.branch in mains(archive) else schedule.branch), schedule)
+        for archive in archives(caller.session, caller.token.archives)
+        for schedule in archive.schedules
+    ]
+    return Shown("schedules.html", {"schedules": sorted(found, key=lambda one: one.schedule.next_at)})
+
+
+def mains(archive: ArchiveView) -> set[str]:
+    """The name of an archive's main branch, where it has one."""
+    return {branch.name for branch in archive.branches if branch.main}
+
+
+def task_managers_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
+    """Where tasks run: slots, load, what is the matter."""
+    caller = visitor.caller
+    known = task_managers(caller.session)
+    running = running_now(caller.session, caller.archives(), MOST_RUNNING)
+    alive = [one for one in known if one.alive]
+    newest = {
+        one.host: one for one in reversed(known)
+    }  # of those that ended, the last one of a host where none is alive
+    managers = [
+        Manager(called(one, known), one, running.get(one.process, []))
+        for one in known
+        if one.alive or newest[one.host] is one
+    ]
+    return Shown(
+        "task-managers.html",
+        {
+            "managers": managers,
+            "slots": sum(one.slots for one in alive),
+            "busy": sum(one.running for one in alive),
+            "paused": pause_of_all(caller.session),
+        },
+    )
+
+
+def tokens_page(visitor: Visitor, request: Request, made: Any = None) -> Shown:  # noqa: ARG001
+    """All tokens that the visitor may know of. ``made``: one that was just made, with its secret."""
+    return Shown("tokens.html", {"tokens": list_tokens(request), "scopes": [str(one) for one in Scope], "made": made})
+
+
+def audit_page(visitor: Visitor, request: Request) -> Shown:
+    """What people did; ``?by=``, ``?verb=`` and ``?archive=`` choose."""
+    caller = visitor.caller
+    by, verb, archive, before = (asked(request, name) for name in ("by", "verb", "archive", "before"))
+    entries, following = audit_log(
+        caller.session,
+        [caller.archive(archive)] if archive else caller.archives(),
+        by=by,
+        verb=verb,
+        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        most=ENTRIES,
+        hidden=caller.token.scope.allows(Scope.ADMIN),
+    )
+    names = {"entries": entries, "next": following, "by": by, "verb": verb, "of": archive}
+    return Shown("audit-log.html", names)
+
+
+def settings_page(visitor: Visitor, request: Request) -> Shown:
+    """How an archive is looked after."""
+    caller = visitor.caller
+    return shown_settings(show_archive(caller.session, caller.archive(request.path_params["name"])))
+
+
+def shown_settings(view: ArchiveView, goes: Any = None) -> Shown:
+    """The page of an archive's settings. ``goes``: what the tried rules for keeping would remove."""
+    fields = fields_of(view.settings)
+    names = {"archive": view, "fields": fields, "goes": goes}
+    return Shown("settings.html", names | {"_was": json.dumps({field.name: field.value for field in fields})})
+
+
+def adding_page(visitor: Visitor, request: Request) -> Shown:  # noqa: ARG001
+    """The form that registers an archive."""
+    admit(request, Scope.ADMIN).require_every_archive("registering one, which may be of any repository,")
+    return Shown("add-archive.html", {})
+
+
+def fields_of(settings: ArchiveSettings) -> list[Field]:
+    """The settings of an archive as a form shows them."""
+    return [
+        Field(name, _text(getattr(settings, name)), model.description or "", _kind(name), name in HOST)
+        for name, model in Settings.model_fields.items()
+    ]
+
+
+def _kind(name: str) -> str:
+    if name in LONG:
+        return "lines"
+    return "yes" if name in ("process", "approval_not_author") else "line"
+
+
+def _text(value: Any) -> str:
+    """A setting as its field has it."""
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key} {age}" for key, age in value.items())
+    if isinstance(value, tuple):
+        return "\n".join(value)
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return "" if value is None else str(value)

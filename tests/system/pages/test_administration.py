@@ -1,0 +1,319 @@
+"""The pages beside the runs: locks, schedules, task managers, tokens, the audit log, settings; their forms, and what is refused or not shown."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.queue import claim
+from arkqueue.queue.locks import pass_on
+from arkqueue.queue.tokens import Scope, check
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.system.pages.conftest import Visitors, form_of
+from tests.system.pages.test_pages import said
+
+PLACES = (
+    "/-/locks",
+    "/-/schedules",
+    "/-/task-managers",
+    "/-/tokens",
+    "/-/audit-log",
+    "/-/settings/papers",
+    "/-/add-archive",
+)
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    return an_archive(session)
+
+
+@pytest.fixture
+def admin(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.ADMIN)
+
+
+def send(browser: httpx.Client, act: str, *, page: str = "/", **fields: str) -> httpx.Response:
+    """Send a form; ``page``: where it stands, and where it leads back to."""
+    return browser.post(f"/-/act/{act}", data={"form": form_of(browser.get(page)), "back": page, **fields})
+
+
+def shown(browser: httpx.Client, page: str, **asked: str) -> dict[str, object]:
+    answer = browser.get(page, params=asked | {"format": "json"})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+# Locks
+
+
+def test_a_lock_shows_who_has_it_and_who_is_next(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "lock: [tex]", "b": "lock: [tex]", "c": "lock: [tex]"})
+    archive.claim("a@2")
+    words = said(admin.get("/-/locks"))
+    assert "papers/tex 1 of 1" in words
+    assert "papers@2/a 1. papers@2/b 2. papers@2/c" in words
+    send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="2")
+    assert archive.state("b@2") == "ready"
+    send(admin, "pause-lock", page="/-/locks", name="papers/tex", text="the licence")
+    assert "paused just now by admin test: the licence" in said(admin.get("/-/locks"))
+    send(admin, "resume-lock", page="/-/locks", name="papers/tex")
+    send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="")
+    assert archive.state("c@2") == "ready"
+    refused = send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="many")
+    assert "the capacity is no number" in said(refused, 422).replace("&#39;", "'")
+    assert "is not paused" in said(send(admin, "resume-lock", page="/-/locks", name="papers/tex"), 409)
+
+
+def test_locks_of_the_installation_say_nothing_of_other_archives(
+    visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    other = an_archive(session, "vault")
+    other.commit({"buried": "lock: [global/tape]"})
+    while pass_on(session):
+        pass
+    archive.commit({"mine": "lock: [global/tape]"})
+    other.claim("buried@2")
+    browser = visitor(Scope.OPERATE, "papers")
+    page = browser.get("/-/locks")
+    assert "1 of other archives" in said(page)
+    assert "vault" not in page.text
+    assert "buried" not in page.text
+    assert "/-/act/set-lock" not in page.text
+    refused = send(browser, "pause-lock", page="/papers", name="global/tape")
+    assert "concerns every one" in said(refused, 403)
+
+
+# Schedules and task managers
+
+
+def test_schedules_say_when_they_are_next_and_run_now(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"nightly": 'schedule: "0 3 * * *"\ntimezone: Europe/Berlin'})
+    page = admin.get("/-/schedules")
+    assert re.search(r"papers nightly 0 3 \* \* \* Europe/Berlin in \d+ (h|min), \d\d:00 UTC never yet", said(page))
+    fields = dict(re.findall(r'name="(name|verb|text)" value="([^"]*)"', page.text))
+    answer = admin.post("/-/act", data=fields | {"form": form_of(page), "back": "/-/schedules"})
+    assert answer.headers["location"] == "/papers@2.2"
+    assert archive.state("nightly@2.2") == "ready"
+
+
+def test_task_managers_show_their_load_and_are_drained(
+    admin: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    claim.register(session, PROCESS, HOST, "node2", 4)
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    words = said(admin.get("/-/task-managers"))
+    assert "1 of 4 slots are busy." in words
+    assert "node2 1 of 4 papers@2/a" in words
+    send(admin, "drain", page="/-/task-managers", name="node2", text="new disk")
+    assert "drained just now by admin test: new disk" in said(admin.get("/-/task-managers"))
+    assert send(admin, "undrain", page="/-/task-managers", name="node2").status_code == 303
+    assert "is not drained" in said(send(admin, "undrain", page="/-/task-managers", name="node2"), 409)
+    send(admin, "pause-all", page="/-/task-managers", text="Friday")
+    assert "The whole installation is paused" in said(admin.get("/-/task-managers"))
+    send(admin, "resume-all", page="/-/task-managers")
+    assert "paused" not in said(admin.get("/-/task-managers"))
+
+
+# Tokens
+
+
+def test_a_token_is_shown_once_and_revoked(admin: httpx.Client, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
+    made = send(
+        admin, "make-token", page="/-/tokens", name="<b>night</b>", scope="operate", archives="papers", authors=""
+    )
+    assert made.status_code == 200, made.text
+    (secret,) = re.findall(r"ark_[\w-]+", made.text)
+    token = check(session, secret)
+    assert token is not None
+    assert (token.scope, token.archives) == (Scope.OPERATE, ["papers"])
+    page = admin.get("/-/tokens")
+    assert secret not in page.text
+    assert "<b>night" not in page.text
+    assert send(admin, "revoke-token", page="/-/tokens", name=str(token.id)).status_code == 303
+    assert check(session, secret) is None
+    assert "is revoked already" in said(send(admin, "revoke-token", page="/-/tokens", name=str(token.id)), 409)
+    assert "scope" in said(send(admin, "make-token", page="/-/tokens", name="x", scope="everything"), 422)
+    assert "has no proper name" in said(send(admin, "make-token", page="/-/tokens", name="", scope="read"), 422)
+
+
+def test_an_administrator_of_some_archives_sees_and_makes_tokens_for_these_alone(
+    visitor: Visitors,
+    session: Session,
+    archive: AnArchive,  # noqa: ARG001
+) -> None:
+    an_archive(session, "vault")
+    visitor(Scope.READ, "vault")
+    browser = visitor(Scope.ADMIN, "papers")
+    assert "vault" not in browser.get("/-/tokens").text.partition("<main>")[2]
+    refused = send(browser, "make-token", page="/-/tokens", name="x", scope="read", archives="vault")
+    assert "is for papers only" in said(refused, 403)
+
+
+# The audit log
+
+
+def test_the_audit_log_says_who_did_what_to_what(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    archive.retry("a@2")
+    send(admin, "pause-all", text="<i>Friday</i>")
+    page = admin.get("/-/audit-log")
+    assert "ann retry papers@2/a" in said(page)
+    assert "<i>Friday" not in page.text
+    entries = shown(admin, "/-/audit-log", by="ANN", verb="retry")["entries"]
+    assert [(entry["by"], entry["verb"], entry["name"]) for entry in entries] == [("ann", "retry", "papers@2/a")]  # type: ignore[attr-defined]
+    assert shown(admin, "/-/audit-log", archive="papers", verb="pause")["entries"] == []
+
+
+def test_the_audit_log_has_pages(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    for _ in range(60):
+        archive.sql("insert into deed (by, verb, archive_id) values ('eve', 'sync', %s)", archive.id)
+    first = shown(admin, "/-/audit-log", by="eve")
+    second = shown(admin, "/-/audit-log", by="eve", before=str(first["next"]))
+    assert [len(first["entries"]), len(second["entries"]), second["next"]] == [50, 10, None]  # type: ignore[arg-type]
+
+
+def test_the_audit_log_shows_of_other_archives_tokens_and_deleted_runs_nothing(
+    visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    other = an_archive(session, "vault")
+    other.commit({"buried": ""})
+    other.cancel("buried@2")
+    archive.commit({"mine": ""})
+    archive.cancel("mine@2")
+    archive.sql("update run set deleted_at = now(), deleted_by = 'ann' where id = %s", archive.run_id(2))
+    visitor(Scope.READ)  # a token was made
+    for browser in (visitor(Scope.OPERATE, "papers"), visitor(Scope.OPERATE, "vault")):
+        verbs = [entry["verb"] for entry in shown(browser, "/-/audit-log")["entries"]]  # type: ignore[attr-defined]
+        assert "create token" not in verbs
+        assert "mine" not in browser.get("/-/audit-log").text
+    assert "buried" not in visitor(Scope.OPERATE, "papers").get("/-/audit-log").text
+    assert visitor(Scope.OPERATE, "papers").get("/-/audit-log?archive=vault").status_code == 404
+    assert "papers@2/mine" in said(visitor(Scope.ADMIN).get("/-/audit-log"))
+
+
+# Settings
+
+
+def settings_form(browser: httpx.Client) -> dict[str, str]:
+    """The fields of the form as the page has them."""
+    page = browser.get("/-/settings/papers").text
+    (was,) = re.findall(r'name="was" value="([^"]*)"', page)
+    return {"was": unescape(was), "name": "papers"} | json.loads(unescape(was))
+
+
+def test_settings_are_changed_one_by_one(admin: httpx.Client, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
+    form = settings_form(admin)
+    changed = form | {"max_running": "3", "require_approval": "deposit*\nupload", "keep": "completed 30d\nfailed 400d"}
+    assert send(admin, "change-settings", page="/-/settings/papers", **changed).status_code == 303
+    # Another person still has the old page, and changes something else.
+    assert send(admin, "change-settings", page="/-/settings/papers", **form | {"tier": "2"}).status_code == 303
+    now = settings_form(admin)
+    assert [now["max_running"], now["tier"], sorted(now["keep"].splitlines())] == [
+        "3",
+        "2",
+        ["completed 30d", "failed 400d"],
+    ]
+    assert now["require_approval"] == "deposit*\nupload"
+    assert (
+        send(admin, "change-settings", page="/-/settings/papers", **now | {"keep": "", "process": ""}).status_code
+        == 303
+    )
+    assert [settings_form(admin)[name] for name in ("keep", "process", "max_running")] == ["", "", "3"]
+    refused = send(admin, "change-settings", page="/-/settings/papers", **form | {"max_running": "0"})
+    assert "max_running" in said(refused, 422)
+    assert "set" in said(admin.get("/-/audit-log?archive=papers"))
+
+
+def test_rules_for_keeping_are_tried_first(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    archive.sql(
+        "update task set settled_at = settled_at - interval '40 days' where run_id = %s and settled_at is not null",
+        archive.run_id(2),
+    )
+    archive.sql("update run set created_at = created_at - interval '40 days' where id = %s", archive.run_id(2))
+    tried = send(
+        admin,
+        "change-settings",
+        page="/-/settings/papers",
+        **settings_form(admin) | {"keep": "completed 30d", "try": "yes"},
+    )
+    assert "papers@2" in said(tried)
+    assert "Nothing was changed." in said(tried)
+    assert settings_form(admin)["keep"] == ""
+    assert archive.state("a@2") == "completed"
+
+
+def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) -> None:
+    subprocess.run(["svnadmin", "create", str(tmp_path / "repository")], check=True)
+    added = send(admin, "add-archive", name="thesis", url=str(tmp_path / "repository"), process="yes")
+    assert added.headers["location"] == "/thesis"
+    assert "first run" in said(admin.get("/thesis"))
+    assert "was not confirmed" in said(send(admin, "remove-archive", name="thesis", text="thesi"), 422)
+    assert send(admin, "remove-archive", name="thesis", text="thesis").headers["location"] == "/"
+    assert "thesis" not in said(admin.get("/"))
+    refused = send(admin, "add-archive", name="thesis", url=str(tmp_path / "nothing"))
+    assert refused.status_code in (409, 422, 502)
+
+
+def test_failures_of_a_task_are_waived_up_to_a_revision(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    assert send(admin, "waive", name="papers", task="a", revision="2").status_code == 303
+    assert shown(admin, "/papers@2/a")["task"]["waived"] is True  # type: ignore[index]
+    assert "never had a task" in said(send(admin, "waive", name="papers", task="b", revision="2"), 404)
+
+
+# Who may
+
+
+@pytest.mark.parametrize("act", ["set-lock", "pause-lock", "resume-lock", "drain", "undrain", "pause-all", "resume-all", "make-token", "revoke-token", "change-settings", "add-archive", "remove-archive", "rewind", "accept", "waive"])  # fmt: skip
+def test_who_may_only_look_sends_no_form(visitor: Visitors, archive: AnArchive, act: str) -> None:  # noqa: ARG001
+    reader = visitor(Scope.READ)
+    fields = {
+        "name": "papers",
+        "text": "papers",
+        "capacity": "1",
+        "scope": "read",
+        "url": "/x",
+        "revision": "1",
+        "task": "a",
+    }
+    if act in ("set-lock", "pause-lock", "resume-lock"):
+        fields["name"] = "papers/tex"
+    if act == "revoke-token":
+        fields["name"] = "1"
+    if act == "change-settings":
+        was = dict.fromkeys(shown_names(), "")
+        fields |= was | {"was": json.dumps(was), "tier": "3"}
+    refused = send(reader, act, **fields)
+    assert "has the scope read" in said(refused, 403)
+    assert reader.post(f"/-/act/{act}", data=fields).status_code == 403  # without what the pages' forms carry
+
+
+def shown_names() -> list[str]:
+    from arkqueue.web.api.archives import Settings
+
+    return list(Settings.model_fields)
+
+
+def test_who_may_only_look_sees_no_form(visitor: Visitors, archive: AnArchive) -> None:  # noqa: ARG001
+    reader, stranger = visitor(Scope.READ), visitor()
+    for place in PLACES:
+        answer = reader.get(place)
+        assert 'method="post" action="/-/act' not in answer.text or answer.status_code == 403, place
+        assert answer.status_code == (403 if place in ("/-/tokens", "/-/add-archive") else 200), place
+        assert stranger.get(place).status_code == 303, place
+    assert visitor(Scope.READ, "papers").get("/-/settings/vault").status_code == 404
