@@ -79,8 +79,10 @@ LONGEST_KEY = 200
 """Characters of an item's key."""
 LONGEST_ITEM = 64 * 2**10
 """Bytes of an item as JSON: a task gets it in a variable."""
-MOST_ITEMS = 250
-"""Items of a list."""
+MOST_ITEMS = 10_000
+"""Items of a list, where the configuration's ``items_limit`` says nothing else."""
+LONGEST_LIST = 64 * 2**20
+"""Bytes of a file that holds a list, and of all items of a revision as JSON."""
 
 
 class ArchiveKind(StrEnum):

@@ -99,15 +99,20 @@ def _root(sources: Sequence[SourceFile]) -> Path | None:
 
 def _list_file(root: Path, path: str) -> SourceFile:
     """A file that holds a list."""
-    from arkqueue.model import SourceFile
-    from arkqueue.repository import FOLDER_FOR_LIST, LINKED_LIST, NO_LIST
+    from arkqueue.model import LONGEST_LIST, SourceFile
+    from arkqueue.repository import FOLDER_FOR_LIST, LINKED_LIST, LONG_LIST, NO_LIST
 
     file = root / path
     if any(one.is_symlink() for one in (file, *file.parents) if one.is_relative_to(root) and one != root):
         return SourceFile(path, fault=LINKED_LIST)
     if not file.is_file():
         return SourceFile(path, fault=FOLDER_FOR_LIST if file.is_dir() else NO_LIST)
-    return replace(_source(file), path=path)
+    try:
+        if file.stat().st_size > LONGEST_LIST:
+            return SourceFile(path, fault=LONG_LIST)
+        return SourceFile(path, file.read_bytes())
+    except OSError as error:
+        raise _unreadable(str(file), error) from error
 
 
 def _not_followed(place: Path) -> tuple[str, ...]:

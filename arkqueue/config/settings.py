@@ -20,9 +20,20 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from arkqueue.config.values import PLAIN_WORDS, Cpu, Duration, LimitOrNone, Memory, Pids, Size, SizeOrNothing, Slots
+from arkqueue.config.values import (
+    PLAIN_WORDS,
+    Cpu,
+    Duration,
+    Items,
+    LimitOrNone,
+    Memory,
+    Pids,
+    Size,
+    SizeOrNothing,
+    Slots,
+)
 from arkqueue.errors import ConfigurationError
-from arkqueue.model import LABEL, LONGEST_RENEWAL, Pull
+from arkqueue.model import LABEL, LONGEST_RENEWAL, MOST_ITEMS, Pull
 from arkqueue.names import without_password
 
 FILE = "arkqueue.toml"
@@ -187,6 +198,8 @@ class Configuration(_Strict):
     """Below so much free space on the disk of the home folder or of the workspaces, a task manager claims nothing; 0: it always claims."""
     import_limit: LimitOrNone = 1000
     """Of a scan that finds more new revisions of a branch than this, all runs are held (design 5.22); None: they run."""
+    items_limit: Items = MOST_ITEMS
+    """Items that a list of a workflow file may have; more are a fault (design 5.30)."""
     credentials: tuple[Credentials, ...] = ()
     docker: Docker = Field(default_factory=lambda: Docker())
     mounts: tuple[PersistentMount, ...] = ()

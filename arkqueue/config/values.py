@@ -91,4 +91,5 @@ Cpu = Annotated[float, BeforeValidator(number), Field(ge=0.01, le=1024, allow_in
 Memory = Annotated[int, BeforeValidator(memory)]
 Pids = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_PIDS)]
 LimitOrNone = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(limit_or_none)]
+Items = Annotated[int, BeforeValidator(number), Field(ge=1, le=1_000_000)]
 Slots = Annotated[int, BeforeValidator(number), Field(ge=1, le=MOST_SLOTS)]

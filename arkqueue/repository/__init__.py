@@ -29,6 +29,7 @@ from arkqueue.repository.location import Identity, Location, is_relative, locate
 from arkqueue.repository.protocol import (
     FOLDER_FOR_LIST,
     LINKED_LIST,
+    LONG_LIST,
     NO_LIST,
     TOO_LONG,
     WORKFLOW_FILE_LIMIT,
@@ -48,6 +49,7 @@ from arkqueue.repository.recorded import Recorded
 __all__ = [
     "FOLDER_FOR_LIST",
     "LINKED_LIST",
+    "LONG_LIST",
     "NO_LIST",
     "TOO_LONG",
     "WORKFLOWS",

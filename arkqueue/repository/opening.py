@@ -49,7 +49,8 @@ def open_registered(configuration: Configuration, url: str, kind: ArchiveKind | 
 
 def open_location(configuration: Configuration, location: Location) -> Archive:
     """The same, of what `location_of` found."""
-    if not location.needs_mirror:
-        return ReadArchive(location)
-    name = hashlib.sha256(location.url.encode()).hexdigest()[:20]
-    return ReadArchive(location, configuration.home / "mirrors" / f"{name}.git")
+    mirror = None
+    if location.needs_mirror:
+        name = hashlib.sha256(location.url.encode()).hexdigest()[:20]
+        mirror = configuration.home / "mirrors" / f"{name}.git"
+    return ReadArchive(location, mirror, most_items=configuration.items_limit)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from arkqueue.errors import Invalid
-from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import LONGEST_LIST, ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_PATHS
@@ -51,6 +51,7 @@ NO_LIST = "there is no such file at this revision; mend the path, or commit the 
 """Why a list cannot be read whose file is not there."""
 LINKED_LIST = "this is a symbolic link, and links are not followed; name the file itself"
 FOLDER_FOR_LIST = "this is a folder; name a file in it"
+LONG_LIST = f"the file is larger than {LONGEST_LIST >> 20} MiB; make the list smaller"
 
 
 def no_folder(path: str) -> SourceFile:
@@ -152,7 +153,7 @@ class Archive(Protocol):
         """
 
     def read_list(self, revision_id: str, path: str) -> SourceFile:
-        """A file of a revision that holds a list for a workflow file. What is none, or a link, has a fault; an over-long one is `TOO_LONG`."""
+        """A file of a revision that holds a list for a workflow file. What is none, or a link, or longer than `LONGEST_LIST`, has a fault."""
 
     def workflow(self, revision_id: str) -> Workflow:
         """The same files, parsed, with the lists that they name."""

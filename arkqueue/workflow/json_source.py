@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from arkqueue.workflow.nodes import MAX_DEPTH, Builder, Lines, Node, Scalar, Unreadable
+from arkqueue.workflow.nodes import LARGE_ITEM, MAX_DEPTH, MAX_FAULTS, NO_LIST, Builder, Lines, Node, Scalar, Unreadable
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[-+.0-9A-Za-z]+|[][{}]')
+_SPACE = re.compile(r"[ \t\r\n]*")
+_WINDOWS = (2**14, 2**20)
+"""Characters of a text in which an item of a list has to end: most do in the first ones."""
 _LITERALS: dict[str, Scalar] = {"null": None, "true": True, "false": False}
 
 
@@ -34,7 +37,105 @@ def compose_json(text: str, builder: Builder) -> Node | None:
     except RecursionError:
         # All before the place is JSON, so the walk ends there, whatever comes after it.
         pass
-    return _Composer(text, builder).root()
+    return _Composer(text, builder, Lines(text)).node()
+
+
+def items_of_json(text: str, builder: Builder) -> Iterator[Node]:
+    """The items of a file's list, or of the list in its ``items``, one after the other: no more than one of them is in memory. Raises Unreadable."""
+    return _Items(text, builder).items()
+
+
+class _Items:
+    def __init__(self, text: str, builder: Builder) -> None:
+        self._text, self._builder, self._lines = text, builder, Lines(text)
+        self._at = 0
+
+    def items(self) -> Iterator[Node]:
+        if self._next() == "[":
+            yield from self._list(2)
+        elif self._next() == "{":
+            yield from self._mapping()
+        else:
+            if self._next():
+                self._value(1)
+            raise Unreadable(1, 1, NO_LIST)
+        if self._next():
+            raise self._fault(self._at, "extra data")
+
+    def _mapping(self) -> Iterator[Node]:
+        keys: dict[str, Node] = {}
+        self._at += 1
+        is_open = self._next() != "}"
+        self._at += not is_open
+        while is_open:
+            if self._next() != '"':
+                raise self._fault(self._at, "expecting property name enclosed in double quotes")
+            key = self._value(2)
+            self._expect(":")
+            if key.text in keys:
+                self._builder.twice(key, keys[key.text])
+                self._value(2)
+            elif key.text != "items":
+                self._value(2)
+            elif self._next() == "[":
+                yield from self._list(3)
+            else:
+                raise Unreadable(1, 1, NO_LIST)
+            keys.setdefault(key.text, key)
+            is_open = self._expect(",}") == ","
+        if "items" not in keys:
+            raise Unreadable(1, 1, NO_LIST)
+
+    def _list(self, depth: int) -> Iterator[Node]:
+        self._at += 1
+        if self._next() == "]":
+            self._at += 1
+            return
+        while len(self._builder.faults) <= MAX_FAULTS:
+            yield self._value(depth)
+            if self._expect(",]") == "]":
+                return
+
+    def _next(self) -> str:
+        """The next character that is no space; empty at the end."""
+        self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+        return self._text[self._at : self._at + 1]
+
+    def _expect(self, characters: str) -> str:
+        if not (found := self._next()) or found not in characters:
+            raise self._fault(self._at, f"expecting {characters[0]!r} delimiter")
+        self._at += 1
+        return found
+
+    def _fault(self, at: int, message: str, word: str = "") -> Unreadable:
+        return Unreadable(*self._lines.place(at), f"the file is not JSON: {message}", word)
+
+    def _value(self, depth: int) -> Node:
+        """The next value. It is judged in a part of the text, so that no value is made that would be larger than an item may be."""
+        self._next()
+        start = self._at
+        for size in _WINDOWS:
+            part = self._text[start : start + size]
+            is_whole = start + size >= len(self._text)
+            try:
+                end = _DECODER.raw_decode(part)[1]
+            except json.JSONDecodeError as why:
+                if size == _WINDOWS[-1] or is_whole:
+                    if not is_whole and (why.pos + 16 >= size or why.msg.startswith("Unterminated")):
+                        break
+                    raise self._fault(start + why.pos, f"{why.msg[0].lower()}{why.msg[1:]}") from None
+            except _Constant as why:
+                at = next(token.start() for token in _TOKEN.finditer(part) if token.group() == why.word)
+                raise self._fault(start + at, f"{why.word} is not a number in JSON", why.word) from None
+            except RecursionError:
+                end = size  # the composer says where
+                self._at = start + end
+                return _Composer(self._text, self._builder, self._lines, start, start + end).node(depth)
+            else:
+                if end < size or is_whole:
+                    self._at = start + end
+                    return _Composer(self._text, self._builder, self._lines, start, start + end).node(depth)
+        raise Unreadable(*self._lines.place(start), LARGE_ITEM)
 
 
 class _Constant(Exception):
@@ -46,16 +147,20 @@ def _no_constant(word: str) -> NoReturn:
     raise _Constant(word)
 
 
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
+
+
 class _Composer:
     """Walks the tokens of a text that is known to be JSON up to where it is too deep, so that commas and colons need not be looked at."""
 
-    def __init__(self, text: str, builder: Builder) -> None:
+    def __init__(self, text: str, builder: Builder, lines: Lines, start: int = 0, end: int | None = None) -> None:
+        """``start``, ``end``: the part of the text to walk."""
         self._builder = builder
-        self._tokens: Iterator[re.Match[str]] = _TOKEN.finditer(text)
-        self._lines = Lines(text)
+        self._tokens: Iterator[re.Match[str]] = _TOKEN.finditer(text, start, len(text) if end is None else end)
+        self._lines = lines
 
-    def root(self) -> Node:
-        return self._node(next(self._tokens), 1)
+    def node(self, depth: int = 1) -> Node:
+        return self._node(next(self._tokens), depth)
 
     def _node(self, token: re.Match[str], depth: int) -> Node:
         line, column = self._lines.place(token.start())

@@ -1,85 +1,116 @@
-"""Files of the archive that hold lists for ``foreach`` (design 5.30): their bytes to nodes with places, or faults. Pure.
+"""Files of the archive that hold lists for ``foreach`` (design 5.30): their bytes to items, or faults with their places. Pure.
 
-`.json` and `.yaml` are read like workflow files, with the same limits; `.csv` has a header, `.txt` one item in each line. Called by ``tasks``.
+`.json` and `.yaml` hold a list, or a mapping with one; `.csv` has a header, `.txt` one item in each line. A file may be 64 MiB long: its items are
+made one after the other, so that no more of them than one is in memory as nodes. Called by ``tasks``.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from arkqueue.model import Fault, SourceFile
-from arkqueue.workflow.nodes import Entry, Node, Unreadable
-from arkqueue.workflow.source import MAX_BYTES, read, text_of
+from arkqueue.model import LONGEST_LIST, Fault, Item, SourceFile
+from arkqueue.workflow.json_source import items_of_json
+from arkqueue.workflow.lists import items_of
+from arkqueue.workflow.nodes import LARGE_ITEM, MAX_FAULTS, Builder, Entry, Lines, Node, Unreadable
+from arkqueue.workflow.source import text_of
 from arkqueue.workflow.values import shown
+from arkqueue.workflow.yaml_source import items_of_yaml
 
 MOST_FILES: Final = 20
-"""List files of one revision."""
+"""List files of one revision; one of whose items several fields are the key counts for each of them."""
+LONGEST_ROW: Final = 2**20
+"""Characters."""
+_WORDS = re.compile("[^\r\n]+")
+_LINE = re.compile("[^\r\n]*(?:\r\n|\r|\n|$)")
 
 ReadFile = Callable[[str], SourceFile]
 """Reads a file of the archive, by its path from the root on."""
 
 
 class ListFiles:
-    """The list files that the workflow files of a revision name, each read once."""
+    """The list files that the workflow files of a revision name, each read once for each field that identifies its items."""
 
-    def __init__(self, read_file: ReadFile | None) -> None:
-        """``read_file`` None: nobody can read them here, and they are not judged."""
-        self._read_file = read_file
-        self._read: dict[str, tuple[Node | None, str]] = {}
+    def __init__(self, read_file: ReadFile | None, most_items: int) -> None:
+        """``read_file`` None: nobody can read them here, and they are not judged. ``most_items``: of a list."""
+        self._read_file, self.most_items = read_file, most_items
+        self._read: dict[tuple[str, str | None], tuple[tuple[Item, ...], str]] = {}
+        self._bytes = 0
+        """Of the files that were read."""
 
     @property
     def named(self) -> tuple[str, ...]:
-        return tuple(self._read)
+        return tuple(dict.fromkeys(path for path, _ in self._read))
 
-    def nodes(self, path: str, faults: list[Fault]) -> tuple[Node | None, str]:
-        """The list in a file, whose faults are added to ``faults``; or why there is none, where whoever names the file is to be told."""
-        if path not in self._read:
-            self._read[path] = self._nodes(path, faults)
-        return self._read[path]
+    def items(self, path: str, key: str | None, faults: list[Fault]) -> tuple[tuple[Item, ...], str]:
+        """The items in a file, whose faults are added to ``faults``; or why there are none, where whoever names the file is to be told."""
+        if (path, key) not in self._read:
+            self._read[path, key] = self._items(path, key, faults)
+        return self._read[path, key]
 
-    def _nodes(self, path: str, faults: list[Fault]) -> tuple[Node | None, str]:
+    def _items(self, path: str, key: str | None, faults: list[Fault]) -> tuple[tuple[Item, ...], str]:
         if self._read_file is None:
-            return None, ""
+            return (), ""
         if len(self._read) >= MOST_FILES:
-            return None, f"there are more than {MOST_FILES} list files; put lists into fewer"
+            return (), f"there are more than {MOST_FILES} list files; put lists into fewer"
         file = self._read_file(path)
         if file.fault:
-            return None, file.fault
-        if len(file.text) > MAX_BYTES:
-            return None, "the file is larger than 1 MiB; make the list smaller"
+            return (), file.fault
+        self._bytes += len(file.text)
+        if self._bytes > LONGEST_LIST:
+            whose = "the file is" if len(file.text) > LONGEST_LIST else "the list files of this revision together are"
+            return (), f"{whose} larger than {LONGEST_LIST >> 20} MiB; make the list smaller"
+        builder = Builder(path)
         try:
-            return _list_in(file, faults), ""
+            text = text_of(file.text, "a list")
+            del file  # its bytes are not needed any more, and may be many
+            nodes = _nodes(path.lower(), text, builder)
+            tell = lambda at, fault: faults.append(Fault(path, at.line, at.column, fault, at.text))  # noqa: E731
+            return items_of(nodes, key, self.most_items, tell), ""
         except Unreadable as why:
             faults.append(Fault(path, why.line, why.column, why.message, why.word, why.suggestion))
-            return None, ""
+            return (), ""
+        finally:
+            faults += builder.faults[: MAX_FAULTS + 1]
 
 
-def _list_in(file: SourceFile, faults: list[Fault]) -> Node | None:
-    path = file.path.lower()
+def _nodes(path: str, text: str, builder: Builder) -> Iterator[Node]:
     if path.endswith(".csv"):
-        return _rows(text_of(file.text, "a list"))
+        return _rows(text)
     if path.endswith(".txt"):
-        lines = text_of(file.text, "a list").replace("\r\n", "\n").split("\n")
-        return Node([Node(line, n, 1, line) for n, line in enumerate(lines, 1) if line], 1, 1)
-    source = read(file)
-    faults += source.faults
-    root = source.root
-    if root is not None and isinstance(root.value, dict) and "items" in root.value:
-        root = root.value["items"].value
-    if root is not None and isinstance(root.value, list):
-        return root
-    if source.readable:
-        raise Unreadable(1, 1, "the file holds no list; write a list, or {items: […]}; an empty one is []")
-    return None
+        lines = Lines(text)
+        return (Node(found.group(), *lines.place(found.start()), found.group()) for found in _WORDS.finditer(text))
+    return items_of_json(text, builder) if path.endswith(".json") else items_of_yaml(text, builder)
 
 
-def _rows(text: str) -> Node:
+class _Lines:
+    """The lines of a CSV file, for its reader, which takes several of them for a row where a cell holds line breaks."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = _LINE.finditer(text)
+        self.number = self._row = 0
+        """How many it has given, and characters since the last row."""
+
+    def begin_row(self) -> None:
+        self._row = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for found in self._lines:
+            if line := found.group():
+                self.number += 1
+                self._row += len(line)
+                if self._row > LONGEST_ROW:
+                    raise Unreadable(self.number, 1, LARGE_ITEM)
+                yield line
+
+
+def _rows(text: str) -> Iterator[Node]:
     """The rows of a CSV file as mappings by its header."""
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    lines = _Lines(text)
+    reader = csv.reader(iter(lines), strict=True)
     header: list[Node] = []
-    rows = []
     line = 1
     try:
         for cells in reader:
@@ -93,21 +124,23 @@ def _rows(text: str) -> Node:
                 pairs = {
                     key.text: Entry(key, Node(cell, line, 1, cell)) for key, cell in zip(header, cells, strict=True)
                 }
-                rows.append(Node(pairs, line, 1))
-            line = reader.line_num + 1
+                yield Node(pairs, line, 1)
+            line = lines.number + 1
+            lines.begin_row()
     except csv.Error as why:
         raise Unreadable(line, 1, f"the file is not CSV: {why}") from None
     if not header:
         raise Unreadable(1, 1, "the file has no header; write the names of the fields into its first line")
-    return Node(rows, 1, 1)
 
 
 def _header(cells: list[str]) -> list[Node]:
+    seen = {""}
     for cell in cells:
-        if not cell or cells.count(cell) > 1:
+        if cell in seen:
             raise Unreadable(
                 1, 1, f"the header has the field {shown(cell)} twice, or one without a name; name each field once", cell
             )
+        seen.add(cell)
     if not cells:
         raise Unreadable(1, 1, "the first line is empty; write the names of the fields into it")
     return [Node(cell, 1, 1, cell) for cell in cells]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, MOST_ITEMS, Item
+from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, LONGEST_LIST, Item
 from arkqueue.workflow.nodes import MAX_FAULTS, Node
 from arkqueue.workflow.values import shown
 
@@ -23,18 +23,17 @@ Report = Callable[[Node, str], None]
 """Tells a fault, and where it stands."""
 
 
-def items_of(node: Node, key: str | None, report: Report) -> tuple[Item, ...]:
-    """The items of a list, without those that are faulty. ``key``: the field that identifies an item."""
-    assert isinstance(node.value, list)
-    if len(node.value) > MOST_ITEMS:
-        report(node, f"foreach: has {len(node.value):,} items, more than {MOST_ITEMS:,}; give fewer")
-        return ()
+def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) -> tuple[Item, ...]:
+    """The items of a list, without those that are faulty. ``key``: the field that identifies an item. ``most``: as many may there be."""
     found: dict[str, Item] = {}
     lines: dict[str, int] = {}
-    faults = 0
-    for one in node.value:
+    faults = size = 0
+    for n, one in enumerate(nodes):
         if faults > MAX_FAULTS:
             break
+        if n == most:
+            report(one, f"foreach: the list has more than {most:,} items; give fewer, or raise items_limit")
+            return ()
         try:
             item = _item(one, key)
             if item.key in found:
@@ -46,13 +45,22 @@ def items_of(node: Node, key: str | None, report: Report) -> tuple[Item, ...]:
             faults += 1
             report(why.node, why.message)
         else:
+            size += len(item.body if item.body.isascii() else item.body.encode())
+            if size > LONGEST_LIST:
+                report(one, f"foreach: up to here the items have more than {LONGEST_LIST >> 20} MiB; make them smaller")
+                return ()
             found[item.key], lines[item.key] = item, one.line
     return tuple(found.values())
 
 
 def digest_of(items: tuple[Item, ...]) -> str:
     """The same for equal lists alone."""
-    return hashlib.sha256(json.dumps(items).encode()).hexdigest()
+    # Of the JSON of all items, which is not made whole: a list may be long.
+    digest = hashlib.sha256(b"[")
+    for n, item in enumerate(items):
+        digest.update(f"{', ' if n else ''}{json.dumps(item)}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()
 
 
 EMPTY: Final = digest_of(())

@@ -5,7 +5,6 @@ Nothing here knows YAML, JSON or what a task is. Made by the two readers through
 
 from __future__ import annotations
 
-import bisect
 import re
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
@@ -16,6 +15,8 @@ MAX_DEPTH: Final = 50
 TOO_DEEP: Final = f"lists and mappings are nested more than {MAX_DEPTH} deep; make them flatter"
 MAX_FAULTS: Final = 1000
 """As many faults are told of a revision; nothing more is judged then."""
+NO_LIST: Final = "the file holds no list; write a list, or {items: […]}; an empty one is []"
+LARGE_ITEM: Final = "an item of the list is too large; put what it needs into a file of its own"
 MAX_WEIGHT: Final = 8 * 1024 * 1024
 """What a file may amount to once aliases and defaults are written out; a full file without either stays below it."""
 
@@ -54,15 +55,33 @@ class Unreadable(Exception):
 
 
 class Lines:
-    """Where the characters of a text stand, as an editor counts: YAML 1.1's exotic line breaks, which libyaml honours, are none."""
+    """Where the characters of a text stand, as an editor counts: YAML 1.1's exotic line breaks, which libyaml honours, are none.
+
+    Counts on from the last place that it was asked for, as readers ask from the beginning to the end. So it takes no memory, however many lines there are.
+    """
 
     def __init__(self, text: str) -> None:
-        self._starts = [0, *(found.end() for found in re.finditer("\r\n|\r|\n", text))]
+        self._text = text
+        self._at, self._line, self._start = 0, 1, 0
+        """The last place, its line, and where that line begins."""
 
     def place(self, index: int) -> tuple[int, int]:
         """Line and column, from 1."""
-        line = bisect.bisect_right(self._starts, index)
-        return line, index - self._starts[line - 1] + 1
+        if index < self._at:
+            self._at, self._line, self._start = 0, 1, 0
+        text, at = self._text, self._at
+        breaks = text.count("\n", at, index)
+        if text.find("\r", at, index) >= 0:
+            # One before a newline is part of that newline's break.
+            breaks += text.count("\r", at, index) - text.count("\r\n", at, index + 1)
+        if breaks:
+            self._line += breaks
+            last = text.rfind("\r", at, index)
+            while last >= 0 and text.startswith("\n", last + 1):
+                last = text.rfind("\r", at, last)
+            self._start = max(last, text.rfind("\n", at, index)) + 1
+        self._at = index
+        return self._line, index - self._start + 1
 
 
 class Builder:
@@ -71,6 +90,18 @@ class Builder:
     def __init__(self, path: str) -> None:
         self.path = path
         self.faults: list[Fault] = []
+        self._left: int | None = None
+        """What the present item of a list may still weigh, aliases aside."""
+
+    def begin_item(self) -> None:
+        """Bound what is made from here on as one item of a list."""
+        self._left = MAX_WEIGHT
+
+    def _weigh(self, weight: int, line: int, column: int) -> None:
+        if self._left is not None:
+            self._left -= weight
+            if self._left < 0:
+                raise Unreadable(line, column, LARGE_ITEM)
 
     def fault(self, line: int, column: int, message: str, word: str = "") -> None:
         self.faults.append(Fault(self.path, line, column, message, word))
@@ -82,6 +113,7 @@ class Builder:
             # The fault stops the file; whatever else is said about this value must be sayable.
             text = _FORBIDDEN.sub("\ufffd", text)
             value = text if isinstance(value, str) else value
+        self._weigh(8 + len(text), line, column)
         return Node(value, line, column, text, weight=8 + len(text))
 
     def sequence(self, items: list[Node], line: int, column: int) -> Node:
@@ -93,19 +125,21 @@ class Builder:
         for key, value in pairs:
             first = entries.get(key.text)
             if first is not None:
-                self.fault(
-                    key.line,
-                    key.column,
-                    f"{key.text!r} is given twice, first in line {first.key.line}; remove one",
-                    key.text,
-                )
+                self.twice(key, first.key)
                 continue
             entries[key.text] = Entry(key, value)
         weight = 8 + sum(key.weight + value.weight for key, value in pairs)
         return self._within(Node(entries, line, column, "", weight, _height([value for _, value in pairs])))
 
+    def twice(self, key: Node, first: Node) -> None:
+        """Report a key that a mapping has already."""
+        self.fault(
+            key.line, key.column, f"{key.text!r} is given twice, first in line {first.line}; remove one", key.text
+        )
+
     def _within(self, node: Node) -> Node:
         """Checked at each collection, so that a bomb is found while it is still a few shared nodes."""
+        self._weigh(8, node.line, node.column)
         if node.height > MAX_DEPTH:
             self.too_deep(node.line, node.column)
         if node.weight > MAX_WEIGHT:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from arkqueue.model import Fault, SourceFile, Workflow
+from arkqueue.model import LONGEST_LIST, MOST_ITEMS, Fault, SourceFile, Workflow
 from arkqueue.workflow.check import check
 from arkqueue.workflow.list_files import ListFiles, ReadFile
 from arkqueue.workflow.nodes import MAX_FAULTS
@@ -16,18 +16,20 @@ from arkqueue.workflow.spelling import Speller
 from arkqueue.workflow.tasks import FoundTask, tasks_of
 
 MOST_TASKS: Final = 20_000
-"""Of one revision."""
+"""Of one revision, those that a list has for its items aside."""
+MOST_STEPS: Final = 20
+"""As many tasks may a revision have for each item that a list may have."""
 LONGEST_MESSAGE: Final = 500
 LONGEST_WORD: Final = 200
 """Characters of a fault's message, and of the word that it is about. A file has room for a word of a megabyte."""
 
 
-def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None) -> Workflow:
+def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None, most_items: int = MOST_ITEMS) -> Workflow:
     """The tasks of a revision in the order of files (by path) and lines, or its faults (all of them, as far as ``MAX_FAULTS``) and no tasks.
 
-    ``read_file``: reads the files that hold lists; None: these are not judged, and have no items.
+    ``read_file``: reads the files that hold lists; None: these are not judged, and have no items. ``most_items``: of a list.
     """
-    lists = ListFiles(read_file)
+    lists = ListFiles(read_file, most_items)
     faults: list[Fault] = []
     found: list[FoundTask] = []
     speller = Speller()
@@ -40,8 +42,7 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None) -> Wor
             unread.append(source.path)
         faults += source.faults
         found += tasks_of(source, faults, speller, lists)
-        if (tasks := sum(1 + len(task.items or ()) for task in found)) > MOST_TASKS:
-            fault = f"with this file there are {tasks:,} tasks, more than {MOST_TASKS:,}; define fewer"
+        if fault := _too_many(found, most_items):
             return Workflow(faults=_shown([*faults, Fault(source.path, 0, 0, fault)]), list_files=lists.named)
     if len(faults) <= MAX_FAULTS:  # else not all tasks are known, and each name may be one of the others
         faults += islice(check(found, unread=unread, speller=speller), MAX_FAULTS + 1)
@@ -49,6 +50,19 @@ def parse(files: Sequence[SourceFile], read_file: ReadFile | None = None) -> Wor
         return Workflow(faults=_shown(faults), list_files=lists.named)
     items = {task.foreach.items: task.items for task in found if task.items is not None and task.foreach is not None}
     return Workflow(tasks=tuple(task.definition() for task in found), lists=items, list_files=lists.named)
+
+
+def _too_many(found: Sequence[FoundTask], most_items: int) -> str:
+    """Why tasks are too many for one revision; empty: they are not."""
+    if len(found) > MOST_TASKS:
+        return f"with this file there are {len(found):,} tasks, more than {MOST_TASKS:,}; define fewer"
+    lists = {task.foreach.items: task.items for task in found if task.items and task.foreach}
+    tasks, most = sum(len(task.items or ()) for task in found), MOST_STEPS * most_items
+    if tasks > most:
+        return f"with this file there are {tasks:,} tasks for items, more than {most:,}; define fewer"
+    if len(lists) > 1 and sum(len(item.body) for items in lists.values() for item in items) > LONGEST_LIST:
+        return f"with this file the items of all lists have more than {LONGEST_LIST >> 20} MiB; make them smaller"
+    return ""
 
 
 def _shown(faults: Sequence[Fault]) -> tuple[Fault, ...]:

@@ -39,6 +39,9 @@ def read(file: SourceFile) -> Source:
     try:
         if file.fault:
             raise Unreadable(0, 0, file.fault)
+        if len(file.text) > MAX_BYTES:
+            # Not by how much: the reader stopped there.
+            raise Unreadable(0, 0, "the file is larger than 1 MiB; split it, or move scripts into files")
         root = compose(text_of(file.text, "a workflow file"), builder)
     except Unreadable as why:
         fault = Fault(file.path, why.line, why.column, why.message, why.word, why.suggestion)
@@ -50,9 +53,6 @@ def read(file: SourceFile) -> Source:
 
 def text_of(data: bytes, what: str) -> str:
     """The text of a file; raises ``Unreadable`` where it is none. ``what``: what the file is, for people."""
-    if len(data) > MAX_BYTES:
-        # Not by how much: the reader stopped there.
-        raise Unreadable(0, 0, "the file is larger than 1 MiB; split it, or move scripts into files")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as why:

@@ -222,18 +222,15 @@ class _File:
         return self.judged[place]
 
     def _in_place(self, node: Node, key: str | None) -> tuple[Item, ...]:
-        return items_of(node, key, lambda at, fault: self._fault(at, fault, at.text))
+        assert isinstance(node.value, list)
+        return items_of(node.value, key, self.lists.most_items, lambda at, fault: self._fault(at, fault, at.text))
 
     def _in_file(self, node: Node, path: str, key: str | None) -> tuple[Item, ...]:
-        found, fault = self.lists.nodes(path, self.faults)
+        found, fault = self.lists.items(path, key, self.faults)
         if fault:
             assert isinstance(node.value, dict)
             self._fault(node.value["file"].value, f"foreach.file: {shown(path)}: {fault}", path)
-        if found is None:
-            return ()
-        return items_of(
-            found, key, lambda at, fault: self.faults.append(Fault(path, at.line, at.column, fault, at.text))
-        )
+        return found
 
     def _implicit(self, name: str, own: dict[str, Entry]) -> dict[str, Entry]:
         """COMMIT and REPORT have no fields of their own but these, and take no defaults (design 5.3, 5.4)."""

@@ -13,7 +13,18 @@ from typing import Any, Final
 
 import yaml
 
-from arkqueue.workflow.nodes import MAX_DEPTH, TOO_DEEP, Builder, Lines, Node, Scalar, Unreadable
+from arkqueue.workflow.nodes import (
+    MAX_DEPTH,
+    MAX_FAULTS,
+    MAX_WEIGHT,
+    NO_LIST,
+    TOO_DEEP,
+    Builder,
+    Lines,
+    Node,
+    Scalar,
+    Unreadable,
+)
 
 _INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,16}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -55,6 +66,11 @@ def compose_yaml(text: str, builder: Builder) -> Node | None:
     return _Composer(text, builder).document()
 
 
+def items_of_yaml(text: str, builder: Builder) -> Iterator[Node]:
+    """The items of a file's list, or of the list in its ``items``, one after the other: no more than one of them is in memory. Raises Unreadable."""
+    return _Composer(text, builder).items()
+
+
 class _Composer:
     def __init__(self, text: str, builder: Builder) -> None:
         self._text = text
@@ -63,6 +79,8 @@ class _Composer:
         # Any: libyaml's events always have marks and alias names, which PyYAML's type stubs do not say.
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
         self._anchors: dict[str, Node] = {}
+        self._kept: int | None = None
+        """What may still be kept of a long list, as aliases may name it."""
 
     def document(self) -> Node | None:
         try:
@@ -73,18 +91,74 @@ class _Composer:
             line, column = self._lines.place(why.position)
             raise Unreadable(line, column, f"the file is not YAML: {why.reason}; remove the character") from None
 
+    def items(self) -> Iterator[Node]:
+        self._kept = MAX_WEIGHT
+        try:
+            yield from self._items()
+        except yaml.MarkedYAMLError as why:
+            raise self._explained(why) from None
+        except yaml.reader.ReaderError as why:
+            line, column = self._lines.place(why.position)
+            raise Unreadable(line, column, f"the file is not YAML: {why.reason}; remove the character") from None
+
+    def _items(self) -> Iterator[Node]:
+        next(self._events)  # the start of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            raise Unreadable(1, 1, NO_LIST)
+        event = next(self._events)
+        if isinstance(event, yaml.SequenceStartEvent):
+            yield from self._entries(event, 2)
+        elif isinstance(event, yaml.MappingStartEvent):
+            yield from self._entries_of_mapping()
+        else:
+            raise Unreadable(1, 1, NO_LIST)
+        if len(self._builder.faults) <= MAX_FAULTS:
+            self._end()
+
+    def _entries_of_mapping(self) -> Iterator[Node]:
+        keys: dict[str, Node] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            self._builder.begin_item()
+            key, event = self._node(event, 2), next(self._events)
+            if key.text in keys and self._is_key(key):
+                self._builder.twice(key, keys[key.text])
+            elif key.text == "items" and isinstance(event, yaml.SequenceStartEvent):
+                yield from self._entries(event, 3)
+                keys[key.text] = key
+                continue
+            value = self._node(event, 2)
+            if key.text == "items" and key.text not in keys:
+                if not isinstance(value.value, list):
+                    raise Unreadable(1, 1, NO_LIST)
+                yield from value.value
+            if self._is_key(key):
+                keys.setdefault(key.text, key)
+        if "items" not in keys:
+            raise Unreadable(1, 1, NO_LIST)
+
+    def _entries(self, opened: Any, depth: int) -> Iterator[Node]:
+        self._check_tag(opened.tag, "seq", *self._lines.place(opened.start_mark.index))
+        while len(self._builder.faults) <= MAX_FAULTS and not isinstance(
+            event := next(self._events), yaml.SequenceEndEvent
+        ):
+            self._builder.begin_item()
+            yield self._node(event, depth)
+
     def _document(self) -> Node | None:
         next(self._events)  # the start of the stream
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
         root = self._node(next(self._events), 1)
+        self._end()
+        return root
+
+    def _end(self) -> None:
         next(self._events)  # the end of the document
         after: Any = next(self._events)
         if isinstance(after, yaml.DocumentStartEvent):
             mark: Any = after.start_mark
             message = "a second document begins here; a workflow file is one list of tasks, so remove the '---'"
             self._builder.fault(*self._lines.place(mark.index), message, "---")
-        return root
 
     def _node(self, event: Any, depth: int) -> Node:
         index = event.start_mark.index
@@ -111,8 +185,16 @@ class _Composer:
                     pairs.append((key, value))
             node = self._builder.mapping(pairs, line, column)
         if anchor is not None:
-            self._anchors[anchor] = node
+            self._keep(anchor, node)
         return node
+
+    def _keep(self, anchor: str, node: Node) -> None:
+        if self._kept is not None:
+            self._kept -= node.weight
+            if self._kept < 0:
+                message = f"what anchors like '&{anchor}' name amounts to more than 8 MiB; write less, or fewer of them"
+                raise Unreadable(node.line, node.column, message, anchor)
+        self._anchors[anchor] = node
 
     def _alias(self, name: str, index: int, depth: int) -> Node:
         node = self._anchors.get(name)

@@ -133,6 +133,8 @@ def test_a_mark_of_nothing_is_as_good_as_none(tmp_path: Path, written: str) -> N
         ("workspace_pool = 0", "workspace_pool is no size"),
         ("import_limit = 0", "import_limit must be 1 or more"),
         ("import_limit = true", "import_limit must be a number"),
+        ("items_limit = 0", "items_limit must be 1 or more"),
+        ('items_limit = "none"', "items_limit"),
         ("min_free = 1", "min_free is no size"),
         ("min_free = false", "min_free is no size"),
         (MOUNT, "mounts[1] give folder or volume, one of them"),

@@ -35,7 +35,7 @@ def a_list(path: str) -> SourceFile:
 
 def test_lists_arrive_with_the_workflow_that_names_them() -> None:
     files = [SourceFile("_workflows/a.yaml", b"- {name: a, command: x, foreach: {file: v.txt}}")]
-    taken = messages.take_workflow(sent(messages.put_workflow(files, a_list)))
+    taken = messages.take_workflow(sent(messages.put_workflow(files, a_list, 10)))
     assert taken == parse(files, a_list)
     assert [item.key for item in taken.items_of(taken.tasks[0]) or ()] == ["a", "b"]
     assert taken.list_files == ("v.txt",)
@@ -43,7 +43,7 @@ def test_lists_arrive_with_the_workflow_that_names_them() -> None:
 
 def test_a_list_that_is_named_behind_escapes_is_a_fault() -> None:
     files = [SourceFile("_workflows/a.yaml", b'- {name: a, command: x, "fore\\u0061ch": {file: v.txt}}')]
-    (fault,) = messages.take_workflow(sent(messages.put_workflow(files, a_list))).faults
+    (fault,) = messages.take_workflow(sent(messages.put_workflow(files, a_list, 10))).faults
     assert "the word foreach is written with escapes" in fault.message
 
 
@@ -67,7 +67,7 @@ def test_workflow_files_arrive_parsed(rest: bytes) -> None:
     good, faulty = b"- {name: a, command: make, env: {A: x}}\n", b"- {name: a, comand: make}\n"
     for body in (good, faulty):
         files = [SourceFile("_workflows/a.yaml", body + rest), SourceFile("_workflows/b.yaml", fault="is a link")]
-        put = messages.put_workflow(files, a_list)
+        put = messages.put_workflow(files, a_list, 10)
         assert ("files" in put) == (not rest)
         assert messages.take_workflow(sent(put)) == parse(files)
     assert parse([SourceFile("_workflows/a.yaml", good + rest)]).tasks

@@ -18,11 +18,12 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType, Option, ReferenceFilter, RepositoryOpenFlag
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, NotFound, WorkspaceError
-from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import LONGEST_LIST, ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.plan.globs import matches
 from arkqueue.repository import (
     FOLDER_FOR_LIST,
     LINKED_LIST,
+    LONG_LIST,
     NO_LIST,
     TOO_LONG,
     WORKFLOWS,
@@ -252,8 +253,9 @@ class GitArchive:
                 return SourceFile(path, fault=NO_LIST)
             if found.filemode == FileMode.LINK:
                 return SourceFile(path, fault=LINKED_LIST)
-            size = repository.odb.read_header(found.id)[1]
-            return SourceFile(path, found.data if size < len(TOO_LONG) else TOO_LONG)
+            if repository.odb.read_header(found.id)[1] > LONGEST_LIST:
+                return SourceFile(path, fault=LONG_LIST)
+            return SourceFile(path, found.data)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         """A previous revision that the repository has lost since (after a force-push) counts as none."""

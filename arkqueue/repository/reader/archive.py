@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from arkqueue.model import ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import MOST_ITEMS, ArchiveKind, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
 from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
@@ -47,7 +47,7 @@ _keys = itertools.count(1)
 
 
 class ReadArchive:
-    """An `Archive` whose calls are made in a reader process. ``timeout``: seconds for one transfer by git."""
+    """An `Archive` whose calls are made in a reader process. ``timeout``: seconds for one transfer by git. ``most_items``: of a list."""
 
     def __init__(
         self,
@@ -55,9 +55,11 @@ class ReadArchive:
         mirror: Path | None = None,
         *,
         timeout: float = 600.0,
+        most_items: int = MOST_ITEMS,
         processes: ReaderProcesses = client.processes,
     ) -> None:
         self._location, self._mirror, self._timeout, self._processes = location, mirror, timeout, processes
+        self._most_items = most_items
         self._key = str(next(_keys))
         self._heads: dict[str, str] = {}
         """What `heads` has found."""
@@ -157,7 +159,7 @@ class ReadArchive:
 
     def workflow(self, revision_id: str) -> Workflow:
         doing = f"judging the workflow files of revision {revision_id}"
-        return self._read("workflow", doing, take_workflow, revision_id=revision_id)
+        return self._read("workflow", doing, take_workflow, revision_id=revision_id, most_items=self._most_items)
 
     def changed_paths(self, previous: str | None, revision_id: str) -> tuple[str, ...]:
         doing = f"comparing revision {revision_id} with the one before"

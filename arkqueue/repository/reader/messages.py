@@ -45,8 +45,8 @@ from arkqueue.repository.protocol import Advance, Survey
 
 T = TypeVar("T")
 
-LONGEST = 128 * 2**20
-"""Bytes of a frame. The paths of a million files take about half of that."""
+LONGEST = 256 * 2**20
+"""Bytes of a frame. The paths of a million files take a quarter of that, the items of the longest list at most three."""
 LENGTH = struct.Struct(">I")
 """What stands before each frame: its bytes."""
 SHORT = 2**14
@@ -281,13 +281,15 @@ def take_file(value: object) -> SourceFile:
         raise Malformed("a file whose text is none") from None
 
 
-def put_workflow(files: Sequence[SourceFile], read_file: Callable[[str], SourceFile]) -> dict[str, Any]:
+def put_workflow(
+    files: Sequence[SourceFile], read_file: Callable[[str], SourceFile], most_items: int
+) -> dict[str, Any]:
     """Workflow files: short ones as they are, longer ones and those that may name a list parsed. What a committer can make of them is bounded by `workflow`."""
     if sum(len(file.text) for file in files) <= SHORT and not any(b"foreach" in file.text for file in files):
         return {"files": [put_file(file) for file in files]}
     from arkqueue.workflow import parse, to_json
 
-    parsed = parse(files, read_file)
+    parsed = parse(files, read_file, most_items)
     return {
         "tasks": [to_json(task) for task in parsed.tasks],
         "faults": [astuple(fault) for fault in parsed.faults],

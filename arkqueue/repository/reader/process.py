@@ -265,7 +265,9 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     "workflows_key": lambda archive, given: archive.workflows_key(given["revision_id"]),
     "read_workflows": lambda archive, given: [put_file(file) for file in archive.read_workflows(given["revision_id"])],
     "workflow": lambda archive, given: put_workflow(
-        archive.read_workflows(given["revision_id"]), partial(archive.read_list, given["revision_id"])
+        archive.read_workflows(given["revision_id"]),
+        partial(archive.read_list, given["revision_id"]),
+        given["most_items"],
     ),
     "read_list": lambda archive, given: put_file(archive.read_list(given["revision_id"], given["path"])),
     "changed_paths": lambda archive, given: archive.changed_paths(given["previous"], given["revision_id"]),

@@ -27,10 +27,21 @@ import subvertpy
 from subvertpy import SubversionException
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
-from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange, Workflow
+from arkqueue.model import (
+    LONGEST_LIST,
+    ArchiveKind,
+    ChangeStatus,
+    FileChange,
+    Origin,
+    Revision,
+    SourceFile,
+    TreeChange,
+    Workflow,
+)
 from arkqueue.repository import (
     FOLDER_FOR_LIST,
     LINKED_LIST,
+    LONG_LIST,
     NO_LIST,
     TOO_LONG,
     WORKFLOWS,
@@ -298,8 +309,8 @@ class SubversionArchive:
             kind = session.check_path(path, number)
             if kind != subvertpy.NODE_FILE:
                 return SourceFile(path, fault=FOLDER_FOR_LIST if kind == subvertpy.NODE_DIR else NO_LIST)
-            if session.stat(path, number)["size"] >= len(TOO_LONG):
-                return SourceFile(path, TOO_LONG)
+            if session.stat(path, number)["size"] > LONGEST_LIST:
+                return SourceFile(path, fault=LONG_LIST)
             text = BytesIO()
             _, properties = session.get_file(path, text, number)
             return (

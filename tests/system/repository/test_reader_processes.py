@@ -18,7 +18,7 @@ import pygit2
 import pytest
 
 from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, NotFound, WorkspaceError
-from arkqueue.model import STAMPS, TreeChange
+from arkqueue.model import LONGEST_LIST, STAMPS, TreeChange
 from arkqueue.repository import Following, locate
 from arkqueue.repository.reader import archive as reader_archive
 from arkqueue.repository.reader import client
@@ -249,6 +249,29 @@ def test_large_files_are_written_and_what_needs_too_much_memory_fails_its_task(
         WorkspaceError, match=r"it needs more than 128 MiB of memory\. Have the task take only the paths"
     ):
         papers.export(ids[1], tmp_path / "links")
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "csv", "txt"])
+def test_list_of_64_mebibytes_is_read_within_the_memory_of_a_reader(opened: Open, tmp_path: Path, form: str) -> None:
+    """Of letters that take four bytes in memory each, as there is one that needs them."""
+    text = "\u00e9" * 30_000 + "\U0001f5c4"
+    if form == "txt":
+        body = "".join(f"{n:0150d}" + "\n" * 6_500 for n in range(10_000))
+    elif form == "csv":
+        body = "id,text\n" + "".join(f"{n},{text}\n" for n in range(1_000))
+    else:
+        begin, end = ("[", "]") if form == "json" else ("", "")
+        row = ",\n".join if form == "json" else "\n".join
+        body = begin + row(f'{"" if begin else "- "}{{"id": {n}, "text": "{text}"}}' for n in range(1_000)) + end
+    repository = a_git_repository(tmp_path)
+    workflow = f"- {{name: a, command: x, foreach: {{file: list.{form}}}}}"
+    revision = repository.commit({"_workflows/a.yaml": workflow, f"list.{form}": body})
+    found = opened(repository.path).workflow(revision)
+    assert found.faults == ()
+    assert found.item_tasks == (10_000 if form == "txt" else 1_000)
+    revision = repository.commit({f"list.{form}": body + " " * (LONGEST_LIST + 1 - len(body.encode()))})
+    (fault,) = opened(repository.path).workflow(revision).faults
+    assert "the file is larger than 64 MiB" in fault.message
 
 
 @pytest.mark.full

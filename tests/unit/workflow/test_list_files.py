@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 
-from arkqueue.model import SourceFile, Workflow
+from arkqueue.model import LONGEST_LIST, MOST_ITEMS, SourceFile, Workflow
 from arkqueue.workflow import parse
 from arkqueue.workflow.list_files import MOST_FILES
-from arkqueue.workflow.source import MAX_BYTES
 
 TASK = "- {name: a, command: x, foreach: {file: lists/%s}%s}"
 
@@ -79,12 +79,75 @@ def test_a_cell_of_several_lines_keeps_the_lines_of_what_follows() -> None:
         ("v.txt", b"caf\xe9\n", "lists/v.txt:1:4: the file is not UTF-8: byte 3 is 0xe9"),
         ("v.txt", "a\nb\x1b[31m\n", "lists/v.txt:2:2: the character U+001B is not allowed in a list; remove it"),
         ("v.txt", "a\nb\na\n", "lists/v.txt:3:1: foreach: the key 'a' is also that of the item in line 1"),
-        ("v.txt", b"a" * (MAX_BYTES + 1), "a.yaml:1:41: foreach.file: 'lists/v.txt': the file is larger than 1 MiB"),
+        ("v.txt", b"a" * (LONGEST_LIST + 1), "a.yaml:1:41: foreach.file: 'lists/v.txt': the file is larger than 64 MiB"),
+        ("v.txt", "".join(f"{n}\n" for n in range(MOST_ITEMS + 1)), "lists/v.txt:10001:1: foreach: the list has more than 10,000 items"),
+        ("v.json", '[{"id": "a"},\n  {"id": "b" "c": 1}]', "lists/v.json:2:14: the file is not JSON: expecting ',' delimiter"),
+        ("v.json", '[{"id": "a"}\n{"id": "b"}]', "lists/v.json:2:1: the file is not JSON: expecting ',' delimiter"),
+        ("v.json", '["a"]\n"b"', "lists/v.json:2:1: the file is not JSON: extra data"),
+        ("v.json", '{"items": ["a"], "items": ["b"]}', "lists/v.json:1:18: 'items' is given twice, first in line 1"),
+        ("v.json", '["a",\n NaN]', "lists/v.json:2:2: the file is not JSON: NaN is not a number in JSON"),
+        ("v.json", '["a",\n "' + "b" * 2**21 + '"]', "lists/v.json:2:2: an item of the list is too large"),
+        ("v.yaml", "- a\n- [" + f"{'b' * 100}, " * 90_000 + "]", "lists/v.yaml:2:"),
+        ("v.csv", "id\na\n" + "," * (2**20 + 1) + "\n", "lists/v.csv:3:1: an item of the list is too large"),
+        ("v.csv", "," * 2**19, "lists/v.csv:1:1: the header has the field '' twice"),
     ],
 )  # fmt: skip
 def test_faults_are_told_where_they_stand(name: str, text: str | bytes, told: str) -> None:
     (fault,) = faults(name, text)
     assert told in fault
+
+
+def test_a_long_list_has_its_lines_counted_in_every_form() -> None:
+    """What stands behind the first mebibyte of a file is judged like what stands before it."""
+    many, padding = 9_000, "x" * 200
+    entries = [{"id": f"i{n}", "text": padding} for n in range(many)] + [{"id": "i7"}]
+    told = "the key 'i7' is also that of the item in line"
+    files = {
+        "v.json": "[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "]",
+        "v.yaml": "items:\n" + "".join(f"- {json.dumps(entry)}\n" for entry in entries),
+        "v.csv": "id,text\r\n" + "".join(f"{entry['id']},{padding}\r\n" for entry in entries),
+    }
+    for name, text in files.items():
+        assert len(text) > 2**20
+        (fault,) = faults(name, text)
+        assert fault.startswith(f"lists/{name}:{many + 2}:"), fault
+        assert f"{told} 9" in fault
+    (fault,) = faults("v.txt", "\n".join(f"{n}{padding[1:180]}" for n in [*range(many), 7]))
+    assert fault.startswith(f"lists/v.txt:{many + 1}:1: foreach: the key"), fault
+
+
+def test_a_list_of_64_mebibytes_takes_little_memory_beside_its_text() -> None:
+    size, row = 2**26, '{"id": "%d", "text": "' + "y" * 7_000 + '"},\n'
+    text = ("[" + "".join(row % n for n in range(size // len(row) - 10))).rstrip(",\n") + "]"
+    tracemalloc.start()
+    try:
+        found = read("v.json", text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.faults == ()
+    assert found.item_tasks == size // len(row) - 10
+    assert peak < 4 * size, "its bytes, its text and its items, and no nodes beside them"
+
+
+@pytest.mark.parametrize("name", ["v.json", "v.yaml", "v.csv", "v.txt"])
+def test_hostile_lines_take_neither_time_nor_memory(name: str) -> None:
+    for text in ("\n" * 2**22, "[" * 2**20, "[[],", "- &a a\n" * 2**18, ",".join("[]" * 2**18), "&a [" * 2**16):
+        tracemalloc.start()
+        try:
+            read(name, text)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 200 * 2**20, (name, text[:20])
+
+
+def test_lists_that_are_long_together_are_refused() -> None:
+    tasks = "\n".join(f"- {{name: a{n}, command: x, foreach: {{file: {n}.txt}}}}" for n in range(2))
+    half = b"a" * 100 + b"\n" * (LONGEST_LIST // 2)
+    workflow = parse([SourceFile("a.yaml", tasks.encode())], lambda path: SourceFile(path, half))
+    (fault,) = workflow.faults
+    assert "'1.txt': the list files of this revision together are larger than 64 MiB" in str(fault)
 
 
 def test_aliases_that_expand_without_end_are_a_fault() -> None:
