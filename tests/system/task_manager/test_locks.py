@@ -1,4 +1,7 @@
-"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and two tasks never have it at once."""
+"""A task manager dies while its task has a lock (design 5.25): whoever waits gets the lock, and two tasks never have it at once.
+
+A container goes on without its task manager, and has the lock until it ends, whoever looks after it by then.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,11 @@ from arkqueue.queue import finish
 from arkqueue.states import SETTLED
 from tests.builders import AnArchive
 from tests.loaded import Forked, fork
+from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import DRIVER, Managers
 from tests.waiting import PATIENCE, eventually
+
+__all__ = ["boxes"]
 
 POINTS = 20
 """At so many statements of its database, one after the other, a task manager is killed."""
@@ -43,7 +49,7 @@ psycopg.Cursor.execute = counted
 BACKENDS = "select pid from pg_stat_activity where datname = current_database() and application_name = 'arkqueue'"
 """Those that serve a process that was started here: the test's own connections have another name."""
 
-Killed = Callable[[int], Forked]
+Killed = Callable[..., Forked]
 
 
 @pytest.fixture
@@ -53,10 +59,9 @@ def killed(pg_uri: str, tmp_path: Path) -> Iterator[Killed]:
     log = tmp_path / "killed.log"
     log.touch()
 
-    def start(point: int) -> Forked:
-        home = tmp_path / "killed"
+    def start(point: int, home: Path = tmp_path / "killed", **settings: object) -> Forked:
         home.mkdir()
-        given = ["", pg_uri, str(home), json.dumps({}), str(point)]
+        given = ["", pg_uri, str(home), json.dumps(settings), str(point)]
         started.append(fork(KILLED + DRIVER, given, out=log, err=log, environment=os.environ))
         return started[-1]
 
@@ -105,7 +110,42 @@ def test_a_lock_of_a_killed_task_manager_is_free_once_its_lease_is_over(
         assert len(finish.lapse(archive.session)) == 1
     eventually(lambda: set(archive.states().values()) <= SETTLED, lambda: what_there_is(archive))
     assert set(archive.states().values()) == {"completed"}
+    assert_turns(archive, len(names) + len(left))
+
+
+@pytest.mark.parametrize(
+    "point", [n if n == 16 else pytest.param(n, marks=pytest.mark.full) for n in range(1, POINTS + 1)]
+)
+def test_a_lock_of_a_killed_task_managers_container_is_free_when_the_container_ends(
+    archive: AnArchive, boxes: Boxes, killed: Killed, managers: Managers, home_folder: Path, point: int
+) -> None:
+    """At the points with an even number the first container waits for the test, so that it outlives its task manager."""
+    names, go = "abc", boxes.shared / "go"
+    text = "mkdir /shared/held || exit 1; until [ -e /shared/go ]; do sleep 0.05; done; rmdir /shared/held"
+    archive.commit(dict.fromkeys(names, boxes.task(text, lock="tex")))
+    if point % 2:
+        go.touch()
+    victim = killed(point, home_folder, **boxes.settings)
+    assert victim.wait(PATIENCE) == -signal.SIGKILL
+    eventually(lambda: not archive.sql(BACKENDS))
+    left = {row["task_id"] for row in archive.sql("select task_id from attempt where ended_at is null")}
+    outlived = [one["Labels"]["arkqueue.attempt"] for one in boxes.running()]
+    assert len(left) <= 1
+    manager = managers(**boxes.settings)
+    if outlived:
+        adopted = "select id::text from attempt where process = %s and ended_at is null"
+        eventually(lambda: archive.sql(adopted, manager.process) == [{"id": id} for id in outlived])
+        assert {row["id"] for row in archive.sql("select id from task where state in ('ready', 'running')")} == left
+    go.touch()
+    eventually(lambda: set(archive.states().values()) <= SETTLED, lambda: what_there_is(archive))
+    assert set(archive.states().values()) == {"completed"}
+    # One that was being started, or had ended, when its task manager was killed is adopted or lost.
+    assert_turns(archive, len(names), len(names) + len(left) - len(outlived))
+
+
+def assert_turns(archive: AnArchive, *counts: int) -> None:
+    """There were so many attempts, each of them after the end of the one before."""
     attempts = archive.sql("select claimed_at, ended_at from attempt order by claimed_at")
-    assert len(attempts) == len(names) + len(left)
+    assert len(attempts) in counts
     for one, following in pairwise(attempts):
         assert one["ended_at"] <= following["claimed_at"], "two tasks had the lock at once"
