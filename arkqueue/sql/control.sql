@@ -284,9 +284,9 @@ update run set deleted_at = null, deleted_by = null, deleted_tasks = null where 
 update task set waived = false where id = any(%(tasks)s) and state in ('failed', 'rejected') returning id;
 
 -- name: hold_undeleted
--- What comes back with its run does not start before a release. `hold`: the audit log entry.
+-- What comes back with its run does not start before a release; the gates of lists are nobody's to release. `hold`: the audit log entry.
 update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
-where t.id = any(%(tasks)s) and t.run_id = %(run)s and {from hold t};
+where t.id = any(%(tasks)s) and t.run_id = %(run)s and t.kind = 'ordinary' and {from hold t};
 
 -- name: stale_roots
 -- Because of which tasks of other runs those of a run stay skipped, although these were retried since: a deleted run is not judged again.

@@ -9,6 +9,8 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
+from arkqueue.model import RunId
+from arkqueue.queue import deletion, holds
 from arkqueue.queue.claim import inputs
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
@@ -55,6 +57,17 @@ def test_an_item_that_fails_affects_no_other(archive: AnArchive) -> None:
     assert states(archive, "store/a@2", "publish@2", "REPORT@2") == ["waiting", "waiting", "waiting"]
     archive.run("store/b@2", "fetch/a@2", "store/a@2", "publish@2")
     assert archive.state("REPORT@2") == "completed"
+
+
+def test_a_run_that_is_undeleted_has_no_held_gates(archive: AnArchive) -> None:
+    archive.commit({"fetch": LIST, "publish": "depends: [fetch]"})
+    run = RunId(archive.run_id(2))
+    deletion.delete_run(archive.session, run, "ann")
+    deletion.undelete_run(archive.session, run, "ann")
+    assert states(archive, "fetch/a@2", "fetch/b@2", "publish@2") == ["held", "held", "held"]
+    assert archive.sql("select state from task where kind = 'gate' and state = 'held'") == []
+    holds.release_run(archive.session, run, "ann")
+    archive.run("fetch/a@2", "fetch/b@2", "publish@2")
 
 
 @pytest.mark.parametrize("other", ["foreach: [a, b, c]", "foreach: [{id: a}, {id: b}]\nkey: id", ""])
