@@ -101,6 +101,11 @@ def run_name(row: Any) -> str:
     return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
 
 
+def item_name(row: Any, item: str) -> str:
+    """The name of an item of a run, ``RUN/*/KEY``; the row is the run's, or one of its tasks'."""
+    return run_name(row) + task_in_run(EVERY_TASK, item)
+
+
 def task_name(row: Any) -> str:
     """The name of a task; the row has also its name and item."""
     return run_name(row) + task_in_run(row.name, row.item)

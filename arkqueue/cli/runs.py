@@ -182,18 +182,29 @@ def runs(
 )
 @click.option("--items", is_flag=True, help="Of a run: list each item of its lists; else a long list is one line with its numbers.")  # fmt: skip
 @click.option("--state", "states", multiple=True, type=click.Choice(TASK_STATES), help="Of a run: list only tasks and items in this state; again for more.")  # fmt: skip
+@click.option("--deleted", is_flag=True, help="Of a run: list the items that were deleted, which takes a token of scope admin.")  # fmt: skip
 @as_json
 @calls_server
-def show(client: Client, name: str, files: int, items: bool, states: Sequence[str], as_json: bool) -> None:
+def show(
+    client: Client, name: str, files: int, items: bool, states: Sequence[str], deleted: bool, as_json: bool
+) -> None:
     """Show a run with its tasks and the files that its revision changes, a task with its attempts, or how far a backfill (papers@fill:1) is."""
     from arkqueue.cli import backfill
     from arkqueue.cli.find import find
+    from arkqueue.errors import Invalid
 
     if backfill.is_one(name):
         backfill.show(client, name, as_json)
         return
     found = find(client, name)
     is_run = found["task"] is None
+    if deleted:
+        if not is_run:
+            raise Invalid(
+                found["full_name"], "is the name of a task, and --deleted is for runs", "Leave --deleted out."
+            )
+        _show_deleted(found["full_name"], client.get(f"/runs/{found['run']}/deleted-items"), as_json)
+        return
     thing = client.get(f"/runs/{found['run']}" if is_run else f"/tasks/{found['task']}")
     if is_run and files:
         thing["changes"] = client.get(f"/runs/{found['run']}/changes", limit=files)
@@ -413,6 +424,21 @@ def _end(attempt: Any) -> str:
 def _value(value: Any) -> str:
     """An output, whose lines cannot be taken for lines of ours."""
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).replace("\n", "\\n")
+
+
+def _show_deleted(run: str, items: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        print_json(items)
+    elif not items:
+        say(f"{bold(run)}: no item was deleted")
+    else:
+        table(
+            [
+                (bold(item["full_name"]), at(item["deleted_at"]), visible(item["deleted_by"]), " ".join(item["tasks"]))
+                for item in items
+            ],
+            ("ITEM", "DELETED", "BY", "TASKS"),
+        )
 
 
 def _show_deeds(deeds: Sequence[Any]) -> None:

@@ -128,24 +128,26 @@ def prioritize(client: Client, names: Sequence[str], priority: int, dry_run: boo
     act(client, "prioritize", names, {"priority": priority}, as_json, dry_run)
 
 
-_runs = click.argument("names", metavar="RUN…", nargs=-1, required=True)
+_runs = click.argument("names", metavar="RUN|ITEM…", nargs=-1, required=True)
 
 
-@click.command(epilog="A run of which a task is running is not deleted: cancel it first. `arkqueue runs --state deleted` lists what was deleted.")  # fmt: skip
+@click.command(epilog="What runs is not deleted: cancel it first. `arkqueue runs --state deleted` lists the runs that were deleted, and `arkqueue show RUN --deleted` the items.")  # fmt: skip
 @_runs
 @dry_run
 @as_json
 @calls_server
 def delete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Leave a tombstone in place of a run of which nothing runs.
+    """Leave a tombstone in place of a run, or of an item of a list (RUN/*/KEY), of which nothing runs.
 
-    What is not settled of it is canceled. What waits for its failed tasks goes on, as if they were waived. No list shows it any more, and its history is readable with
-    a token of scope admin. `arkqueue undelete` takes that back.
+    What is not settled of it is canceled. What waits for its failed tasks goes on, as if they were waived; behind a deleted item also inside its run. No list shows it
+    any more, and its history is readable with a token of scope admin. `arkqueue undelete` takes that back.
     """
 
     def one(name: str) -> tuple[Any, list[str]]:
-        deleted = client.send("DELETE", f"/runs/{_run_id(client, name)}", dry_run="true" if dry_run else None)
-        return deleted, [f"{bold(deleted['full_name'])}: {state(deleted['state'])}"]
+        found = _run_or_item(client, name)
+        query = {"item": found["item"], "dry_run": "true" if dry_run else None}
+        run = client.send("DELETE", f"/runs/{found['run']}", **query)
+        return run, [_deleted(found, run, "deleted")]
 
     each(names, one, as_json, dry_run)
 
@@ -156,25 +158,34 @@ def delete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -
 @as_json
 @calls_server
 def undelete(client: Client, names: Sequence[str], dry_run: bool, as_json: bool) -> None:
-    """Take the tombstone of a run away. What its deletion canceled comes back, held until somebody releases it."""
+    """Take the tombstone of a run or an item away. What its deletion canceled comes back, held until somebody releases it."""
 
     def one(name: str) -> tuple[Any, list[str]]:
-        run = client.post(f"/runs/{_run_id(client, name)}/undelete", {}, dry_run="true" if dry_run else None)
-        return run, [f"{bold(run['full_name'])}: {state(run['state'])}"]
+        found = _run_or_item(client, name)
+        query = {"item": found["item"], "dry_run": "true" if dry_run else None}
+        run = client.post(f"/runs/{found['run']}/undelete", {}, **query)
+        return run, [_deleted(found, run, "back")]
 
     each(names, one, as_json, dry_run)
 
 
-def _run_id(client: Client, name: str) -> int:
-    """The id of a run, which may be deleted, by its name."""
+def _run_or_item(client: Client, name: str) -> Any:
+    """A run, which may be deleted, or an item of one, by its name."""
     from arkqueue.cli.find import find
     from arkqueue.errors import Invalid
 
-    found = find(client, name)
+    found = find(client, name, items=True)
     if found["task"] is not None:
         run = found["full_name"].partition("/")[0]
         raise Invalid(found["full_name"], "is the name of a task, not of a run", f"Its run is {run}.")
-    return int(found["run"])
+    return found
+
+
+def _deleted(found: Any, run: Any, word: str) -> str:
+    """What became of a run, or of an item of it."""
+    if found["item"] is None:
+        return f"{bold(run['full_name'])}: {state(run['state'])}"
+    return f"{bold(found['full_name'])}: {word}; {run['full_name']} is {state(run['state'])}"
 
 
 @click.command(epilog="Example: arkqueue note papers@12/index 'the disk was full; Ann has ordered another one'")

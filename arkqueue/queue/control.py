@@ -17,7 +17,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import COMMIT, SILENCE, ArchiveId, Key, RunId, TaskId, TaskKind
-from arkqueue.names import PURGED, run_name, task_name
+from arkqueue.names import PURGED, item_name, run_name, task_name
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, portions
 from arkqueue.queue.finish import presume_gone
 from arkqueue.queue.graph import Graph, change
@@ -363,7 +363,11 @@ def _waive(graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool = F
 
 def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int]]:
     """Which tasks skipped because of ``roots`` may come back, and which stay, as another root still skips them; they get that root."""
-    candidates = graph.ids("skipped_because_of", roots=list(roots))
+    return judge_candidates(graph, roots, graph.ids("skipped_because_of", roots=list(roots)))
+
+
+def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) -> tuple[list[int], list[int]]:
+    """The same of some of them alone."""
     keep(graph, [*roots, *candidates])
     staying: list[int] = []
     while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
@@ -495,11 +499,15 @@ def _on_task(
 
 
 def locked_task(graph: Graph, task: int) -> Any:
-    """The locked row of a task; raises where its run was deleted, or is purged since it was found."""
+    """The locked row of a task; raises where its run or item was deleted, or is purged since it was found."""
     if not (locked := graph.rows("lock_tasks", tasks=[task])):
         raise NotFound(f"task {task}", "its run was purged")
-    if graph.rows("place_of_task", task=task)[0].run_deleted_at is not None:
+    (place,) = graph.rows("place_of_task", task=task)
+    if place.run_deleted_at is not None:
         raise Conflict(_name(graph, locked[0]), "belongs to a run that was deleted")
+    if place.deleted:
+        here = shlex.quote(item_name(place, place.item))
+        raise Conflict(_name(graph, locked[0]), "belongs to an item that was deleted", f"arkqueue undelete {here}")
     return locked[0]
 
 

@@ -8,6 +8,7 @@ prioritize, hold, release) takes many with each transaction, and stands with the
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
-from arkqueue.names import run_name
+from arkqueue.names import item_name, run_name
 from arkqueue.queue import control
 from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.guards import Approver
@@ -100,6 +101,9 @@ def act_on_item(session: Session, run: RunId, item: str, verb: str, act: Act, *,
         "refresh": lambda row: row.polls and row.state == State.DEFERRED,
         "prioritize": lambda row: row.state in (State.WAITING, State.HELD, State.READY),
     }
+    if session.rows("tombstone_of_item", run=run, item=item):
+        here = item_name(session.rows("place_of_run", run=run)[0], item)
+        raise Conflict(here, "was deleted", f"arkqueue undelete {shlex.quote(here)}")
     concerns = of_verb[verb]
     nothing = f"has no task of the item {item} to {verb}"
     return _on_run(

@@ -81,7 +81,7 @@ select f.id from backfill f
 where f.archive_id = %(archive)s and (%(number)s::int is null or f.number = %(number)s) order by f.number desc limit %(most)s;
 
 -- name: show_backfill
--- How far a backfill is: how many revisions it is for, how many of its runs are planned, and how many of its tasks are in which state. Deleted runs count nowhere but as planned.
+-- How far a backfill is: how many revisions it is for, how many of its runs are planned, and how many of its tasks are in which state. Deleted runs count nowhere but as planned, and deleted items nowhere.
 select (select count(*) from revision v where v.branch_id = f.branch_id and v.number between f.first and f.last and v.dropped_at is null) as revisions,
        (select count(*) from run r where r.backfill_id = f.id) as planned, c.*
 from backfill f cross join lateral (
@@ -89,7 +89,7 @@ from backfill f cross join lateral (
            count(*) filter (where t.state = 'completed') as completed, count(*) filter (where t.state = 'failed') as failed,
            count(*) filter (where t.state = 'rejected') as rejected, count(*) filter (where t.state = 'canceled') as canceled,
            count(*) filter (where t.state = 'skipped') as skipped, count(*) filter (where t.state = 'canceled' and t.superseded_by is not null) as superseded
-    from run r join task t on t.run_id = r.id and t.kind = 'ordinary'
+    from run r join task t on t.run_id = r.id and t.kind = 'ordinary' and not t.deleted
     where r.backfill_id = f.id and r.deleted_at is null) c
 where f.id = %(backfill)s;
 
@@ -109,7 +109,7 @@ group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 -- The runs of a backfill that have failed or could not start, then those of which a task can run or runs, each the oldest first.
 (select r.id, true as is_bad from run r
  where r.backfill_id = %(backfill)s and r.deleted_at is null
-   and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected')))
+   and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.deleted))
  order by r.id limit %(most)s)
 union all
 (select r.id, false from run r

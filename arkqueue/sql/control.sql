@@ -3,7 +3,7 @@
 -- name: lock_tasks
 -- Lock tasks, so that no claim can slip in, and return what decides whether an action is possible.
 select t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.name, t.item, t.state, t.attempt_id, t.attempts, t.stop, t.polls,
-       t.waived, t.superseded_by, t.root_id, t.kind, t.by, t.program
+       t.waived, t.superseded_by, t.root_id, t.kind, t.by, t.program, t.deleted
 from task t where t.id = any(%(tasks)s) order by t.id for no key update;
 
 -- name: cancel
@@ -72,9 +72,9 @@ where t.id = any(array(select id from behind)) and t.id = b.id and t.kind = 'ord
 returning t.id;
 
 -- name: skipped_because_of
--- The tasks that were skipped because of some roots, also of other runs, where these are not gone.
+-- The tasks that were skipped because of some roots, also of other runs, where these are not gone. Those of deleted items are left alone.
 select t.id from task t join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
-where t.root_id = any(%(roots)s) and t.state = 'skipped'
+where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted
   and (t.run_id = r.run_id or run.deleted_at is null and v.dropped_at is null)
 order by t.id;
 
@@ -223,7 +223,7 @@ order by f.number, f.run limit 20;
 -- name: tasks_to_act_on
 -- The tasks of a run that verbs on a run may act on, or those among some, in the order of their places; and since when the run is canceled or deleted.
 select t.id, t.item, t.state, t.program, t.polls, t.waived, t.superseded_by, coalesce(run.deleted_at, run.canceled_at) as run_ended_at from task t join run on run.id = t.run_id
-where t.run_id = %(run)s and t.kind = 'ordinary' and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
+where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.item, t.id;
 
 -- name: runs_failed
@@ -284,7 +284,7 @@ update run set deleted_at = null, deleted_by = null, deleted_tasks = null where 
 update task set waived = false where id = any(%(tasks)s) and state in ('failed', 'rejected') returning id;
 
 -- name: hold_undeleted
--- What comes back with its run does not start before a release; the gates of lists are nobody's to release. `hold`: the audit log entry.
+-- What comes back with its run or item does not start before a release; the gates of lists are nobody's to release. `hold`: the audit log entry.
 update task t set state = {to hold}, asks = false, hold_id = coalesce(t.hold_id, %(hold)s), release_id = null
 where t.id = any(%(tasks)s) and t.run_id = %(run)s and t.kind = 'ordinary' and {from hold t};
 
@@ -301,10 +301,64 @@ where t.run_id = %(run)s and t.state = 'skipped'
 update task set waived = true where run_id = %(run)s and state in ('failed', 'rejected') and not waived returning id;
 
 -- name: waive_deleted
--- The same for what a poll found that went on while its run was deleted.
+-- The same for what a poll found that went on while its run, or its item, was deleted.
 update task t set waived = true from run
-where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and run.id = t.run_id and run.deleted_at is not null
+where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and run.id = t.run_id and (run.deleted_at is not null or t.deleted)
 returning t.id;
+
+-- name: item_of_run
+-- The tasks of an item of a run, and whether it is deleted.
+select id, deleted from task where run_id = %(run)s and item = %(item)s and kind = 'ordinary' order by id;
+
+-- name: tombstone_of_item
+-- The tombstone of an item.
+select deleted_at, deleted_by, tasks from deleted_item where run_id = %(run)s and item = %(item)s;
+
+-- name: delete_item
+-- Leave a tombstone in place of an item. `tasks`: what the deletion canceled or waived, which `undelete_item` takes back.
+with deleted as (
+    update task set deleted = true where run_id = %(run)s and item = %(item)s and kind = 'ordinary'
+)
+insert into deleted_item (run_id, item, deleted_by, tasks) values (%(run)s, %(item)s, %(by)s, %(tasks)s);
+
+-- name: undelete_item
+-- Take the tombstone of an item away.
+with deleted as (
+    delete from deleted_item where run_id = %(run)s and item = %(item)s
+)
+update task set deleted = false where run_id = %(run)s and item = %(item)s and kind = 'ordinary';
+
+-- name: waive_item
+-- Nothing waits for the failures of a deleted item.
+update task set waived = true where id = any(%(tasks)s) and state in ('failed', 'rejected') and not waived returning id;
+
+-- name: leave_item
+-- What waits for the tasks of a deleted item inside their run goes on without them: the gates of lists, and what depends on these tasks otherwise.
+with met as (
+    update edge e set met = true
+    where e.source = any(%(tasks)s) and not e.met and not e.crossing and e.kind = 'depends' and not e.failed and e.target <> all(%(tasks)s)
+    returning e.target
+)
+update task t set unmet = t.unmet - c.n from (select target, count(*)::int as n from met group by target) c
+where t.id = c.target
+returning t.id, t.settled_at is not null as is_settled;
+
+-- name: skipped_behind
+-- The tasks of a run, not of some that were deleted, that were skipped because of these.
+select t.id from task t where t.root_id = any(%(roots)s) and t.state = 'skipped' and not t.deleted and t.run_id = %(run)s order by t.id;
+
+-- name: stale_roots_of
+-- Because of which tasks those of an item stay skipped, although these were retried since: a deleted item is not judged again.
+select distinct r.id
+from task t join task r on r.id = t.root_id
+where t.id = any(%(tasks)s) and t.state = 'skipped'
+  and (r.root_id is not null or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+       and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)));
+
+-- name: settled_before
+-- The settled tasks on which some tasks depend by an edge that is not met.
+select distinct e.source from edge e join task s on s.id = e.source and s.settled_at is not null
+where e.target = any(%(tasks)s) and not e.met and e.kind = 'depends';
 
 -- name: settled_of_run
 -- All settled tasks of a run.
@@ -323,7 +377,7 @@ order by t.id for no key update;
 -- name: place_of_task
 -- Where a task is, what it is called, its state, what superseded it, and whether its run or revision is gone.
 select t.id, t.archive_id, t.state, t.superseded_by, t.number, t.run, t.name, t.item, a.name as archive, b.name as branch, b.main,
-       run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
+       t.deleted, run.deleted_at as run_deleted_at, coalesce(r.dropped_at, b.deleted_at, a.removed_at) is not null as gone
 from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
 join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 where t.id = %(task)s;

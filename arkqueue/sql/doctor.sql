@@ -54,7 +54,7 @@ where not e.met and e.kind = 'depends'
 
 -- name: doctor_roots
 -- A task that was skipped because of another one names a task that ended badly, or one that completed where others waited for its failure. What was skipped in a
--- run that is gone stays so with its root, and so does what hangs on it elsewhere.
+-- run that is gone, or in a deleted item, stays so with its root, and so does what hangs on it elsewhere.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.state <> 'skipped' then format('it is %%s, and has a root by which it would be skipped', t.state)
             when r.id is null then 'the task because of which it was skipped does not exist'
@@ -62,11 +62,11 @@ select t.archive_id as archive, t.run_id as run, t.id as task,
 from task t left join task r on r.id = t.root_id join run on run.id = t.run_id join revision v on v.id = run.revision_id
 where t.root_id is not null
   and (t.state <> 'skipped' or r.id is null
-       or r.state not in ('failed', 'rejected', 'canceled', 'skipped') and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
+       or not t.deleted and r.state not in ('failed', 'rejected', 'canceled', 'skipped') and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
           and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed))
           and not exists (
               select from task o join run g on g.id = o.run_id join revision gv on gv.id = g.revision_id
-              where o.root_id = r.id and o.run_id <> r.run_id and (g.deleted_at is not null or gv.dropped_at is not null)))
+              where o.root_id = r.id and (o.deleted or o.run_id <> r.run_id and (g.deleted_at is not null or gv.dropped_at is not null))))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_blocks
@@ -250,16 +250,23 @@ where ((r.branch_id, r.number) <> (run.branch_id, run.number) or b.archive_id <>
   and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_deleted
--- Nothing of a deleted run is unsettled but its COMMIT, REPORT and gates, and polls that still stop, and nothing waits for its failures; a canceled run goes on only where something still stops.
+-- Nothing of a deleted run or item is unsettled but the run's COMMIT, REPORT and gates, and polls that still stop, and nothing waits for its failures; a canceled run goes on only where something still stops.
+-- An item has a tombstone exactly where its tasks say that it is deleted.
 select t.archive_id as archive, t.run_id as run, t.id as task,
-       case when run.deleted_at is null then format('it is %%s, and its run was canceled', t.state)
-            when t.settled_at is null then format('it is %%s, and its run was deleted', t.state)
-            else format('it is %%s and not waived, and its run was deleted', t.state) end as what
+       case when not d.is_deleted then format('it is %%s, and its run was canceled', t.state)
+            when t.settled_at is null then format('it is %%s, and its %%s was deleted', t.state, d.what)
+            else format('it is %%s and not waived, and its %%s was deleted', t.state, d.what) end as what
 from run join task t on t.run_id = run.id
-where (run.deleted_at is not null
+cross join lateral (select run.deleted_at is not null or t.deleted as is_deleted, case when t.deleted then 'item' else 'run' end as what) d
+where (d.is_deleted
            and (t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.polls and t.stop is not distinct from 'cancel') or t.state in ('failed', 'rejected') and not t.waived and t.kind <> 'report')
        or run.canceled_at is not null and t.settled_at is null and t.kind = 'ordinary' and not (t.state = 'running' and t.stop is not distinct from 'cancel'))
-  and (%(archive)s::bigint is null or run.archive_id = %(archive)s) limit %(most)s;
+  and (%(archive)s::bigint is null or run.archive_id = %(archive)s)
+union all
+select t.archive_id, t.run_id, t.id, case when t.deleted then 'its item is deleted, and has no tombstone' else 'its item has a tombstone, and it does not say so' end
+from task t left join deleted_item d on d.run_id = t.run_id and d.item = t.item
+where t.kind = 'ordinary' and t.deleted <> (d.item is not null)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_ledger
 -- Each revision has its commit run, unless that was purged, numbers and entries of a branch grow together, and the branch's head is the last of them.

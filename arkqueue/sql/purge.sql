@@ -94,7 +94,10 @@ with gone as (
 insert into purged_task select id from gone where attempt_id is not null;
 
 -- name: purge_items
--- Delete the items of runs.
+-- Delete the items of runs, and the tombstones of items.
+with deleted as (
+    delete from deleted_item where run_id = any(%(runs)s)
+)
 delete from item where run_id = any(%(runs)s);
 
 -- name: purge_schedules

@@ -15,6 +15,10 @@
 -- The tasks of a report, as they stand in its row.
 jsonb_to_recordset(r.tasks) as e(task bigint, state text, settled_at timestamptz, waived boolean, as_completed boolean, attempts int, attempt bigint, root bigint, superseded_by bigint)
 
+-- part: gone_since
+-- How many tasks an earlier report tells of whose items were deleted since.
+(select count(*) from report r cross join {part as_told} join task g on g.id = e.task and g.deleted where r.run_id = %(run)s and r.number = %(since)s)
+
 -- name: lock_reports
 -- Lock the REPORTs of the runs of some tasks, so that no claim takes one before it is judged.
 select report.id from task report
@@ -46,13 +50,13 @@ from (
 select %(run)s::bigint as run_id, 1 + coalesce((select max(number) from report where run_id = %(run)s), 0) as number,
        case when %(by)s::text is not null or bool_or(t.id is not null and t.settled_at is null) then clock_timestamp() else greatest(max(t.settled_at), %(at)s::timestamptz) end as made_at,
        %(by)s::text as made_by, %(state)s::text as state, %(since)s::int as since,
-       (count(*) filter (where t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed)))::int as changes,
+       (count(*) filter (where t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed)) + {part gone_since})::int as changes,
        report_digest(%(run)s) as digest,
        coalesce(jsonb_agg(jsonb_build_object(
            'task', t.id, 'state', t.state, 'settled_at', t.settled_at, 'waived', t.waived, 'as_completed', t.as_completed, 'attempts', t.attempts, 'attempt', t.attempt_id,
            'root', t.root_id, 'superseded_by', t.superseded_by) order by t.position, t.item, t.id) filter (where t.id is not null), '[]') as tasks
 from (select 1) one
-left join task t on t.run_id = %(run)s and t.kind = 'ordinary'
+left join task t on t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
 ) told
 returning number, changes, is_given;
@@ -91,10 +95,10 @@ select number, made_at, made_by, state, since, changes, is_given, sent_at from r
 
 -- name: changes_since
 -- How many tasks of a run have changed since a report of it (null: since none).
-select count(*)::int as changes
+select (count(*) + {part gone_since})::int as changes
 from task t
 left join (select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s) e on e.task = t.id
-where t.run_id = %(run)s and t.kind = 'ordinary'
+where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
   and (t.settled_at is distinct from e.settled_at or t.settled_at is not null and (t.waived, t.as_completed) is distinct from (e.waived, e.as_completed));
 
 -- name: reported_tasks
@@ -106,7 +110,7 @@ with told as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
     union all
     select t.id, t.state::text, t.settled_at, t.waived, t.as_completed, t.attempts, t.attempt_id, t.root_id, t.superseded_by
-    from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary'
+    from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 ), earlier as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s
 ), placed as (
@@ -142,7 +146,7 @@ select state, count(*)::int as n, count(*) filter (where waived and state in ('f
 from (
     select e.state, e.waived from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
     union all
-    select t.state::text, t.waived from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary') told
+    select t.state::text, t.waived from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted) told
 group by state;
 
 -- name: export_reports

@@ -275,6 +275,7 @@ create table task (
     fault       text,                               -- why it failed without an attempt: a field in the name of a lock made no name
     polls       boolean not null default false,     -- its command has ended with 75 and is not run again: its poll is, in its place
     deferred_at timestamptz,                        -- when its `deadline` began: an attempt ended with 75 for the first time since a person last retried it
+    deleted     boolean not null default false,     -- it is of a `deleted_item`
     check ((settled_at is null) = (state in ('waiting', 'held', 'ready', 'running', 'deferred')))
 ) with (fillfactor = 85);
 create unique index task_key on task (branch_id, name, item, number, run);
@@ -292,6 +293,16 @@ create index task_commit on task (branch_id, number) where kind = 'commit' and s
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
 create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
+
+-- The tombstones of items that a person deleted (design 5.27). Their tasks say `deleted`, and count nowhere.
+create table deleted_item (
+    run_id      bigint not null,
+    item        text not null,
+    deleted_at  timestamptz not null default clock_timestamp(),
+    deleted_by  text not null,
+    tasks       bigint[] not null,                  -- what the deletion canceled or waived
+    primary key (run_id, item)
+);
 
 -- Tasks that are left after one of a later run, which was purged, had started because of them, or let others of further runs start (design 5.19): the place and name of that one.
 create table purged_start (
@@ -563,7 +574,7 @@ insert into heartbeat default values;
 -- A digest of what a run's tasks have come to: which have settled, when, and whether they were waived. A run has changed since a report when it is another one now.
 create function report_digest(of_run bigint) returns text language sql stable as $$
     select md5(coalesce(string_agg(concat_ws(':', id, (extract(epoch from settled_at) * 1000000)::bigint, waived, as_completed), ',' order by id), ''))
-    from task where run_id = of_run and kind = 'ordinary' and settled_at is not null
+    from task where run_id = of_run and kind = 'ordinary' and settled_at is not null and not deleted
 $$;
 
 -- Whether a source meets an edge (decision 0001, point 1).

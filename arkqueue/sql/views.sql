@@ -103,7 +103,7 @@ where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id 
          and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
   and (%(task)s::text is null or exists (
       select from task t where t.branch_id = run.branch_id and t.name = %(task)s and t.number = run.number and t.run = run.run
-         and (%(state)s::task_state is null or t.state = %(state)s)))
+         and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s)))
 order by run.id desc limit %(limit)s;
 
 -- name: runs_with_words
@@ -152,7 +152,7 @@ select newest.id
 from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
 cross join lateral (
     select t.id from task t join run on run.id = t.run_id
-    where t.branch_id = b.id and t.name = n.name and t.item = %(item)s and run.deleted_at is null order by t.number desc, t.run desc limit 1) newest
+    where t.branch_id = b.id and t.name = n.name and t.item = %(item)s and run.deleted_at is null and not t.deleted order by t.number desc, t.run desc limit 1) newest
 where a.uses_lists and a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
 order by newest.id desc limit %(limit)s;
 
@@ -162,7 +162,7 @@ select a.name as archive, a.kind, a.url, a.uuid, r.name as revision, r.number, r
 from run join revision r on r.id = run.revision_id join archive a on a.id = run.archive_id where run.id = %(run)s;
 
 -- name: show_runs
--- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only.
+-- Runs with what their state is computed from (design 4); COMMIT and gates of PREV:* count as unsettled only, and so do tasks of deleted items, whose polls may still stop.
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline, r.previous, r.dropped_at,
@@ -202,7 +202,7 @@ cross join lateral (
                t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
                t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
                    and exists (select from edge e where e.target = t.id and e.product and not e.met) as lacks_product,
-               t.kind = 'ordinary' as shown,
+               t.kind = 'ordinary' and not t.deleted as shown,
                t.settled_at is null and t.kind <> 'gate' as unsettled
         from task t where t.run_id = run.id and t.id is distinct from run.report_id
     ) of_run
@@ -211,7 +211,7 @@ where run.id = any(%(runs)s)
 order by run.id desc;
 
 -- name: list_tasks
--- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs.
+-- The tasks of runs with their newest attempts, each run's in the order of its files; where they are is known from their runs. Those of deleted items are left out.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
@@ -220,7 +220,7 @@ from task t
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
 left join deed h on h.id = t.hold_id
-where t.run_id = any(%(runs)s)
+where t.run_id = any(%(runs)s) and not t.deleted
 order by t.position, t.id;
 
 -- name: show_tasks
@@ -231,7 +231,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,
        coalesce(tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s), false) as heard,
-       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, run.left_out, run.left_out_since,
+       a.name as archive, b.name as branch, b.main, r.name as revision, run.deleted_at as run_deleted_at, t.deleted, run.left_out, run.left_out_since,
        r.dropped_at, b.deleted_at, a.removed_at, a.stopped, a.max_running, a.id as archive_id,
        a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
@@ -313,10 +313,10 @@ select id from run where branch_id = %(branch)s and number between %(first)s and
 order by number, run limit %(limit)s;
 
 -- name: graph_nodes
--- The nodes of a graph: tasks by id.
+-- The nodes of a graph: tasks by id, those of deleted items left out.
 select t.id, t.run_id, a.name as archive, b.name as branch, b.main, t.number, t.run, t.name, t.item, t.kind, t.state, t.waived, not t.program as gate, t.definition_id
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
-where t.id = any(%(tasks)s)
+where t.id = any(%(tasks)s) and not t.deleted
 order by t.number, t.run, t.position, t.id;
 
 -- name: tasks_of_runs
@@ -364,6 +364,13 @@ select t.id, t.run from task t
 where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s
 order by t.run desc;
 
+-- name: deleted_items
+-- The tombstones of a run's items, the newest first, with their tasks.
+select d.item, d.deleted_at, d.deleted_by, a.name as archive, b.name as branch, b.main, run.number, run.run,
+       array(select t.id from task t where t.run_id = run.id and t.item = d.item and t.deleted order by t.position, t.id) as tasks
+from deleted_item d join run on run.id = d.run_id join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
+where d.run_id = %(run)s order by d.deleted_at desc, d.item;
+
 -- name: has_item
 -- Whether a run has a task for an item.
 select from task where run_id = %(run)s and item = %(item)s limit 1;
@@ -380,7 +387,7 @@ select name from task_name where branch_id = %(branch)s order by name;
 
 -- name: workflow_at
 -- The parsed workflow files of a revision, whether its ledger starts there, and whether it, its branch or its archive is watched no more.
-select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, r.dropped_at, b.deleted_at, a.removed_at
+select r.baseline, w.tasks, w.faults, a.name as archive, b.name as branch, null as run_deleted_at, false as deleted, r.dropped_at, b.deleted_at, a.removed_at
 from revision r join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = b.archive_id
 where r.id = %(revision)s;
 
@@ -522,16 +529,16 @@ select
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as slots;
 
 -- name: archive_of_task
--- The archive of a task, and since when its run is deleted.
-select a.id, a.name, run.deleted_at from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
+-- The archive of a task, since when its run is deleted, and whether its item is.
+select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
 
 -- name: archive_of_run
 -- The archive of a run, and since when it is deleted.
-select a.id, a.name, run.deleted_at from run join archive a on a.id = run.archive_id where run.id = %(id)s;
+select a.id, a.name, run.deleted_at, false as is_item_deleted from run join archive a on a.id = run.archive_id where run.id = %(id)s;
 
 -- name: archive_of_attempt
--- The archive of an attempt, and since when its run is deleted.
-select a.id, a.name, run.deleted_at
+-- The archive of an attempt, since when its run is deleted, and whether its item is.
+select a.id, a.name, run.deleted_at, t.deleted as is_item_deleted
 from attempt at join task t on t.id = at.task_id join run on run.id = t.run_id join archive a on a.id = t.archive_id where at.id = %(id)s;
 
 -- name: recent_runs

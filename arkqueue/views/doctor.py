@@ -61,7 +61,7 @@ CHECKS = (
     Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are judged anew. If that does not help, cancel and retry the task."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),
     Check("doctor_runs", REPORT_IT),
-    Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, and cancel or delete the run again."),
+    Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, or remove the tombstone of the item (task.deleted, deleted_item), and cancel or delete it again."),
     Check("doctor_ledger", "Restore a backup from before, or take up the archive anew (arkqueue archive rewind)."),
     Check("doctor_edges", f"{LOCKED}, delete the edge; then cancel and retry the task."),
     Check("doctor_completions", f"{LOCKED}, write the row of completion anew; until then BASE of this task is wrong."),

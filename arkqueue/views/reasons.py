@@ -422,7 +422,7 @@ def fate(row: Any) -> str:
 def remedies(row: Any, *, inside: bool = False) -> list[str]:
     """What helps those that a failed task holds up; ``inside`` its run they were skipped, and come back only as if it had completed."""
     name = task_name(row)
-    if row.run_deleted_at is not None:
+    if row.run_deleted_at is not None or row.deleted:
         return []
     if row.kind == TaskKind.REPORT:
         return [f"arkqueue report {run_name(row)} --update"]
@@ -441,6 +441,8 @@ def gone(row: Any) -> str:
     """Why a task is run by nothing any more, as the end of a sentence; empty where it may run."""
     if row.run_deleted_at is not None:
         return f"its run was deleted{at(row.run_deleted_at)}"
+    if row.deleted:
+        return "its item was deleted"
     if row.removed_at is not None:
         return f"{row.archive} was removed{at(row.removed_at)}"
     if row.dropped_at is not None:

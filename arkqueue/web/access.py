@@ -100,13 +100,18 @@ class Caller:
         return AttemptId(id)
 
     def _check(self, block: str, thing: str, id: int, *, also_deleted: bool = False) -> None:
-        """Raise where this token is not for the thing: another archive's, or a deleted run's history without the scope `admin` (design 5.27)."""
+        """Raise where this token is not for the thing: another archive's, or a deleted run's or item's history without the scope `admin` (design 5.27)."""
         found = self.session.rows(block, id=id) if id < 2**63 else []
         if not found or not self.token.covers(found[0].name):
             raise NotFound(thing, "there is none")
-        if found[0].deleted_at is not None and not also_deleted and not self.token.scope.allows(Scope.ADMIN):
+        if also_deleted or self.token.scope.allows(Scope.ADMIN):
+            return
+        if found[0].deleted_at is not None:
             fault = "belongs to a run that was deleted" if block != "archive_of_run" else "was deleted"
             raise Forbidden(thing, fault, "Undelete the run, or use a token of scope admin: arkqueue undelete RUN")
+        if found[0].is_item_deleted:
+            remedy = "Undelete the item, or use a token of scope admin: arkqueue undelete 'RUN/*/KEY'"
+            raise Forbidden(thing, "belongs to an item that was deleted", remedy)
 
     def require_every_archive(self, what: str) -> None:
         if self.token.archives is not None:

@@ -21,9 +21,10 @@ from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.queue.triggering import ProposedRun
 from arkqueue.states import RunState
-from arkqueue.views import find, runs, tasks
+from arkqueue.views import find, items, runs, tasks
 from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.graph import GraphView, graph, graph_between
+from arkqueue.views.items import DeletedItem
 from arkqueue.views.runs import RunDetail, RunPage
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.access import Caller, admit
@@ -53,6 +54,12 @@ class NewRun(BaseModel):
 
 Item = Annotated[str | None, Field(min_length=1, max_length=LONGEST_KEY)]
 """The key of an item, where a verb on a run is for the tasks of that item alone."""
+
+
+OfItem = Annotated[
+    str | None, Query(min_length=1, max_length=LONGEST_KEY, description="of a run, only the tasks of this item")
+]
+"""The same as a parameter."""
 
 
 class Verb(StrEnum):
@@ -259,23 +266,36 @@ def graph_of_revisions(
 
 
 @router.delete("/runs/{id}")
-def delete_run(request: Request, id: int, dry_run: DryRun = False) -> RunDetail:
-    """Leave a tombstone in place of a run of which nothing runs; what is not settled of it is canceled. Its history stays readable with the scope `admin`."""
+def delete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun = False) -> RunDetail:
+    """Leave a tombstone in place of a run, or of an item of it, of which nothing runs; what is not settled of it is canceled. Its history stays readable with the scope `admin`."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
     with caller.acting(dry_run, run=run) as caller:
-        deletion.delete_run(caller.session, run, caller.by, caller.approver)
+        if item is None:
+            deletion.delete_run(caller.session, run, caller.by, caller.approver)
+        else:
+            deletion.delete_item(caller.session, run, item, caller.by, caller.approver)
         return runs.run(caller.session, run)
 
 
 @router.post("/runs/{id}/undelete")
-def undelete_run(request: Request, id: int, dry_run: DryRun = False) -> RunDetail:
+def undelete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun = False) -> RunDetail:
     """Take a tombstone away: what the deletion canceled comes back as held."""
     caller = admit(request, Scope.OPERATE)
     run = caller.run(id, also_deleted=True)
     with caller.acting(dry_run, run=run) as caller:
-        deletion.undelete_run(caller.session, run, caller.by, caller.approver)
+        if item is None:
+            deletion.undelete_run(caller.session, run, caller.by, caller.approver)
+        else:
+            deletion.undelete_item(caller.session, run, item, caller.by, caller.approver)
         return runs.run(caller.session, run)
+
+
+@router.get("/runs/{id}/deleted-items")
+def list_deleted_items(request: Request, id: int) -> list[DeletedItem]:
+    """The items of a run that were deleted, with their tasks."""
+    caller = admit(request, Scope.ADMIN)
+    return items.deleted_items(caller.session, caller.run(id))
 
 
 @router.post("/runs/{id}/note")

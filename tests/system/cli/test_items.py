@@ -44,3 +44,23 @@ def test_an_item_is_polled_now(arkqueue: Cli, session: Session) -> None:
     done = arkqueue("refresh", "papers@2/*/b")
     assert [line.partition(" (")[0] for line in done.lines] == ["papers@2/deposit/b: ready"]
     assert archive.state("deposit/a@2") == "deferred"
+
+
+def test_an_item_is_deleted_listed_and_undeleted(arkqueue: Cli, session: Session) -> None:
+    archive = a_list(session)
+    archive.fail("fetch/a@2")
+    tried = arkqueue("delete", "papers@2/*/a", "--dry-run")
+    assert tried.lines == ["Nothing is changed. It would be:", "papers@2/*/a: deleted; papers@2 is processing"]
+    assert arkqueue("delete", "papers@2/*/a").lines == ["papers@2/*/a: deleted; papers@2 is processing"]
+    assert "/a" not in arkqueue("show", "papers@2", "--items").out.partition("WHEN")[0]
+    done = arkqueue("retry", "papers@2/*/a")
+    assert done.err == "arkqueue: papers@2/*/a: was deleted. arkqueue undelete 'papers@2/*/a'\n"
+    (heading, row) = arkqueue("show", "papers@2", "--deleted").lines
+    assert heading.split() == ["ITEM", "DELETED", "BY", "TASKS"]
+    assert row.split()[0] == "papers@2/*/a"
+    assert row.endswith("papers@2/fetch/a papers@2/check/a papers@2/store/a")
+    assert "its item was deleted" in arkqueue("explain", "papers@2/check/a").out
+    assert arkqueue("undelete", "papers@2/*/a").lines == ["papers@2/*/a: back; papers@2 is processing"]
+    assert archive.state("fetch/a@2") == "failed"
+    assert arkqueue("show", "papers@2", "--deleted").lines == ["papers@2: no item was deleted"]
+    assert "is the name of a task, not of a run" in arkqueue("delete", "papers@2/check/a").err

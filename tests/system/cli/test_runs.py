@@ -705,7 +705,7 @@ def test_what_is_no_item_and_what_takes_none_is_refused(arkqueue: Cli, session: 
     archive = a_list(session)
     assert "papers@2 has no item 'x'" in arkqueue("retry", "papers@2/*/x").err
     assert "has no task of the item a to retry" in arkqueue("retry", "papers@2/*/a").err
-    for verb in ("delete", "show"):
+    for verb in ("show", "report"):
         done = arkqueue(verb, "papers@2/*/a")
         assert done.code != 0
         assert "is the name of an item, which this command does not take" in done.err

@@ -133,3 +133,38 @@ def test_a_priority_of_an_item_has_to_be_said_also_where_nothing_is_left(
     problem(
         operator.post(prioritize, json={"item": "a", "priority": 3, "force": True}), 422, "force means nothing here"
     )
+
+
+def test_a_deleted_item_is_read_with_scope_admin_alone(client: Client, session: Session) -> None:
+    operator, reader, admin = client(Scope.OPERATE), client(Scope.READ), client(Scope.ADMIN)
+    archive = a_list(session)
+    archive.end("fetch/a@2", 1)
+    run, task = run_of(archive), f"/tasks/{archive.task('fetch/a@2')}"
+    attempt = f"/attempts/{archive.sql('select max(id) as id from attempt where task_id = %s', archive.task('fetch/a@2'))[0]['id']}"
+    problem(reader.delete(run, params={"item": "a"}), 403, "needs operate")
+    answer = operator.delete(run, params={"item": "a"}).json()
+    assert not [found for found in answer["tasks"] if found["item"] == "a"]
+    assert (answer["counts"]["tasks"], answer["counts"]["failed"]) == (3, 0)
+    for path in (task, f"{task}/attempts", f"{task}/explain", attempt, f"{attempt}/log"):
+        problem(reader.get(path), 403, "belongs to an item that was deleted", "arkqueue undelete 'RUN/*/KEY'")
+        assert admin.get(path).status_code == 200, path
+    problem(operator.get(f"{run}/deleted-items"), 403, "needs admin")
+    (tombstone,) = admin.get(f"{run}/deleted-items").json()
+    assert (tombstone["full_name"], tombstone["deleted_by"]) == ("papers@2/*/a", "operate test")
+    assert tombstone["tasks"] == [f"papers@2/{name}/a" for name in ("fetch", "check", "store")]
+    found = reader.get("/graph", params={"archive": "papers", "first": 2, "last": 2}).json()
+    assert not [node for node in found["nodes"] if node["item"] == "a"]
+    back = operator.post(f"{run}/undelete", params={"item": "a"}).json()
+    assert {task["full_name"]: task["state"] for task in back["tasks"] if task["item"] == "a"} == {
+        "papers@2/fetch/a": "failed", "papers@2/check/a": "skipped", "papers@2/store/a": "skipped",
+    }  # fmt: skip
+    assert admin.get(f"{run}/deleted-items").json() == []
+
+
+def test_an_item_of_which_a_task_runs_is_not_deleted(operator: httpx.Client, session: Session) -> None:
+    archive = a_list(session)
+    archive.claim("fetch/a@2")
+    problem(operator.delete(run_of(archive), params={"item": "a"}), 409, "papers@2/fetch/a is running")
+    problem(operator.delete(run_of(archive), params={"item": "x"}), 404, "papers@2 has no item 'x'")
+    problem(operator.post(f"{run_of(archive)}/undelete", params={"item": "a"}), 409, "is not deleted")
+    problem(operator.delete(run_of(archive), params={"item": ""}), 422, "item")

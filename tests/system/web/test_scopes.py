@@ -64,6 +64,7 @@ CALLS = {
     "GET /runs/{id}": Call(READ),
     "DELETE /runs/{id}": Call(OPERATE),
     "POST /runs/{id}/undelete": Call(OPERATE),
+    "GET /runs/{id}/deleted-items": Call(ADMIN),
     "GET /runs/{id}/changes": Call(READ),
     "GET /runs/{id}/not-followed": Call(READ),
     "GET /runs/{id}/graph": Call(READ),
