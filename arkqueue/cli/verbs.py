@@ -194,7 +194,10 @@ def _deleted(found: Any, run: Any, word: str) -> str:
 @as_json
 @calls_server
 def note(client: Client, name: str, text: str, as_json: bool) -> None:
-    """Keep a note with a task or a run, for whoever looks at it next. `arkqueue show` prints it."""
+    """Keep a note with a task or a run, for whoever looks at it next. `arkqueue show` prints it.
+
+    A failed task with a note counts no more among the failures that need somebody.
+    """
     from arkqueue.cli.find import find
 
     found = find(client, name)

@@ -550,7 +550,7 @@ cross join lateral (
 ) page;
 
 -- name: unhandled_failures
--- Failed and rejected tasks that nobody has waived and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.
+-- Failed and rejected tasks that nobody has waived, or noted since they failed, and no later revision has made good, the newest first; of watched archives and present branches alone, and of no backfill.
 select t.id
 from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
       union all
@@ -562,7 +562,31 @@ join archive a on a.id = t.archive_id
 left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
 where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
   and run.backfill_id is null and (c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run))
+  and not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))
 order by t.run_id desc, t.position limit %(most)s;
+
+-- name: notes_of_failures
+-- The newest note at each of some tasks that a person made after an attempt of it had ended.
+select distinct on (d.task_id) d.task_id, d.by, d.at, d.note
+from deed d
+where d.task_id = any(%(tasks)s) and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
+order by d.task_id, d.id desc;
+
+-- name: files_of_tasks
+-- The workflow files that define some tasks.
+select t.id, d.body->>'path' as path from task t join definition d on d.id = t.definition_id where t.id = any(%(tasks)s);
+
+-- name: usual_durations
+-- How long tasks of a branch usually take, in seconds: the median of those that completed, of the last 30.
+select n.name, percentile_cont(0.5) within group (order by extract(epoch from took.long)::float8) as seconds
+from unnest(%(names)s::text[]) n(name)
+cross join lateral (
+    select at.ended_at - at.started_at as long
+    from (select t.attempt_id, t.state from task t where t.branch_id = %(branch)s and t.name = n.name and t.item = ''
+          order by t.number desc, t.run desc limit 30) t
+    join attempt at on at.id = t.attempt_id
+    where t.state = 'completed' and at.ended_at > at.started_at) took
+group by n.name;
 
 -- name: held_tasks
 -- Tasks that wait for a person's release and for nothing else, the newest first; of watched archives alone.

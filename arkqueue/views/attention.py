@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId
@@ -23,8 +24,23 @@ def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> d
 
 
 def unhandled_failures(session: Session, archives: Sequence[ArchiveId] | None, most: int) -> list[TaskView]:
-    """Failed and rejected tasks, the newest first, but for those that somebody waived or a later revision has made good, and those of backfills. ``archives`` None: of all."""
+    """Failed and rejected tasks, the newest first, but for those that somebody waived, or noted since they failed, or a later revision has made good, and those of backfills. ``archives`` None: of all."""
     return _tasks(session, "unhandled_failures", archives, most)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteView:
+    """What a person has to say of a failure, which takes it out of those that need somebody."""
+
+    by: str
+    at: datetime
+    text: str
+
+
+def notes_of(session: Session, failures: Sequence[int]) -> dict[int, NoteView]:
+    """The newest note at each of some failed tasks that has one."""
+    rows = session.rows("notes_of_failures", tasks=list(failures)) if failures else []
+    return {row.task_id: NoteView(row.by, row.at, row.note) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,27 @@ def edges_of(session: Session, run: RunId, rows: Sequence[Any], names: Mapping[i
     return _read(session, [run], rows, names)[1]
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An edge by the ids of its ends; ``met``: its target does not wait for its source any more."""
+
+    target: int
+    source: int
+    met: bool
+
+
+def edges_between(session: Session, runs: Sequence[RunId]) -> list[Joined]:
+    """All edges into the tasks of some runs, but for those of cancellations, by the ids of their ends alone."""
+    rows = session.rows("show_edges", runs=list(runs)) if runs else []
+    return [Joined(row.target, row.source, row.met) for row in rows if row.kind == "depends"]
+
+
+def files_of(session: Session, tasks: Sequence[int]) -> dict[int, str]:
+    """The workflow files that define some tasks."""
+    rows = session.rows("files_of_tasks", tasks=list(tasks)) if tasks else []
+    return {row.id: row.path or "" for row in rows}
+
+
 def _read(
     session: Session, runs: Sequence[RunId], inside: Sequence[Any], names: Mapping[int, str]
 ) -> tuple[dict[int, Any], list[EdgeView]]:

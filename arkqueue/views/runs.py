@@ -193,6 +193,11 @@ def _page(session: Session, found: Sequence[RunView], following: int | None, tas
     )
 
 
+def runs_by_id(session: Session, ids: Sequence[int]) -> RunPage:
+    """Some runs with their tasks, the newest first, as one page."""
+    return _page(session, views_of_runs(session, ids), None, tasks=True)
+
+
 def run(session: Session, run: RunId) -> RunDetail:
     """One run with its tasks and edges."""
     rows = session.rows("show_runs", runs=[run])

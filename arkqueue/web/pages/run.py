@@ -11,8 +11,8 @@ from arkqueue.views.graph import graph
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.web.pages.answer import Shown
-from arkqueue.web.pages.archive import words_of
 from arkqueue.web.pages.drawing import drawn
+from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.visitor import Visitor
 
 MOST_FILES = 50

@@ -136,3 +136,33 @@ def test_the_search_has_a_key(opened: Opened, archive: AnArchive) -> None:  # no
     page.keyboard.press("Enter")
     expect(page.locator(".grid tbody tr")).to_have_count(1)
     expect(page).to_have_url(re.compile("message=change"))
+
+
+def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request(
+    opened: Opened, archive: AnArchive
+) -> None:
+    archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]"})
+    page = opened("/papers")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.locator('.grid a[href="/papers@4/pdf"]').focus()
+    expect(page.locator(".foot .line")).to_have_text(
+        re.compile("papers@4/pdf waits for papers@4/index, which is waiting")
+    )
+    expect(page.locator(".edges path")).to_have_count(2)  # index of its run, and index of the run before
+    box = page.locator(".edges path").first.bounding_box()
+    assert box is not None
+    assert box["width"] > 5
+    expect(page.locator('.grid a[href="/papers@2/pdf"]')).to_have_css("opacity", "0.45")
+    expect(page.locator('.grid a[href="/papers@2/index"]')).to_have_css("opacity", "1")  # a failure is never dimmed
+    page.locator('.grid a[href="/papers@3/index"]').hover()
+    expect(page.locator(".foot .line")).to_have_text(re.compile("papers@3/index"))
+    assert [
+        url for url in requests if not re.search(r"/papers$|/icon\.svg", url)
+    ] == []  # an open page asks for itself alone
+    page.reload()
+    expect(page.locator(":focus")).to_have_attribute("href", "/papers@4/pdf")
+    page.keyboard.press("u")
+    expect(page.locator(".grid tbody tr")).to_have_count(1)
+    page.keyboard.press("u")
+    expect(page.locator(".grid tbody tr")).to_have_count(4)

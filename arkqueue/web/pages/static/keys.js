@@ -23,11 +23,85 @@ function toCell(down, right) {
   }
 }
 
+// The cell at hand: its edges, all it waited for in its run and one step up, and one sentence. Everything is in the page already.
+let shown = null;
+const cellOf = (target) => target.closest?.(".grid tbody .cell a[id]") ?? null;
+
+function pathOf(link) {
+  const edges = [], seen = new Set([link]), row = link.closest("tr");
+  for (const at of seen) {
+    if (at !== link && at.closest("tr") !== row) continue;
+    for (const edge of (at.dataset.edges ?? "").split(" ").filter(Boolean)) {
+      const source = document.getElementById("t" + edge.slice(1));
+      if (!source || edge[0] === "x" && at !== link) continue;
+      edges.push([source, at, edge[0]]);
+      seen.add(source);
+    }
+  }
+  return [edges, seen];
+}
+
+function curve(source, target, zero) {
+  const a = source.getBoundingClientRect(), b = target.getBoundingClientRect();
+  const [y, z] = [a.top + a.height / 2 - zero.top, b.top + b.height / 2 - zero.top];
+  if (Math.abs(y - z) < 2) return `M${a.right - zero.left} ${y}H${b.left - zero.left}`;
+  if (Math.abs(a.left - b.left) < 2) return `M${a.left - zero.left} ${y}h-5V${z}h5`;
+  const middle = b.left - zero.left - 8;
+  return `M${(a.right < b.left ? a.right : a.left) - zero.left} ${y}H${middle}V${z}H${b.left - zero.left}`;
+}
+
+function show(link) {
+  if (link === shown) return;
+  const before = shown;
+  shown = link;
+  for (const e of document.querySelectorAll(".cell a.on, .cell a.at")) e.classList.remove("on", "at");
+  const grid = (link ?? before)?.closest(".scroll"), foot = grid?.parentElement.querySelector(".foot"), svg = grid?.querySelector(".edges");
+  if (!svg) return;
+  if (!link) {
+    grid.classList.remove("focused");
+    foot.classList.remove("shown");
+    return svg.replaceChildren();
+  }
+  const [edges, seen] = pathOf(link), zero = svg.getBoundingClientRect();
+  const paths = edges.map(([source, target, kind]) => {
+    const path = document.createElementNS(svg.namespaceURI, "path");
+    path.setAttribute("d", curve(source, target, zero));
+    path.setAttribute("class", kind);
+    return path;
+  });
+  svg.replaceChildren(...paths);
+  for (const e of seen) e.classList.add("on");
+  link.classList.add("at");
+  grid.classList.add("focused");
+  foot.classList.add("shown");
+  foot.querySelector(".shape").replaceChildren(link.querySelector(".s").cloneNode(true));
+  foot.querySelector(".line").textContent = link.title;
+  foot.querySelector("a").href = link.href;
+}
+
+const showFocused = () => show(cellOf(document.activeElement ?? document.body));
+addEventListener("focusin", (event) => {
+  const link = cellOf(event.target);
+  if (!event.target.closest?.(".foot")) show(link);
+  if (link && location.hash !== "#" + link.id) history.replaceState(null, "", "#" + link.id);
+});
+addEventListener("mouseover", (event) => { const link = cellOf(event.target); if (link) show(link); });
+addEventListener("mouseout", (event) => { if (cellOf(event.target) && !event.relatedTarget?.closest?.(".foot, .grid td")) showFocused(); });
+if (/^#t\d+$/.test(location.hash)) document.getElementById(location.hash.slice(1))?.focus();
+
+function toUnhandled() {
+  const address = new URL(location.href);
+  address.hash = "";
+  address.search = address.searchParams.get("state") === "unhandled" ? "" : "?state=unhandled";
+  if (document.querySelector(".filter")) location.assign(address);
+}
+
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping()) return;
   const focused = document.activeElement;
   const keys = {
     j: () => toFailure(1), k: () => toFailure(-1), g: () => location.assign("/"),
+    u: toUnhandled,
     "/": () => document.querySelector(".search input[type=search]")?.select(),
     f: () => document.querySelector(".filter input")?.select(),
     "?": () => document.querySelector("dialog.help").showModal(),
@@ -54,6 +128,7 @@ async function refresh() {
   main.innerHTML = next.innerHTML;
   document.title = fresh.title;
   all("main .scroll, main .log").forEach((e, i) => { if (scrolled[i]) e.scrollTo(scrolled[i][1], scrolled[i][2] && e.matches(".log") ? e.scrollHeight : scrolled[i][0]); });
+  shown = null;
   if (focused) all("main a").find((e) => e.getAttribute("href") === focused)?.focus({ preventScroll: true });
 }
 

@@ -1,0 +1,81 @@
+"""When tasks are expected to start and to end, from how long those of their names took before. Who waits for a slot, a lock or a person waits longer than is said here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from graphlib import TopologicalSorter
+from typing import Protocol
+
+from arkqueue.db.session import Session
+from arkqueue.model import BranchId
+from arkqueue.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When a task is expected to start and to end."""
+
+    start: datetime
+    end: datetime
+
+
+class Task(Protocol):
+    """What is asked of a task: ``views.tasks.TaskView`` has it."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def item(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def gate(self) -> bool: ...
+    @property
+    def started_at(self) -> datetime | None: ...
+
+
+class Edge(Protocol):
+    """An edge: its target waits for its source, until it is met."""
+
+    @property
+    def target(self) -> int: ...
+    @property
+    def source(self) -> int: ...
+    @property
+    def met(self) -> bool: ...
+
+
+def usual_durations(session: Session, branch: BranchId, names: Collection[str]) -> dict[str, float]:
+    """How long tasks of a branch usually take, in seconds, by their names; without those that have not completed lately."""
+    rows = session.rows("usual_durations", branch=branch, names=sorted(names)) if names else []
+    return {row.name: row.seconds for row in rows}
+
+
+def expected(
+    tasks: Iterable[Task], edges: Iterable[Edge], usual: Mapping[str, float], now: datetime
+) -> dict[int, Expected]:
+    """For each task that is not settled and whose duration is known, when it is expected to start and to end; so are all that it waits for. Pure."""
+    waiting = {task.id: task for task in tasks if task.state in (State.WAITING, State.READY, State.RUNNING)}
+    sources: dict[int, list[int]] = {id: [] for id in waiting}
+    for edge in edges:
+        if not edge.met and edge.target in waiting:
+            sources[edge.target].append(edge.source)
+    found: dict[int, Expected | None] = {}
+    for id in TopologicalSorter(sources).static_order():
+        if id in waiting:
+            found[id] = _of(waiting[id], [found.get(source) for source in sources[id]], usual, now)
+    return {id: one for id, one in found.items() if one is not None}
+
+
+def _of(task: Task, before: list[Expected | None], usual: Mapping[str, float], now: datetime) -> Expected | None:
+    seconds = 0.0 if task.gate else usual.get(task.name) if not task.item else None
+    if seconds is None or None in before:
+        return None
+    if task.state is State.RUNNING and task.started_at is not None:
+        return Expected(task.started_at, max(task.started_at + timedelta(seconds=seconds), now))
+    start = max([now, *(one.end for one in before if one is not None)])
+    return Expected(start, start + timedelta(seconds=seconds))

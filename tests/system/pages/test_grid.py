@@ -1,0 +1,144 @@
+"""The grid of an archive's page: edges and a sentence of each cell, notes at failures, groups and names of columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import End, RunId, Workflow
+from arkqueue.queue import control
+from arkqueue.queue.tokens import Scope
+from tests.builders import AnArchive, a_workflow, an_archive
+from tests.system.pages.conftest import Visitors, press
+from tests.system.pages.test_pages import said
+
+TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    archive = an_archive(session)
+    archive.commit(TASKS)
+    archive.commit(TASKS)
+    return archive
+
+
+@pytest.fixture
+def operator(visitor: Visitors) -> httpx.Client:
+    return visitor(Scope.OPERATE)
+
+
+def grid(browser: httpx.Client, **asked: str) -> dict[str, Any]:
+    answer = browser.get("/papers", params=asked | {"format": "json"})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def cells(browser: httpx.Client, **asked: str) -> dict[str, Any]:
+    """The cells of the grid by the names of their tasks."""
+    rows = grid(browser, **asked)["rows"]
+    return {cell["task"]["full_name"]: cell for row in rows for cell in row["cells"] if cell}
+
+
+def test_a_cell_says_what_its_task_waits_for_and_has_its_edges(operator: httpx.Client, archive: AnArchive) -> None:
+    found = cells(operator)
+    assert found["papers@3/index"]["says"] == "papers@3/index waits for papers@2/index, which is ready."
+    assert found["papers@3/index"]["edges"] == f"d{archive.task('index@2')}"
+    assert found["papers@3/upload"]["edges"] == f"d{archive.task('pdf@3')}"
+    assert found["papers@2/index"]["edges"] == ""
+
+
+def test_a_cell_says_what_its_task_superseded(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.run("index@2")
+    archive.claim("index@3")
+    archive.run("index@3")
+    archive.end("pdf@2", None, End.STOPPED)
+    archive.claim("pdf@3")
+    found = cells(operator)["papers@3/pdf"]
+    assert found["says"].startswith("papers@3/pdf is being prepared on host-1")
+    assert found["says"].endswith("It superseded papers@2/pdf.")
+    assert found["edges"].split() == [f"d{archive.task('index@3')}", f"x{archive.task('pdf@2')}"]
+
+
+def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session, "thesis")
+    archive.commit({"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"})
+    archive.run("index@2", "pdf@2", "upload@2")
+    archive.sql("update attempt set started_at = ended_at - interval '100 s'")
+    archive.commit({"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"})
+    (row, *_) = operator.get("/thesis?format=json").json()["rows"]
+    says = [cell["says"] for cell in row["cells"]]
+    assert re.search("may start in a moment and end in about 1:(40|39)", says[0])
+    assert re.search("may start in about (3:20|3:19) and end in about (5:00|4:59)", says[2])
+
+
+def test_a_note_takes_a_failure_out_of_what_needs_somebody(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("index@2")
+    assert (grid(operator)["failed"], cells(operator)["papers@2/index"]["needs"]) == (1, True)
+    press(operator, "/papers@2/index", "papers@2/index", "note", "known: disk of node 3 <b>")
+    page = operator.get("/papers")
+    assert "<title>papers · arkqueue</title>" in page.text
+    assert "Noted by operate test: known: disk of node 3 &lt;b&gt;" in page.text
+    assert operator.get("/?format=json").json()["needs"] == []
+    assert (grid(operator)["failed"], cells(operator)["papers@2/index"]["needs"]) == (0, False)
+    archive.commit({"index": ""})
+    archive.fail("index@4")
+    assert grid(operator)["failed"] == 1
+
+
+def test_a_note_from_before_the_failure_takes_nothing_out(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    control.note(session, "looks well", "ann", run=RunId(archive.run_id(2)), task=archive.task("index@2"))
+    archive.fail("index@2")
+    assert grid(operator)["failed"] == 1
+
+
+def test_runs_with_failures_that_nobody_has_handled_are_shown_alone(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"other": ""})
+    archive.commit({"other": ""})
+    archive.fail("index@2")
+    archive.fail("other@4", "other@5")
+    archive.skip("other@4")
+    assert [row["run"]["rev"] for row in grid(operator, state="unhandled")["rows"]] == [5, 2]
+
+
+def in_files(**files: str) -> Workflow:
+    """Tasks, the names of each file's with spaces between them."""
+    tasks = [task for text in files.values() for task in a_workflow(dict.fromkeys(text.split(), "")).tasks]
+    paths = [f"_workflows/{name}.yaml" for name, text in files.items() for _ in text.split()]
+    return Workflow(tuple(replace(task, path=path) for task, path in zip(tasks, paths, strict=True)))
+
+
+def test_columns_of_several_workflow_files_have_groups(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(in_files(build="index pdf", checks="links"))
+    assert grid(operator)["groups"] == [{"name": "build", "width": 2}, {"name": "checks", "width": 1}]
+    assert "build checks" in said(operator.get("/papers"))
+
+
+def test_names_that_are_gone_are_folded_and_counted(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.fail("index@2")
+    archive.commit({"new": ""})
+    found = grid(operator)
+    assert [column["name"] for column in found["columns"]] == ["new"]
+    assert found["gone"] == ["index", "pdf", "upload"]
+    assert [(row["gone"], row["worst"] and row["worst"]["name"]) for row in found["rows"]] == [(0, None), (3, "index"), (3, "index"), (0, None)]  # fmt: skip
+    assert [column["name"] for column in grid(operator, gone="yes")["columns"]] == ["new", "index", "pdf", "upload"]
+    assert "3 gone" in said(operator.get("/papers"))
+
+
+def test_columns_are_chosen_in_the_address(operator: httpx.Client, archive: AnArchive) -> None:  # noqa: ARG001
+    found = grid(operator, columns="upload,index,nothing")
+    assert [column["name"] for column in found["columns"]] == ["upload", "index"]
+    assert all(len(row["cells"]) == 2 for row in found["rows"])
+    page = operator.get("/papers", params=[("columns", "pdf"), ("columns", "index")])
+    assert 'value="pdf" checked' in page.text
