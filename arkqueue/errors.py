@@ -15,6 +15,7 @@ ArkqueueError                what a person is told: the thing, the fault and the
 │   └── ArchiveMismatch      it is not the repository that was registered, or it went back in time: stopped
 │       └── ArchiveHarmful   to read it breaks the processes that read repositories: stopped as well
 ├── HostFault                this host can start nothing for the moment, whichever task it is: handed back
+├── Elsewhere                a task's scratch folder is on another host: handed back
 ├── WorkspaceError           a task's files cannot be put in place
 ├── ExecutorError            a task cannot be started: no such shell, user, ...
 └── Withheld                 a task is not started on this host until an administrator has seen to something
@@ -109,6 +110,10 @@ def host_fault(error: BaseException | None) -> OSError | None:
             return error
         error = error.__cause__
     return None
+
+
+class Elsewhere(ArkqueueError):
+    """A task's scratch folder is on another host, which alone can run it."""
 
 
 class WorkspaceError(ArkqueueError):

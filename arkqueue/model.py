@@ -449,6 +449,7 @@ class TaskDefinition:
     poll: Poll | None = None
     priority: int = USUAL_PRIORITY
     foreach: Foreach | None = None
+    scratch: str | None = None
 
     @property
     def is_gate(self) -> bool:
@@ -604,6 +605,16 @@ class Renewed:
 
     asked: dict[AttemptId, str | None]
     kept: frozenset[AttemptId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """The scratch folder of a run or of an item. ``id`` is its name; ``store``: the host, or the shared folder, where it is. ``is_made``: it was there once; ``is_removed``: for good."""
+
+    id: int
+    store: str
+    is_made: bool = False
+    is_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

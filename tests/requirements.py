@@ -36,5 +36,6 @@ def a_mount(*arguments: str | Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if os.path.ismount(arguments[-1]):
+        # A bind mount in its own file system is none to `os.path.ismount`.
+        if subprocess.run(["mountpoint", "-q", arguments[-1]], check=False).returncode == 0:
             subprocess.run(["umount", arguments[-1]], check=True)

@@ -82,7 +82,7 @@ def exposure(archive: str, settings: ArchiveSettings, mounts: Sequence[Persisten
     mounted = _mounted()
     for mount in granted:
         for path in _paths(written[mount], mounted):
-            if not _is_harmless(path) and person.reaches(path, written.values()):
+            if not is_harmless(path) and person.reaches(path, written.values()):
                 return Exposure(archive, mount.name, written[mount], path, name)
     return None
 
@@ -127,12 +127,12 @@ def _has_access_list(folder: Path) -> bool:
         return False
 
 
-def _is_harmless(path: Path) -> bool:
+def is_harmless(path: Path) -> bool:
     """Whether neither setuid files nor devices work there."""
     try:
         flags = os.statvfs(path).f_flag
     except FileNotFoundError:
-        return _is_harmless(path.parent)
+        return is_harmless(path.parent)
     return bool(flags & os.ST_NOSUID and flags & os.ST_NODEV)
 
 

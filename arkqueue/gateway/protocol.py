@@ -30,6 +30,7 @@ from arkqueue.model import (
     Receipt,
     Renewed,
     Revision,
+    Scratch,
     TaskId,
 )
 from arkqueue.runtime.wakeup import Bell
@@ -74,7 +75,8 @@ class Gateway(Protocol):
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
         """Take up to ``slots`` ready tasks, archives in turn; each begins an attempt that is ours for ``lease`` seconds.
 
-        ``pools``: the kinds of tasks that this host can start now. What wants a label that this task manager has not is left to others.
+        ``pools``: the kinds of tasks that this host can start now. What wants a label that this task manager has not, or has a scratch folder
+        elsewhere, is left to others.
         """
 
     def live(self) -> list[Live]:
@@ -108,6 +110,12 @@ class Gateway(Protocol):
 
     def early(self, attempt: AttemptId) -> dict[str, int]:
         """When the last revisions of an attempt's branch were read whose dates were to come then, by their ids, in nanoseconds since 1970."""
+
+    def scratch(self, attempt: AttemptId) -> Scratch | None:
+        """The scratch folder of an attempt's run or item. The first attempt that asks decides that it is in our store. None: the attempt is not ours any more."""
+
+    def scratch_made(self, folder: int) -> None:
+        """Note that a scratch folder is there, by its id: from now on, one that is missing is lost."""
 
     def installation(self) -> str:
         """The id of this installation, the same for all that share its database."""
@@ -164,5 +172,5 @@ class Gateway(Protocol):
         """Delete the middle of some logs."""
 
 
-Opener = Callable[[str, str], Gateway]
-"""Opens the gateway of one process: the process's id, its host's id."""
+Opener = Callable[[str, str, str], Gateway]
+"""Opens the gateway of one process: the process's id, its host's id, and that of the store of its scratch folders."""

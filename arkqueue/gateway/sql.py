@@ -24,9 +24,10 @@ from arkqueue.model import (
     Receipt,
     Renewed,
     Revision,
+    Scratch,
     TaskId,
 )
-from arkqueue.queue import archives, claim, finish, logs
+from arkqueue.queue import archives, claim, finish, logs, scratch
 from arkqueue.queue.reports import give
 from arkqueue.runtime.wakeup import Bell
 from arkqueue.views.naming import attempt_names
@@ -51,6 +52,8 @@ class SqlGateway:
     session: Session
     process: str
     host: str
+    store: str = ""
+    """Whose scratch folders it has: those of a folder that task managers share, or, where this is empty, of its host."""
     vital: Session | None = None
     labels: tuple[str, ...] = ()
     turns: claim.Turns = field(default_factory=claim.Turns, repr=False)
@@ -59,11 +62,17 @@ class SqlGateway:
     def _vital(self) -> Session:
         return self.vital or self.session
 
+    @property
+    def _store(self) -> str:
+        return self.store or self.host
+
     def register(
         self, hostname: str, slots: int, account: str, fault: str | None, engine_fault: str | None, low_disk: str | None
     ) -> None:
         told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
-        claim.register(self._vital, self.process, self.host, hostname, slots, labels=self.labels, **told)
+        claim.register(
+            self._vital, self.process, self.host, hostname, slots, labels=self.labels, store=self._store, **told
+        )
 
     def unregister(self) -> None:
         claim.unregister(self._vital, self.process)
@@ -72,7 +81,9 @@ class SqlGateway:
         return attempt_names(self.session, finish.expire(self.session, self.process, self.host, gone))
 
     def claim(self, slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)) -> list[Claim]:
-        return claim.claim(self._vital, self.process, self.host, slots, lease, pools, self.turns, self.labels)
+        return claim.claim(
+            self._vital, self.process, self.host, slots, lease, pools, self.turns, self.labels, self._store
+        )
 
     def live(self) -> list[Live]:
         return claim.live_on(self.session, self.host)
@@ -106,6 +117,12 @@ class SqlGateway:
     def doubt(self, archive: int) -> None:
         archives.notify(self.session, [ArchiveId(archive)])
 
+    def scratch(self, attempt: AttemptId) -> Scratch | None:
+        return scratch.take(self.session, self.process, self._store, attempt)
+
+    def scratch_made(self, folder: int) -> None:
+        scratch.made(self.session, folder)
+
     def reserve(self, attempt: AttemptId, image: str, adopt_within: float) -> bool:
         return claim.reserve(self.session, self.process, attempt, image, adopt_within)
 
@@ -118,7 +135,7 @@ class SqlGateway:
     def finish_and_claim(
         self, outcomes: Sequence[Outcome], slots: int, lease: float, pools: Collection[Pool] = tuple(Pool)
     ) -> Finished:
-        request = claim.Request(self.host, slots, self.turns, lease, pools, self.labels)
+        request = claim.Request(self.host, slots, self.turns, lease, pools, self.labels, self._store)
         return finish.finish_and_claim(self._vital, self.process, outcomes, request, patience=0.0)
 
     def renew(self, attempts: Sequence[AttemptId], lease: float) -> Renewed:

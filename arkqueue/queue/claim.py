@@ -65,11 +65,19 @@ def register(
     low_disk: str | None = None,
     account: str | None = None,
     labels: Collection[str] = (),
+    store: str | None = None,
 ) -> None:
-    """Say that a task manager is here, as which user of its host it runs, and with which labels; why it can start no tasks for now, or no containers (None: it can); and which disk
+    """Say that a task manager is here, as which user of its host it runs, with which labels, and which scratch folders it has; why it can start no tasks for now, or no containers (None: it can); and which disk
     has so little room that it claims nothing."""
     told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
-    who = {"process": process, "host": host, "hostname": hostname, "slots": slots, "labels": sorted(labels)}
+    who = {
+        "process": process,
+        "host": host,
+        "hostname": hostname,
+        "slots": slots,
+        "labels": sorted(labels),
+        "store": store,
+    }
     session.do("register_manager", **who, **told)
 
 
@@ -148,16 +156,17 @@ def claim(
     pools: Collection[Pool] = tuple(Pool),
     turns: Turns | None = None,
     labels: Collection[str] = (),
+    store: str | None = None,
 ) -> list[Claim]:
     """Take up to ``slots`` ready tasks of some pools, archives in turn, and begin an attempt for each.
 
-    ``labels``: those of the task manager; what asks for another one is left to others. ``turns``: those of the task manager; without them the archive with the lowest id begins. Fewer than ``slots`` are returned only where no more was ready.
+    ``labels``: those of the task manager; what asks for another one is left to others. ``store``: whose scratch folders it has; tasks with a folder elsewhere are left to others, too. ``turns``: those of the task manager; without them the archive with the lowest id begins. Fewer than ``slots`` are returned only where no more was ready.
     """
     turns = turns or Turns()
     claims: list[Claim] = []
     is_more = True
     while is_more and len(claims) < slots:
-        found, is_more = _claim_once(session, process, host, slots - len(claims), lease, pools, turns, labels)
+        found, is_more = _claim_once(session, process, host, slots - len(claims), lease, pools, turns, labels, store)
         claims += found
     return claims
 
@@ -171,9 +180,10 @@ def _claim_once(
     pools: Collection[Pool],
     turns: Turns,
     labels: Collection[str],
+    store: str | None,
 ) -> tuple[list[Claim], bool]:
     """What one look at all archives gives; and whether there may be more."""
-    return _claimed(_rows(session.rows, parameters(process, host, slots, lease, pools, turns, labels)), turns)
+    return _claimed(_rows(session.rows, parameters(process, host, slots, lease, pools, turns, labels, store)), turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +196,7 @@ class Request:
     lease: float = LEASE
     pools: Collection[Pool] = tuple(Pool)
     labels: Collection[str] = ()
+    store: str | None = None
 
 
 def claim_within(connection: Connection, process: str, request: Request) -> tuple[list[Claim], bool]:
@@ -194,7 +205,7 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
     It waits for nobody, so the transaction may hold archives locked.
     """
     one = request
-    asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns, one.labels)
+    asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns, one.labels, one.store)
     return _claimed(_rows(partial(rows, connection), asked), one.turns)
 
 
@@ -222,11 +233,18 @@ def parameters(
     pools: Collection[Pool] = tuple(Pool),
     turns: Turns | None = None,
     labels: Collection[str] = (),
+    store: str | None = None,
 ) -> dict[str, Any]:
-    """The parameters of the blocks ``claim`` and ``claim_in_tiers``."""
+    """The parameters of the blocks ``claim`` and ``claim_in_tiers``.
+
+    The store is one more label. Where there is no other one, the pools that name it are known without asking which there are.
+    """
     turns = turns or Turns()
+    own = [f"@{store}"] if store else []
+    in_store = [] if labels else [f"{pool} {label}" for pool in pools for label in own]
     return {
-        "process": process, "host": host, "slots": slots, "lease": lease, "pools": [str(pool) for pool in pools], "labels": list(labels),
+        "process": process, "host": host, "slots": slots, "lease": lease,
+        "pools": [*map(str, pools), *in_store], "labels": [*labels, *own] if labels else [],
         "after": turns.after, "turns": slots + SPARE, "floors": json.dumps(turns.floors()),
     }  # fmt: skip
 

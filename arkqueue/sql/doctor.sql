@@ -149,11 +149,12 @@ limit %(most)s;
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when t.entry_id is distinct from run.revision_id then format('it is %%s, and has the place of another revision', t.state)
             when t.ready_at is null then 'it is ready, and nobody knows since when'
-            else format('it is ready in the pool %%s, and needs the pool %%s', coalesce(t.pool, 'of none'), coalesce(d.pool, a.pool) || d.labels) end as what
+            else format('it is ready in the pool %%s, and needs the pool %%s', coalesce(t.pool, 'of none'), p.pool) end as what
 from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id left join definition d on d.id = t.definition_id
+cross join lateral (select coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, t.run_id, t.item) end as pool) p
 where t.settled_at is null
   and (t.state in ('ready', 'running') and t.entry_id is distinct from run.revision_id
-       or t.state = 'ready' and (t.ready_at is null or t.pool is distinct from coalesce(d.pool, a.pool) || d.labels))
+       or t.state = 'ready' and (t.ready_at is null or t.pool is distinct from p.pool))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_turns

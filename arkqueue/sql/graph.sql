@@ -131,7 +131,7 @@ with source as materialized (
     -- Beside each task what it enters with, so that the update joins nothing more: no plan expects many tasks, and would compare each with each.
     select j.*, e.enters is not null as goes, coalesce(e.locks and j.program and not j.polls, false) as locks, e.pool, e.offers, e.tier, e.limited, e.entry
     from judged j left join lateral (
-        select j.enters, d.locks, coalesce(d.pool, a.pool) || d.labels as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
+        select j.enters, d.locks, coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, j.run_id, j.item) end as pool, not a.withheld as offers, a.tier, a.max_running is not null as limited, run.revision_id as entry
         from run join archive a on a.id = j.archive_id left join definition d on d.id = j.definition_id
         where run.id = j.run_id and j.enters and not j.is_parked and (%(fired)s or j.archive_id <> all(array(select archive_id from firing)))
         offset 0) e on true

@@ -465,9 +465,11 @@ update archive set settings = %(settings)s where id = %(archive)s returning id;
 
 -- name: change_pool
 -- Give the tasks of an archive that are ready, or ask for locks, the pool that its settings, as they are now, give them.
-update task t set pool = coalesce(d.pool, a.pool) || d.labels
-from definition d, archive a
-where t.archive_id = %(archive)s and (t.state = 'ready' or t.asks) and d.id = t.definition_id and a.id = t.archive_id and t.pool <> coalesce(d.pool, a.pool) || d.labels;
+update task t set pool = p.pool
+from (select t.id, coalesce(d.pool, a.pool) || case when d.scratch is null then d.labels else labels_in_scratch(d.labels, d.scratch, t.run_id, t.item) end as pool
+      from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
+      where t.archive_id = %(archive)s and (t.state = 'ready' or t.asks)) p
+where t.id = p.id and (t.state = 'ready' or t.asks) and t.pool <> p.pool;
 
 -- name: change_turn
 -- Say of which pools an archive has ready tasks, its tier, and whether it is limited.

@@ -109,7 +109,8 @@ create table definition (
     -- What its tasks' pool goes on with: the labels that they want of a task manager (`runs_on`), in their order: ` gpu,tex`. Empty: none.
     labels      text not null generated always as (
         case when body ? 'runs_on' then ' ' || translate((body->'runs_on')::text, '[]" ', '') else '' end) stored,
-    locks       boolean not null generated always as (body ? 'lock') stored  -- its tasks ask for locks
+    locks       boolean not null generated always as (body ? 'lock') stored, -- its tasks ask for locks
+    scratch     text generated always as (body->>'scratch') stored  -- its tasks have the folder of their run, or of their item
 );
 
 create sequence revision_id;
@@ -408,6 +409,25 @@ create table item (
 );
 create index item_run on item (run_id);
 
+-- Folders that stay from task to task of a run, or of an item (`scratch`, design 5.37). A row is there before its folder. The folder is called by the row's id, which is
+-- random: a database that was restored from a backup gives none again that a folder has.
+create table scratch (
+    run_id      bigint not null,
+    item        text not null default '',           -- the key of the item whose folder it is; empty: it is the run's
+    id          bigint not null unique default (random() * 9007199254740991)::bigint,
+    store       text not null,                      -- where it is: a host, or a folder that task managers share. Their tasks are in the pool of its label, `@STORE`
+    made_at     timestamptz,                        -- when it was there for the first time: from then on, a folder that is missing is lost
+    removed_at  timestamptz,
+    primary key (run_id, item)
+);
+create index scratch_store on scratch (store) where removed_at is null;
+
+-- The labels that a task with a scratch folder wants of a task manager: those of its definition, and before them that of the store where its folder is, once there is one.
+create function labels_in_scratch(own text, scratch text, of_run bigint, key text) returns text language sql stable as $$
+    select coalesce((select ' @' || s.store || case when own = '' then '' else ',' || ltrim(own) end from scratch s
+                     where s.run_id = of_run and s.item = case when scratch = 'item' then key else '' end and s.removed_at is null), own)
+$$;
+
 create table edge (
     target      bigint not null,
     source      bigint not null,
@@ -439,7 +459,8 @@ create table task_manager (
     labels      text[] not null default '{}',  -- what tasks can ask for (`runs_on`)
     started_at  timestamptz not null default clock_timestamp(),
     seen_at     timestamptz not null default clock_timestamp(),
-    stopped_at  timestamptz
+    stopped_at  timestamptz,
+    store       text    -- what `scratch.store` says of the folders that it has; null: it is of a version that has none
 );
 
 -- The hosts whose task managers claim nothing until a person takes that back. A host outlives its task managers: it is what a home folder calls itself.

@@ -434,9 +434,11 @@ order by t.position, t.id limit 100;
 select beat_at from heartbeat where beat_at < clock_timestamp() - make_interval(secs => %(silence)s);
 
 -- name: pool
--- The pool of a task: which kind of task manager it needs, and with which labels.
-select coalesce(d.pool, a.pool) as pool, coalesce(string_to_array(nullif(ltrim(d.labels), ''), ','), '{}') as labels
-from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id where t.id = %(task)s;
+-- The pool of a task: which kind of task manager it needs, and with which labels; and where its scratch folder is, once there is one.
+select coalesce(d.pool, a.pool) as pool, coalesce(string_to_array(nullif(ltrim(d.labels), ''), ','), '{}') as labels, s.store
+from task t join definition d on d.id = t.definition_id join archive a on a.id = t.archive_id
+left join scratch s on d.scratch is not null and s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is null
+where t.id = %(task)s;
 
 -- name: ready_ahead
 -- How many ready tasks, which task managers of some pools and some sets of labels take, are claimed before a ready task, as far as up to %(most)s: those before it in its archive, all of archives of
@@ -466,7 +468,7 @@ from mine;
 
 -- name: show_task_managers
 -- Task managers that are running or were lately, with their slots and attempts, the freshest first.
-select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.labels, tm.started_at, tm.seen_at, tm.stopped_at,
+select tm.process, tm.host, tm.hostname, tm.slots, tm.fault, tm.engine_fault, tm.low_disk, tm.account, tm.labels, tm.store, tm.started_at, tm.seen_at, tm.stopped_at,
        d.drained_at, d.drained_by, d.reason as drain_reason,
        tm.stopped_at is null and tm.seen_at > clock_timestamp() - make_interval(secs => %(silence)s) as alive,
        coalesce(a.running, 0) as running

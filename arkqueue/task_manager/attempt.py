@@ -24,6 +24,7 @@ from arkqueue.errors import (
     ArchiveUnreachable,
     ArkqueueError,
     DatabaseUnavailable,
+    Elsewhere,
     EngineFault,
     HostFault,
     Withheld,
@@ -216,6 +217,8 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started: {attempt.why}"))
         if isinstance(error, HostFault) or (isinstance(error, EngineFault) and executors.may_pass(error)):
             means.faulted(attempt, error)
+            return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
+        if isinstance(error, Elsewhere):
             return _told(attempt, Outcome(attempt.id, End.STOPPED, message=f"not started, and handed back: {error}"))
         message = str(error)
         if isinstance(error, ArchiveMismatch):

@@ -25,6 +25,8 @@ WORKSPACE = Path("/workspace")
 """Where a container sees its task's tree; its working folder."""
 OWN_FILES = Path("/arkqueue")
 """Where a container sees what belongs to the attempt: the script, the inputs, the outputs."""
+SCRATCH = Path("/scratch")
+"""Where a container sees the scratch folder of its run or item, if its task has one."""
 
 ROOT = "root", "0"
 """How the user and the group are called that may do everything."""

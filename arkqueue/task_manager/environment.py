@@ -22,14 +22,19 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def of_process(
-    claim: Claim, definition: TaskDefinition, archive: str, workspace: Workspace, user: str | None
+    claim: Claim,
+    definition: TaskDefinition,
+    archive: str,
+    workspace: Workspace,
+    user: str | None,
+    scratch: Path | None = None,
 ) -> dict[str, str]:
     """All variables of a process. A task's own ``env`` may replace what stands before it here, never what says which task this is."""
     values = {"PATH": PATH, "LANG": "C.UTF-8", "TMPDIR": str(workspace.tmp), "CI": "true"}
     values |= _identity(user) | definition.env
     if workspace.path_first is not None:
         values["PATH"] = f"{workspace.path_first}:{values['PATH']}"
-    return values | _about(claim, definition, archive, workspace, workspace.files)
+    return values | _about(claim, definition, archive, workspace, workspace.files, scratch)
 
 
 def of_container(
@@ -40,16 +45,19 @@ def of_container(
     files: Path,
     path_first: str | None,
     path: str,
+    scratch: Path | None = None,
 ) -> dict[str, str]:
-    """What a container gets beside its image's own variables. ``files``: where it sees the attempt's files; ``path``: the image's PATH."""
+    """What a container gets beside its image's own variables. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder; ``path``: the image's PATH."""
     values = {"CI": "true"} | definition.env
     if path_first is not None:
         values["PATH"] = f"{path_first}:{values.get('PATH') or path or PATH}"
-    return values | _about(claim, definition, archive, workspace, files)
+    return values | _about(claim, definition, archive, workspace, files, scratch)
 
 
-def _about(claim: Claim, definition: TaskDefinition, archive: str, workspace: Workspace, files: Path) -> dict[str, str]:
-    """Which task this is. ``files``: where it sees the attempt's files."""
+def _about(
+    claim: Claim, definition: TaskDefinition, archive: str, workspace: Workspace, files: Path, scratch: Path | None
+) -> dict[str, str]:
+    """Which task this is. ``files`` and ``scratch``: where it sees the attempt's files and its scratch folder."""
     about = {
         "ARCHIVE": archive,
         "BRANCH": claim.branch,
@@ -69,6 +77,8 @@ def _about(claim: Claim, definition: TaskDefinition, archive: str, workspace: Wo
     }
     if definition.wants_changes:
         about["CHANGES"] = str(files / workspace.changes.name)
+    if scratch is not None:
+        about["SCRATCH"] = str(scratch)
     return {"ARKQUEUE": "1"} | {PREFIX + name: value for name, value in about.items()}
 
 

@@ -30,7 +30,7 @@ from arkqueue.task_manager.leases import Leases, boottime
 from arkqueue.task_manager.preparation import Preparation
 from arkqueue.task_manager.recorder import Recorder
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import BASES, WORK, Workspaces
+from arkqueue.workspace import BASES, SCRATCH, WORK, ScratchFolders, Workspaces
 
 log = logging.getLogger("arkqueue")
 
@@ -74,7 +74,8 @@ class TaskManager:
         self._lock = HomeLock(configuration.home)
         processes.warm()
         self.host = host_id(configuration.home)
-        gateway = self._gateway = self._opener(self.process, self.host)
+        store = self.host
+        gateway = self._gateway = self._opener(self.process, self.host, store)
         self._bell = gateway.bell("ready")
         self._logs = Logs(gateway, configuration.log_head, configuration.log_tail, configuration.home)
         self._leases = Leases(gateway, configuration)
@@ -88,15 +89,16 @@ class TaskManager:
             give = self.executors.give if os.geteuid() != 0 else None
             self._workspaces = Workspaces(configuration.home, configuration.workspace_pool, give)
             home = configuration.home
+            scratches = ScratchFolders(home / SCRATCH)
             give_up = self._workspaces.give_up_base
-            self._space = FreeSpace([home, home / WORK], home / BASES, configuration.min_free, give_up)
+            self._space = FreeSpace([home, home / WORK, scratches.root], home / BASES, configuration.min_free, give_up)
             said = self.executors.announce() if engine or self.executors.used_docker else ""
         except BaseException:
             self.executors.close()
             self._lock.release()
             raise
-        self._sources = Sources(gateway, configuration)
-        preparation = Preparation(configuration, self._sources, self._workspaces, self.executors)
+        self._sources = Sources(gateway, configuration, store)
+        preparation = Preparation(configuration, self._sources, self._workspaces, self.executors, scratches)
         self._means = Means(
             preparation,
             configuration.output_limit,

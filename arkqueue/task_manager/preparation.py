@@ -16,12 +16,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from arkqueue.config import Configuration
 from arkqueue.errors import ExecutorError, NotFound, Withheld, WorkspaceError
 from arkqueue.executor import Container, Mount, Program, argv_for
-from arkqueue.executor.exposure import exposure
+from arkqueue.executor.exposure import exposure, is_harmless
 from arkqueue.logs.write import LogWriter
 from arkqueue.model import CHANGES, ChangeStatus, Checkout, Claim, Origin, TaskDefinition
 from arkqueue.names import name_of
@@ -33,6 +34,7 @@ from arkqueue.repository.origin import AUTHORS
 from arkqueue.task_manager import environment
 from arkqueue.task_manager.containers import (
     OWN_FILES,
+    SCRATCH,
     WORKSPACE,
     Identity,
     check_account,
@@ -41,7 +43,7 @@ from arkqueue.task_manager.containers import (
 )
 from arkqueue.task_manager.executors import Executors
 from arkqueue.task_manager.sources import Sources
-from arkqueue.workspace import Fill, Tree, Workspace, Workspaces, owner_named
+from arkqueue.workspace import Fill, ScratchFolders, Tree, Workspace, Workspaces, owner_named
 from arkqueue.workspace.removal import FOLDER
 from arkqueue.workspace.renewal import renew_in_place
 
@@ -69,6 +71,7 @@ class Preparation:
     sources: Sources
     workspaces: Workspaces
     executors: Executors
+    scratches: ScratchFolders
     told: Told = field(default_factory=lambda: Told())
 
     def prepare(
@@ -110,6 +113,8 @@ class Preparation:
         user = archive.settings.process_user
         if user and (found := exposure(archive.name, archive.settings, self.configuration.mounts)):
             raise Withheld(found.thing, found.fault, found.remedy)
+        owner = owner_named(user) if user else None
+        scratch = self._scratch(claim, definition, partial(self.scratches.for_process, owner=owner))
         survey = self._survey(claim, definition, log)
         source = _source(claim, definition, self.sources, survey, log)
         claim, changes = self._changes(claim, definition, survey, log)
@@ -122,7 +127,7 @@ class Preparation:
                 inputs=inputs,
                 message=claim.message,
                 changes=changes,
-                owner=owner_named(user) if user else None,
+                owner=owner,
                 layered_by="kernel",
             ),
         )
@@ -130,7 +135,7 @@ class Preparation:
         return Program(
             claim.attempt,
             argv_for(definition, str(workspace.script)),
-            environment.of_process(claim, definition, archive.name, workspace, user),
+            environment.of_process(claim, definition, archive.name, workspace, user, scratch),
             working_folder(definition, workspace.tree),
             user,
             shell=definition.script is not None,
@@ -167,6 +172,7 @@ class Preparation:
             check_account(user, uid, gid, groups, container.image, archive.settings, archive.name)
             # By number, so that whoever was judged is who it runs as, whatever another reader makes of the image's files.
             user, container = f"{uid}:{gid}", replace(container, groups=groups)
+        scratch = self._scratch(claim, definition, partial(self.scratches.for_container, image=image))
         survey = self._survey(claim, definition, log)
         source = _source(claim, definition, self.sources, survey, log, OWN_FILES)
         claim, changes = self._changes(claim, definition, survey, log)
@@ -187,15 +193,27 @@ class Preparation:
         begins = working_folder(definition, WORKSPACE)
         if begins.is_relative_to(WORKSPACE):
             _check_workdir(definition, workspace, begins.relative_to(WORKSPACE))
-        elif not _is_mounted(begins, container) and not docker.has_folder(image, str(begins)):
+        elif (
+            not (scratch and begins.is_relative_to(SCRATCH))
+            and not _is_mounted(begins, container)
+            and not docker.has_folder(image, str(begins))
+        ):
             raise ExecutorError(f"workdir {definition.workdir}", f"image {container.image} has no such folder", CORRECT)
         path_first = _inside(workspace, workspace.path_first)
         variables = environment.of_container(
-            claim, definition, archive.name, workspace, OWN_FILES, path_first, docker.path(image) if path_first else ""
+            claim,
+            definition,
+            archive.name,
+            workspace,
+            OWN_FILES,
+            path_first,
+            docker.path(image) if path_first else "",
+            SCRATCH if scratch else None,
         )
         mounts = (
             Mount(str(WORKSPACE), workspace.layer or workspace.tree),
             Mount(str(OWN_FILES), workspace.files),
+            *([Mount(str(SCRATCH), scratch)] if scratch else ()),
             *container.mounts,
         )
         program = Program(
@@ -228,6 +246,16 @@ class Preparation:
         for sentence in survey.not_followed:
             log.note(sentence)
         return survey
+
+    def _scratch(self, claim: Claim, definition: TaskDefinition, have: Callable[..., Path]) -> Path | None:
+        """The scratch folder of the task's run or item, as ``have`` makes it; None: it wants none. Raises Elsewhere where it is on another host."""
+        if definition.scratch is None:
+            return None
+        scratch = self.sources.scratch(claim)
+        harmless = is_harmless(self.scratches.root)
+        folder = have(scratch, self.executors.installation, is_harmless=harmless)
+        self.sources.scratch_made(scratch)
+        return folder
 
     def _changes(
         self, claim: Claim, definition: TaskDefinition, survey: Survey | None, log: LogWriter

@@ -12,8 +12,9 @@ from typing import Any
 
 from arkqueue import workflow
 from arkqueue.config import Configuration
+from arkqueue.errors import Elsewhere
 from arkqueue.gateway import Gateway
-from arkqueue.model import REPORT, AttemptKind, Claim, Registration, Revision, TaskDefinition, TaskId
+from arkqueue.model import REPORT, AttemptKind, Claim, Registration, Revision, Scratch, TaskDefinition, TaskId
 from arkqueue.repository import Archive, Following, Location
 from arkqueue.repository.opening import following_of, location_of, open_location
 
@@ -26,8 +27,9 @@ MOST_OPEN = 4
 class Sources:
     """Any thread may call it."""
 
-    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
-        self._gateway, self._configuration = gateway, configuration
+    def __init__(self, gateway: Gateway, configuration: Configuration, store: str) -> None:
+        """``store``: where the scratch folders are that this task manager has."""
+        self._gateway, self._configuration, self._store = gateway, configuration, store
         self._lock = threading.Lock()
         self._bodies: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._definitions: dict[int, TaskDefinition] = {}
@@ -70,6 +72,20 @@ class Sources:
         tasks = [task for task, body in bodies.items() if body is None or body.get("depends") or task in polled]
         found = self._gateway.inputs(tasks) if tasks else {}
         return found | {task: self._gateway.report(task) for task in reports}
+
+    def scratch(self, claim: Claim) -> Scratch:
+        """The scratch folder of a claim's run or item, which is here. Raises Elsewhere."""
+        found = self._gateway.scratch(claim.attempt)
+        if found is None:
+            raise Elsewhere("scratch folder", "the attempt is not ours any more")
+        if found.store != self._store:
+            raise Elsewhere("scratch folder", f"it is on another host ({found.store[:8]}), which runs the task")
+        return found
+
+    def scratch_made(self, scratch: Scratch) -> None:
+        """Note that a scratch folder is there, where that is not known yet."""
+        if not scratch.is_made:
+            self._gateway.scratch_made(scratch.id)
 
     def base(self, claim: Claim) -> Revision | None:
         """The revision that a claim has as its base, as the ledger has it."""

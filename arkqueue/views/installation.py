@@ -20,7 +20,7 @@ class TaskManagerView:
     """One process that runs tasks. ``alive``: it was heard lately; ``running``: its live attempts.
 
     ``fault``: why it can start no tasks for now; ``engine_fault``: why it can start none in containers. ``low_disk``: which of its disks has less
-    room than its ``min_free``, so that it claims nothing. ``drained_at``: since when its host is drained, so that it claims nothing either. ``labels``: what tasks can ask for. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
+    room than its ``min_free``, so that it claims nothing. ``drained_at``: since when its host is drained, so that it claims nothing either. ``labels``: what tasks can ask for. ``store``: which scratch folders it has, those of its host or of a folder that several share. ``account``: the user of its host that it runs as (None: it is of a version that does not say).
     """
 
     process: str
@@ -34,6 +34,7 @@ class TaskManagerView:
     low_disk: str | None
     account: str | None
     labels: list[str]
+    store: str | None
     started_at: datetime
     seen_at: datetime
     stopped_at: datetime | None

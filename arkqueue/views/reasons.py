@@ -45,6 +45,7 @@ class Why(StrEnum):
     NO_TASK_MANAGER = "no-task-manager"
     NO_FIT_HOST = "no-fit-host"
     NO_LABEL = "no-label"
+    NO_SCRATCH = "no-scratch"
     MAX_RUNNING = "max-running"
     LOCKED = "locked"
     LOCK_PAUSED = "lock-paused"
@@ -164,9 +165,12 @@ def asking(session: Session, row: Any, subject: str) -> list[Reason]:
         ):
             found.append(_locked(session, row, subject, lock, called))
     if not found:
-        _, labels = session.rows("pool", task=row.id)[0]
-        alive = [m for m in task_managers(session) if m.alive]
+        _, labels, store = session.rows("pool", task=row.id)[0]
+        managers = task_managers(session)
+        alive = [m for m in managers if m.alive]
         text = f"{subject} waits for its locks: no task manager that could run it lives, and others have their turn meanwhile."
+        if store and alive and not any(m.store == store for m in alive):
+            return [_no_scratch(subject, name, store, managers)]
         if labels and alive and not any({*labels} <= {*m.labels} for m in alive):
             return [_no_label(subject, name, labels, alive)]
         found.append(Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=["arkqueue worker"]))
@@ -209,14 +213,17 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         )
     managers = task_managers(session)
     alive = [m for m in managers if m.alive]
-    pool, labels = session.rows("pool", task=row.id)[0]
+    pool, labels, store = session.rows("pool", task=row.id)[0]
+    if store and not any(m.store == store for m in alive):
+        return _no_scratch(subject, name, store, managers)
     if not alive:
         text = f"{subject} is ready, but no task manager is running{_last(managers)}.{_handed_back(row)}"
         command = " ".join(["arkqueue worker", *(f"--label {label}" for label in labels)])
         return Reason(kind=Why.NO_TASK_MANAGER, text=text, tasks=[name], commands=[command])
-    labeled = [m for m in alive if {*labels} <= {*m.labels}]
+    there = [m for m in alive if store in (None, m.store)]
+    labeled = [m for m in there if {*labels} <= {*m.labels}]
     if not labeled:
-        return _no_label(subject, name, labels, alive)
+        return _no_label(subject, name, labels, there)
     fit = [m for m in labeled if not m.fault and not m.low_disk and m.drained_at is None]
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
@@ -236,7 +243,7 @@ def ready(session: Session, row: Any, subject: str) -> Reason:
         return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=[name], commands=drained)
     # Where nothing but processes can be started, what needs a container is in nobody's way.
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
-    theirs = sorted({tuple(m.labels) for m in fit})
+    theirs = sorted({(*m.labels, f"@{m.store}") for m in fit})
     asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": json.dumps(theirs)}
     ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n
     slots, free = sum(m.slots for m in fit), sum(m.free for m in fit)
@@ -265,6 +272,15 @@ def _no_label(subject: str, name: str, labels: Sequence[str], alive: Sequence[Ta
     return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
 
 
+def _no_scratch(subject: str, name: str, store: str, managers: Sequence[TaskManagerView]) -> Reason:
+    """That no task manager runs where a task's scratch folder is."""
+    last = next((m for m in sorted(managers, key=lambda m: m.seen_at, reverse=True) if m.store == store), None)
+    where = f"{last.hostname} ({last.host[:8]})" if last else f"the host {store[:8]}"
+    since = f"its task manager {_left(last)}" if last else "nothing was heard of its task manager for a day"
+    text = f"{subject} is ready, but its scratch folder is on {where}, and {since}: that host is waited for. Start its task manager again, with the same home folder."
+    return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name])
+
+
 def _claims_nothing(manager: TaskManagerView) -> str:
     """Why a task manager claims nothing, where it is drained or its disk is short of room."""
     if manager.drained_at is not None:
@@ -278,8 +294,11 @@ def _last(managers: Sequence[TaskManagerView]) -> str:
     if not managers:
         return ""
     last = max(managers, key=lambda manager: manager.stopped_at or manager.seen_at)
-    became = f"was heard last{at(last.seen_at)}" if last.stopped_at is None else f"stopped{at(last.stopped_at)}"
-    return f" (that of {last.hostname} {became})"
+    return f" (that of {last.hostname} {_left(last)})"
+
+
+def _left(manager: TaskManagerView) -> str:
+    return f"was heard last{at(manager.seen_at)}" if manager.stopped_at is None else f"stopped{at(manager.stopped_at)}"
 
 
 def _handed_back(row: Any) -> str:

@@ -21,7 +21,19 @@ from arkqueue.workflow.containers import ImageEntry, placed
 from arkqueue.workflow.format import CancelsEntry, DependsEntry, Fields, PollEntry, RetriesEntry
 
 _AS_THEY_ARE: Final = (
-    *("script", "env", "timeout", "grace", "schedule", "timezone", "exclusive", "hold", "on_lost", "changes"),
+    *(
+        "script",
+        "env",
+        "timeout",
+        "grace",
+        "schedule",
+        "timezone",
+        "exclusive",
+        "hold",
+        "on_lost",
+        "changes",
+        "scratch",
+    ),
     *("deadline", "priority"),
     *("network", "user", "workdir"),
 )

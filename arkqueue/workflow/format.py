@@ -186,6 +186,9 @@ class Fields(StrictModel):
     runs_on: Annotated[OneOrMore[Label], Field(max_length=MOST_LABELS)] | None = Field(
         None, description="Labels that a task manager needs to run it, all of them."
     )
+    scratch: Literal["run", "item"] | None = Field(
+        None, description="A folder, ARKQUEUE_SCRATCH, that stays from task to task of its run, or of its item."
+    )
     changes: Flag | None = Field(None, description="It gets a list of the files that differ from its base.")
     image: AnyImage | None = Field(
         None, description="The container image it runs in; the archive's default unless given."

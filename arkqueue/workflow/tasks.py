@@ -49,6 +49,8 @@ _NESTED: Final[dict[str, type[BaseModel]]] = {
 _OF_A_CONTAINER: Final = ("image", "mounts", "resources", "network", "user", "workdir")
 _BY_KEY: Final = ("env", "resources")
 """What a task gives of these is added to the default's; anything else takes its place."""
+_SCRATCH: Final = "/scratch"
+"""Where a container sees the folder of its run or item."""
 _EDGES: Final = ("depends", "cancels")
 _OF_A_COMMAND: Final = frozenset(
     (
@@ -66,6 +68,7 @@ _OF_A_COMMAND: Final = frozenset(
         "runs_on",
         "checkout",
         "changes",
+        "scratch",
         *_OF_A_CONTAINER,
         *NOT_YET,
     )
@@ -282,8 +285,11 @@ class _File:
         for word, other in (("shell", "script"), ("timezone", "schedule"), ("key", "foreach")):
             if word not in own and other not in merged:
                 merged.pop(word, None)
-        if "poll" not in own and not {"command", "script"} & merged.keys():
+        has_program = not {"command", "script"}.isdisjoint(merged)
+        if "poll" not in own and not has_program:
             merged.pop("poll", None)
+        if "scratch" not in own and (not has_program or (_is_of_an_item(merged) and "foreach" not in merged)):
+            merged.pop("scratch", None)
         for word in _BY_KEY:
             if word in own and word in defaults:
                 mine, theirs = own[word].value, defaults[word].value
@@ -305,6 +311,13 @@ class _File:
         if "poll" in own and not is_defaults and not {"command", "script"} & merged.keys():
             what = "there is nothing to poll for; add 'command' or 'script', or remove 'poll'"
             self._fault(own["poll"].key, f"'poll' is given without a program: {what}", "poll")
+        if "scratch" in own and not is_defaults:
+            if not {"command", "script"} & merged.keys():
+                what = "nothing would use the folder; add 'command' or 'script', or remove 'scratch'"
+                self._fault(own["scratch"].key, f"'scratch' is given without a program: {what}", "scratch")
+            elif _is_of_an_item(own) and "foreach" not in merged:
+                what = "scratch: its task has no items; add 'foreach', or write run, for one folder of the whole run"
+                self._fault(own["scratch"].value, what, "item", "run")
 
     def _check_places(self, fields: Fields, entries: dict[str, Entry]) -> None:
         """A place in the container holds one thing."""
@@ -320,6 +333,14 @@ class _File:
             keys = tmpfs["tmpfs"].value.value
             assert isinstance(keys, dict)
             found += [(mount_path(path), entry.key) for path, entry in keys.items()]
+        if fields.scratch is not None:
+            for path, node in found:
+                if path == _SCRATCH or path.startswith(f"{_SCRATCH}/"):
+                    self._fault(
+                        node,
+                        f"{path}: a task with 'scratch' has that folder at {_SCRATCH}; choose another path",
+                        node.text,
+                    )
         taken: dict[str, Node] = {}
         for path, node in sorted(found, key=lambda place: (place[1].line, place[1].column)):
             if path in taken:
@@ -421,6 +442,10 @@ class _File:
 
     def _fault(self, node: Node, message: str, word: str = "", suggestion: str = "") -> None:
         self.faults.append(Fault(self.path, node.line, node.column, message, word, suggestion))
+
+
+def _is_of_an_item(entries: dict[str, Entry]) -> bool:
+    return "scratch" in entries and entries["scratch"].value.text == "item"
 
 
 def _plain(node: Node) -> Any:

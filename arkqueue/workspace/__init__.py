@@ -13,6 +13,8 @@ Below the home folder, in ``work/<attempt>``::
     base                which base that is
     image               which image its container has
 
+Scratch folders, which outlive their attempts, stand beside it (``scratch``).
+
 The task manager calls it. What stands here after the attempt was written by a stranger: it is read only beneath the
 workspace, through no symlink, regular files alone, up to a limit; and nothing here runs a program in it. It knows no
 archive: functions given by the caller fill a tree (``Fill``) or bring a base from one revision to another (``Tree``).
@@ -20,16 +22,19 @@ archive: functions given by the caller fill a tree (``Fill``) or bring a base fr
 
 from arkqueue.workspace.bases import Owner, Tree
 from arkqueue.workspace.outputs import OUTPUT_LIMIT, Outputs
+from arkqueue.workspace.scratch import SCRATCH, ScratchFolders
 from arkqueue.workspace.workspaces import BASES, POOL, WORK, Fill, Workspace, Workspaces, owner_named
 
 __all__ = [
     "BASES",
     "OUTPUT_LIMIT",
     "POOL",
+    "SCRATCH",
     "WORK",
     "Fill",
     "Outputs",
     "Owner",
+    "ScratchFolders",
     "Tree",
     "Workspace",
     "Workspaces",

@@ -143,7 +143,7 @@ class Workspaces:
                 if image is not None:
                     note_image(workspace.folder, image)
                 if layered_by == "kernel" and owner is not None:
-                    _check_way(workspace.folder, owner)
+                    check_way(workspace.folder, owner, f"workspace {workspace.folder}")
                 if isinstance(source, Tree):
                     workspace = self._with_tree(workspace, source, owner or OURS, None if given_to else layered_by)
                     if given_to is not None:
@@ -338,13 +338,13 @@ def _make_layer(workspace: Workspace, lower: Path, owner: Owner) -> Layer:
     return layer
 
 
-def _check_way(folder: Path, owner: Owner) -> None:
-    """A process needs to come to its folder."""
+def check_way(folder: Path, owner: Owner, what: str) -> None:
+    """A process needs to come to its folder, which is called ``what``."""
     for parent in folder.parents:
         status = parent.stat()
         if not status.st_mode & stat.S_IXOTH and status.st_uid != owner[0]:
             raise WorkspaceError(
-                f"workspace {folder}", f"user {account(owner[0])!r} cannot pass through {parent}", f"chmod o+x {parent}"
+                what, f"user {account(owner[0])!r} cannot pass through {parent}", f"chmod o+x {parent}"
             )
 
 

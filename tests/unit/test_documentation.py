@@ -322,7 +322,7 @@ def test_variables_of_a_task_are_described() -> None:
     claim = SimpleNamespace(**dict.fromkeys((field.name for field in fields(Claim)), ""))
     definition, workspace = TaskDefinition("index", changes=True), Workspace(AttemptId(1), Path())
     # The variables that the place of the workspace does not decide.
-    given = ["CI", *environment._about(claim, definition, "papers", workspace, Path())]  # type: ignore[arg-type]
+    given = ["CI", *environment._about(claim, definition, "papers", workspace, Path(), Path())]  # type: ignore[arg-type]
 
     described = [name for row in rows(WORKFLOWS, "What a task gets") for name in CODE_SPAN.findall(row[0])]
     assert sorted(described) == sorted(given)

@@ -59,8 +59,8 @@ def test_task_manager_runs_tasks_with_nothing_but_copies_of_values(
 ) -> None:
     opened: list[Far] = []
 
-    def opener(process: str, host: str) -> Any:
-        opened.append(Far(SqlGateway(session, process, host), process, host))
+    def opener(process: str, host: str, store: str) -> Any:
+        opened.append(Far(SqlGateway(session, process, host, store=store), process, host))
         return opened[-1]
 
     begun = bells("begun")

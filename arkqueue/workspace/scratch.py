@@ -1,0 +1,154 @@
+"""Scratch folders: what stays on a host from task to task of a run, or of an item (design 5.37).
+
+Below the home folder, in ``scratch/<installation>/<id>``::
+
+    folder      what its tasks see as ARKQUEUE_SCRATCH
+    contained   a task in a container was given it
+    passed      a process of another user than ours was given it
+    image       an image in which root's files can be given to us, to be removed
+
+The id is a row's of the database, which says what becomes of the folder. What stands in ``folder`` was written by a stranger: nothing here reads it, follows a link in
+it, or runs a program in it.
+
+A container's root may leave a setuid file or the node of a device there. So a folder is given to containers or to processes of another user than ours, never to
+both, unless its file system is mounted ``nosuid`` and ``nodev`` (``executor.exposure`` says the same of mounts).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from arkqueue.errors import HostFault, Withheld, WorkspaceError, host_fault
+from arkqueue.model import Scratch
+from arkqueue.workspace.bases import OURS, Owner
+from arkqueue.workspace.ownership import image_of, note_image
+from arkqueue.workspace.removal import FOLDER, remove_folder
+from arkqueue.workspace.workspaces import check_way
+
+SCRATCH = "scratch"
+"""The folder of all scratch folders of a home."""
+_CONTAINED, _PASSED = "contained", "passed"
+
+
+class ScratchFolders:
+    """The scratch folders of one store. Any thread may call it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        is_new = not root.exists()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_new:  # one that was there may be closed on purpose
+            root.chmod(0o711)
+
+    def for_process(self, scratch: Scratch, installation: str, *, owner: Owner | None, is_harmless: bool) -> Path:
+        """The folder, for processes of ``owner`` (None: ours). Raises WorkspaceError, HostFault, Withheld.
+
+        ``is_harmless``: no setuid file and no device works there.
+        """
+        with _explained(scratch):
+            place = self._there(scratch, installation)
+            if owner is not None and owner != OURS:
+                check_way(place, owner, f"scratch folder {scratch.id}")
+                self._mark(place, _PASSED, _CONTAINED, is_harmless=is_harmless)
+                _give(place / "folder", owner)
+                # Others than those of the user's group do not pass through.
+                os.chown(place, -1, owner[1])
+                os.chmod(place, 0o710)
+            return place / "folder"
+
+    def for_container(self, scratch: Scratch, installation: str, *, image: str, is_harmless: bool) -> Path:
+        """The folder, for a container of ``image``, whoever its program is. Raises as ``for_process`` does."""
+        with _explained(scratch):
+            place = self._there(scratch, installation)
+            self._mark(place, _CONTAINED, _PASSED, is_harmless=is_harmless)
+            if image_of(place) is None:
+                note_image(place, image)
+            _open(place / "folder")
+            return place / "folder"
+
+    def _there(self, scratch: Scratch, installation: str) -> Path:
+        """Where the folder is; it is made once."""
+        parent = self.root / installation
+        place = parent / str(scratch.id)
+        if scratch.is_removed or (scratch.is_made and not os.path.lexists(place)):
+            raise lost(scratch)
+        if not scratch.is_made and not os.path.lexists(place):
+            with suppress(FileExistsError):
+                os.mkdir(parent, 0o711)
+                os.chmod(parent, 0o711)
+            # Whole when it can be seen: another task of the run may make it in the same moment.
+            made = parent / f".{scratch.id}.{time.time_ns()}"
+            os.mkdir(made, 0o700)
+            os.mkdir(made / "folder", 0o700)
+            try:
+                os.rename(made, place)
+            except OSError as error:
+                remove_folder(parent, made.name)
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        return place
+
+    def _mark(self, place: Path, mine: str, other: str, *, is_harmless: bool) -> None:
+        """Note who is given the folder. Raises Withheld where the other kind of tasks had it."""
+        if is_harmless:
+            (place / mine).touch()
+            return
+        with self._lock:
+            if not (place / other).exists():
+                (place / mine).touch()
+                if not (
+                    place / other
+                ).exists():  # another task manager may have been quicker, where they share the folder
+                    return
+        raise Withheld(
+            "scratch",
+            f"containers and processes of another user would share the folder {place}: a container may leave a setuid file or a device there, with which a process would become root",
+            f"Have no setuid file and no device work there: mount -o bind,nosuid,nodev {self.root} {self.root} (and in /etc/fstab); "
+            "or give all tasks that share the folder an image, or none",
+        )
+
+
+def lost(scratch: Scratch) -> WorkspaceError:
+    """That a folder which tasks have used is not there any more."""
+    how = "it was removed when its run or item had completed or was deleted" if scratch.is_removed else "it was lost"
+    return WorkspaceError("scratch folder", f"{how}, with all that earlier tasks had left in it", _ANEW)
+
+
+_ANEW = "Make a new run, in which all tasks run: arkqueue trigger ARCHIVE --revision REVISION"
+
+
+def _give(folder: Path, owner: Owner) -> None:
+    """Give a folder, but nothing in it, to a user."""
+    opened = os.open(folder, FOLDER)
+    try:
+        if (os.fstat(opened).st_uid, os.fstat(opened).st_gid) == OURS:
+            os.fchown(opened, *owner)
+    finally:
+        os.close(opened)
+
+
+def _open(folder: Path) -> None:
+    """Let whoever is shown a folder write in it. Tasks in containers are of several users, and reach the folder in no other way."""
+    opened = os.open(folder, FOLDER)
+    try:
+        if os.fstat(opened).st_uid == OURS[0]:
+            os.fchmod(opened, 0o777)
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def _explained(scratch: Scratch) -> Iterator[None]:
+    """Says of which folder it is that the system complains."""
+    try:
+        yield
+    except OSError as error:
+        kind = HostFault if host_fault(error) else WorkspaceError
+        raise kind(f"scratch folder {scratch.id}", f"{error.strerror or error} ({error.filename})") from error

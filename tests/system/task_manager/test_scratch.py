@@ -1,0 +1,219 @@
+"""Scratch folders of real task managers, on homes of their own, which are hosts of their own (design 5.37)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arkqueue.queue import holds
+from tests.builders import AnArchive
+from tests.requirements import a_mount
+from tests.system.task_manager.boxes import Boxes, boxes
+from tests.system.task_manager.conftest import Bells, Managers, attempts, ended, log_of, settled
+
+__all__ = ["boxes"]
+
+MakeBells = Callable[[str], Bells]
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as other users")
+
+
+def command(text: str, **fields: str) -> str:
+    """The fields of a task without files that has the folder of its run."""
+    fields = {"checkout": "none", "scratch": "run", **fields}
+    return f"command: {json.dumps(text)}\n" + "".join(f"{key}: {value}\n" for key, value in fields.items())
+
+
+def folders(home: Path) -> list[Path]:
+    return [place / "folder" for place in home.glob("scratch/*/*") if not place.name.startswith(".")]
+
+
+def hosts(archive: AnArchive, *keys: str) -> set[str]:
+    return {attempts(archive, key)[-1]["host"] for key in keys}
+
+
+def test_what_one_task_leaves_the_next_ones_find(archive: AnArchive, managers: Managers, home_folder: Path) -> None:
+    managers()
+    archive.commit(
+        {
+            "fetch": command("umask 022; echo found > $ARKQUEUE_SCRATCH/file; pwd"),
+            "read": command("cat $ARKQUEUE_SCRATCH/file", depends="[fetch]"),
+            "without": "checkout: none\ndepends: [fetch]\ncommand: env",
+        }
+    )
+    settled(archive, "read@2", "completed")
+    assert log_of(archive, "read@2") == "found\n"
+    settled(archive, "without@2", "completed")
+    assert "ARKQUEUE_SCRATCH" not in log_of(archive, "without@2")
+    (folder,) = folders(home_folder)
+    assert (folder / "file").read_text() == "found\n"
+    # Nobody else of this host can look into it.
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_items_have_folders_of_their_own(archive: AnArchive, managers: Managers, home_folder: Path) -> None:
+    managers()
+    item = {"scratch": "item", "foreach": "['a', '../b', 'c/d']"}
+    archive.commit(
+        {
+            "fetch": command("echo $ARKQUEUE_ITEM > $ARKQUEUE_SCRATCH/item", **item),
+            "read": command("cat $ARKQUEUE_SCRATCH/item", depends="[fetch]", **item),
+        }
+    )
+    for key in ("a", "../b", "c/d"):
+        settled(archive, f"read/{key}@2", "completed")
+        assert log_of(archive, f"read/{key}@2").strip() == f'"{key}"'
+    assert len(folders(home_folder)) == 3
+
+
+def test_all_tasks_of_a_run_are_where_its_folder_is(
+    archive: AnArchive, managers: Managers, tmp_path: Path, bells: MakeBells
+) -> None:
+    """The other host has free slots throughout."""
+    begun, end = bells("begun"), bells("end")
+    first = managers(home=tmp_path / "one")
+    steps = {f"step{n}": command("cat $ARKQUEUE_SCRATCH/file", depends="[fetch]") for n in range(6)}
+    fetch = command(f"echo found > $ARKQUEUE_SCRATCH/file; echo > {begun.path}; read line < {end.path}")
+    archive.commit({"fetch": fetch, **steps})
+    begun.hear()
+    other = managers(home=tmp_path / "two")
+    assert other.host != first.host
+    end.ring()
+    for name in steps:
+        settled(archive, f"{name}@2", "completed")
+    assert hosts(archive, "fetch@2", *(f"{name}@2" for name in steps)) == {first.host}
+    assert folders(tmp_path / "two") == []
+
+
+def test_tasks_that_begin_at_once_on_two_hosts_end_up_on_one(
+    archive: AnArchive, managers: Managers, tmp_path: Path
+) -> None:
+    """Whichever host is first: the other one hands back what it has claimed."""
+    for home in ("one", "two"):
+        managers(home=tmp_path / home, slots=2)
+    tasks = {f"t{n}": command("echo $ARKQUEUE_TASK >> $ARKQUEUE_SCRATCH/all") for n in range(8)}
+    archive.commit({**tasks, "sum": command("sort $ARKQUEUE_SCRATCH/all", depends=f"[{', '.join(tasks)}]")})
+    settled(archive, "sum@2", "completed")
+    assert log_of(archive, "sum@2").split() == sorted(tasks)
+    assert len(hosts(archive, "sum@2", *(f"{name}@2" for name in tasks))) == 1
+
+
+def test_a_task_waits_for_the_host_of_its_folder(archive: AnArchive, managers: Managers, tmp_path: Path) -> None:
+    first = managers(home=tmp_path / "one")
+    archive.commit({"fetch": command("echo found > $ARKQUEUE_SCRATCH/file")})
+    settled(archive, "fetch@2", "completed")
+    archive.trigger(2)
+    settled(archive, "fetch@2.2", "completed")
+    first.stop()
+    managers(home=tmp_path / "two")
+    archive.commit({"fetch": command("exit 1"), "read": command("cat $ARKQUEUE_SCRATCH/file", depends="[fetch]")})
+    settled(archive, "fetch@3", "failed")
+    two = hosts(archive, "fetch@3")
+    assert two != {first.host}
+    managers(home=tmp_path / "one")
+    archive.retry("fetch@3")
+    ended(archive, "fetch@3", 2)
+    assert hosts(archive, "fetch@3") == two
+
+
+def test_a_folder_that_was_lost_is_not_made_anew(archive: AnArchive, managers: Managers, home_folder: Path) -> None:
+    managers()
+    archive.commit({"fetch": command("exit 0"), "read": command("exit 0", depends="[fetch]", hold="true")})
+    settled(archive, "fetch@2", "completed")
+    (folder,) = folders(home_folder)
+    shutil.rmtree(folder.parent)
+    holds.release(archive.session, archive.task("read@2"), "ann")
+    settled(archive, "read@2", "failed")
+    assert "scratch folder: it was lost" in log_of(archive, "read@2")
+    assert folders(home_folder) == []
+
+
+@needs_root
+def test_the_user_of_processes_gets_the_folder_and_no_other_user_does(
+    archive: AnArchive, managers: Managers, home: Path
+) -> None:
+    home.chmod(0o711)
+    archive.sql('update archive set settings = settings || \'{"process_user": "nobody"}\' where id = %s', archive.id)
+    managers(home=home)
+    archive.commit(
+        {"a": command("id -un > $ARKQUEUE_SCRATCH/who"), "b": command("cat $ARKQUEUE_SCRATCH/who", depends="[a]")}
+    )
+    settled(archive, "b@2", "completed")
+    assert log_of(archive, "b@2") == "nobody\n"
+    (folder,) = folders(home)
+    nobody = pwd.getpwnam("nobody")
+    assert (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) == (nobody.pw_uid, 0o700)
+    assert (folder.parent.stat().st_gid, stat.S_IMODE(folder.parent.stat().st_mode)) == (nobody.pw_gid, 0o710)
+
+
+# --- In containers ---------------------------------------------------------------------------------------------------
+
+
+def in_box(boxes: Boxes, text: str, **fields: Any) -> str:
+    return boxes.task(text, scratch="run", **fields)
+
+
+def test_containers_find_the_folder_whoever_they_run_as(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home_folder: Path
+) -> None:
+    managers(**boxes.settings)
+    archive.commit(
+        {
+            "root": in_box(boxes, "echo $ARKQUEUE_SCRATCH; umask 022; id -un > /scratch/root"),
+            "builder": in_box(boxes, "cat /scratch/root; id -un > /scratch/builder", user="builder", depends=["root"]),
+            "nobody": in_box(boxes, "cat /scratch/*", user="nobody", depends=["builder"], workdir="/scratch"),
+        }
+    )
+    settled(archive, "nobody@2", "completed")
+    assert log_of(archive, "root@2") == "/scratch\n"
+    assert log_of(archive, "nobody@2") == "builder\nroot\n"
+    (folder,) = folders(home_folder)
+    # Whoever is shown the folder may write in it; on the host nobody else comes there.
+    assert (stat.S_IMODE(folder.stat().st_mode), stat.S_IMODE(folder.parent.stat().st_mode)) == (0o777, 0o700)
+
+
+@needs_root
+def test_a_process_of_another_user_never_gets_what_a_container_had(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home: Path
+) -> None:
+    """Root in the container leaves a shell that is root's by setuid: the process is not started, until no setuid file works there."""
+    archive.sql('update archive set settings = settings || \'{"process_user": "nobody"}\' where id = %s', archive.id)
+    home.chmod(0o711)
+    managers(home=home, **{**boxes.settings, "mounts": []})
+    leave = "cp /bin/busybox /scratch/id; chmod 4755 /scratch/id"
+    archive.commit(
+        {
+            "box": in_box(boxes, leave, mounts=[]),
+            "process": command("$ARKQUEUE_SCRATCH/id -u; stat -c %a $ARKQUEUE_SCRATCH/id", depends="[box]"),
+        }
+    )
+    attempt = ended(archive, "process@2")
+    assert (attempt["end"], attempt["started_at"]) == ("withheld", None)
+    told = attempt["message"]
+    assert "with which a process would become root" in told
+    (mount,) = re.findall(r"mount (-o bind,nosuid,nodev) (\S+) \S+", told)
+    with a_mount(*mount[0].split(), mount[1], mount[1]):
+        archive.retry("process@2")
+        settled(archive, "process@2", "completed")
+        assert log_of(archive, "process@2") == f"{pwd.getpwnam('nobody').pw_uid}\n4755\n"
+
+
+@needs_root
+def test_a_container_never_gets_what_a_process_of_another_user_has(
+    archive: AnArchive, boxes: Boxes, managers: Managers, home: Path
+) -> None:
+    """It could leave something there while the process runs, or for the next one."""
+    archive.sql('update archive set settings = settings || \'{"process_user": "nobody"}\' where id = %s', archive.id)
+    home.chmod(0o711)
+    managers(home=home, **{**boxes.settings, "mounts": []})
+    archive.commit({"process": command("exit 0"), "box": in_box(boxes, "true", mounts=[], depends=["process"])})
+    assert ended(archive, "box@2")["end"] == "withheld"
